@@ -16,6 +16,7 @@ from dovetail.lab.apiserver.kinds.bootstrap_rbac import seed_defaults
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.in_process import InProcess
 from dovetail.lab.real_control_plane import ADMIN_TOKEN
+from tests.conformance.scripted_webhooks import ScriptedWebhooks
 
 
 def core() -> ApiServer:
@@ -28,17 +29,20 @@ def core() -> ApiServer:
 
 
 @asynccontextmanager
-async def lab_in_process() -> AsyncIterator[Transport]:
-    yield InProcess(core(), {"authorization": f"Bearer {ADMIN_TOKEN}"})
+async def lab_in_process() -> AsyncIterator[tuple[Transport, ScriptedWebhooks]]:
+    server, webhooks = core(), ScriptedWebhooks()
+    server.post = webhooks.post
+    yield InProcess(server, {"authorization": f"Bearer {ADMIN_TOKEN}"}), webhooks
 
 
 @asynccontextmanager
-async def lab_over_http() -> AsyncIterator[Transport]:
+async def lab_over_http() -> AsyncIterator[tuple[Transport, ScriptedWebhooks]]:
     mount = HttpMount(core())
     await mount.start()
     transport = Http(f"http://127.0.0.1:{mount.port}", credentials=Bearer(ADMIN_TOKEN))
     try:
-        yield transport
+        async with ScriptedWebhooks().serve() as webhooks:
+            yield transport, webhooks
     finally:
         await transport.close()
         await mount.stop()

@@ -40,8 +40,8 @@ def _short(value: Any) -> str:
 
 
 async def _ours(name: str) -> list[dict[str, Any]]:
-    async with lab_in_process() as transport:
-        return await run_topic(transport, name, topics()[name])
+    async with lab_in_process() as (transport, webhooks):
+        return await run_topic(transport, name, topics()[name], webhooks)
 
 
 def report(name: str, ours: list[dict[str, Any]], theirs: list[dict[str, Any]], *, quiet: bool = False) -> int:

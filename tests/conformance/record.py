@@ -11,6 +11,7 @@ from typing import Any
 from dovetail.lab.real_control_plane import RealControlPlane
 from tests.conformance.corpus import topics
 from tests.conformance.runner import run_topic
+from tests.conformance.scripted_webhooks import ScriptedWebhooks
 
 RECORDINGS = Path(__file__).parent / "recordings"
 
@@ -28,10 +29,10 @@ def save(topic: str, answers: list[dict[str, Any]]) -> None:
 async def main(names: list[str]) -> None:
     RECORDINGS.mkdir(exist_ok=True)
     everything = topics()
-    async with RealControlPlane() as plane:
+    async with RealControlPlane() as plane, ScriptedWebhooks().serve() as webhooks:
         transport = plane.transport()
         for name in names or everything:
-            answers = await run_topic(transport, name, everything[name])
+            answers = await run_topic(transport, name, everything[name], webhooks)
             save(name, answers)
             print(f"{name}: {len(answers)} answers", flush=True)
         await transport.close()

@@ -12,6 +12,7 @@ from dovetail.kube.client import frames
 from dovetail.kube.errors import Disconnected
 from dovetail.kube.transport import Request, Response, Transport
 from tests.conformance.normal import Normal
+from tests.conformance.scripted_webhooks import ScriptedWebhooks
 from tests.conformance.steps import Step
 
 _HOLE = re.compile(r"\{([a-z][a-zA-Z0-9]*)((?:\.[A-Za-z0-9_-]+)*)\}")
@@ -24,10 +25,11 @@ _NOT_YET = b"storage is (re)initializing"
 class Run:
     """One topic on one server."""
 
-    def __init__(self, transport: Transport, topic: str) -> None:
+    def __init__(self, transport: Transport, topic: str, webhooks: ScriptedWebhooks) -> None:
         self._transport = transport
+        self._webhooks = webhooks
         self._normal = Normal()
-        self._saved: dict[str, Any] = {"ns": f"t-{topic}"}
+        self._saved: dict[str, Any] = {"ns": f"t-{topic}", **webhooks.saved()}
         self._open: dict[str, tuple[asyncio.Task[None], list[bytes], Response]] = {}
 
     async def steps(self, steps: list[Step]) -> list[dict[str, Any]]:
@@ -44,12 +46,16 @@ class Run:
     async def _step(self, step: Step) -> dict[str, Any]:
         if step.hears:
             return await self._hear(step.hears)
+        if step.calls:
+            return {"calls": self._normal.value(self._webhooks.take_calls())}
         response = await self._transport.send(self._request(step))
         while response.status == 429 and _NOT_YET in response.body:
             await asyncio.sleep(_QUIET)
             response = await self._transport.send(self._request(step))
         if response.stream is None:
-            return self._plain(step, response)
+            shown = self._plain(step, response)
+            await asyncio.sleep(step.pause)
+            return shown
         heard: list[bytes] = []
         listening = asyncio.create_task(_listen(response, heard))
         if step.opens:
@@ -80,7 +86,7 @@ class Run:
             self._saved[step.save] = msgspec.json.decode(response.body)
         if step.brief:
             return {"code": response.status}
-        return self._normal.answer(response, response.body)
+        return self._normal.answer(response, self._webhooks.hide(response.body))
 
     def _request(self, step: Step) -> Request:
         headers = {"user-agent": "conformance/1.0", "accept": "application/json", **step.headers}
@@ -129,9 +135,12 @@ async def _listen(response: Response, heard: list[bytes]) -> None:
         heard.append(b'{"type": "DISCONNECTED"}')
 
 
-async def run_topic(transport: Transport, topic: str, steps: list[Step]) -> list[dict[str, Any]]:
-    """The answers to a topic's steps; its namespace is made first."""
+async def run_topic(
+    transport: Transport, topic: str, steps: list[Step], webhooks: ScriptedWebhooks
+) -> list[dict[str, Any]]:
+    """The answers to a topic's steps; its namespace is made first. `webhooks` are those that the server can call."""
     body = msgspec.json.encode({"metadata": {"name": f"t-{topic}"}})
     headers = {"content-type": "application/json"}
     await transport.send(Request(method="POST", path="/api/v1/namespaces", headers=headers, body=body))
-    return await Run(transport, topic).steps(steps)
+    webhooks.take_calls()
+    return await Run(transport, topic, webhooks).steps(steps)

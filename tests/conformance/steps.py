@@ -38,6 +38,10 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     token: str = ""
     #: Only the code is written down: the body is ours to change.
     brief: bool = False
+    #: Seconds to wait afterwards: a real server acts on a new configuration when its watch has brought it.
+    pause: float = 0.0
+    #: What the scripted webhooks were sent since the last such step.
+    calls: bool = False
 
     @property
     def title(self) -> str:
@@ -47,7 +51,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 def _step(method: str, path: str, body: Any = None, options: dict[str, Any] | None = None) -> Step:
     rest = dict(options or {})
-    own = {name: rest.pop(name) for name in ("save", "listen", "opens", "hears", "anonymous", "token") if name in rest}
+    own = {
+        name: rest.pop(name)
+        for name in ("save", "listen", "opens", "hears", "anonymous", "token", "pause")
+        if name in rest
+    }
     headers = dict(rest.pop("headers", {}))
     accept, content = rest.pop("accept", ""), rest.pop("content", "")
     if accept:
@@ -104,6 +112,11 @@ def open_watch(name: str, path: str, **options: Any) -> Step:
 def hear(name: str) -> Step:
     """What the open watch has said by now; closes it."""
     return Step(method="HEAR", path=name, hears=name)
+
+
+def calls() -> Step:
+    """What the scripted webhooks were sent since the last such step."""
+    return Step(method="CALLS", path="webhooks", calls=True)
 
 
 NS = "/api/v1/namespaces/{ns}"

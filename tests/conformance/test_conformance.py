@@ -22,6 +22,7 @@ from tests.conformance.corpus import lines, topics
 from tests.conformance.differ import differences
 from tests.conformance.record import load
 from tests.conformance.runner import run_topic
+from tests.conformance.scripted_webhooks import ScriptedWebhooks
 
 TOPICS = topics()
 #: By topic and step the expected differences.
@@ -51,8 +52,8 @@ def unexpected_differences(
 @pytest.mark.parametrize("topic", TOPICS)
 def test_the_lab_in_process_answers_like_the_real_server(topic: str) -> None:
     async def main() -> list[dict[str, Any]]:
-        async with lab_in_process() as transport:
-            return await run_topic(transport, topic, TOPICS[topic])
+        async with lab_in_process() as (transport, webhooks):
+            return await run_topic(transport, topic, TOPICS[topic], webhooks)
 
     assert unexpected_differences(topic, run_virtual(main())) == []
 
@@ -60,8 +61,8 @@ def test_the_lab_in_process_answers_like_the_real_server(topic: str) -> None:
 @pytest.mark.parametrize("topic", [topic for topic in TOPICS if topic not in lines.TOPICS])
 def test_the_lab_over_http_answers_like_the_real_server(topic: str) -> None:
     async def main() -> list[dict[str, Any]]:
-        async with lab_over_http() as transport:
-            return await run_topic(transport, topic, TOPICS[topic])
+        async with lab_over_http() as (transport, webhooks):
+            return await run_topic(transport, topic, TOPICS[topic], webhooks)
 
     assert unexpected_differences(topic, run_scaled(main(), SPEED)) == []
 
@@ -69,10 +70,11 @@ def test_the_lab_over_http_answers_like_the_real_server(topic: str) -> None:
 async def ask_a_real_server(names: Iterable[str]) -> dict[str, list[str]]:
     """The topics on which a fresh real server differs from its recordings, with how."""
     found = {}
-    async with RealControlPlane() as plane:
+    async with RealControlPlane() as plane, ScriptedWebhooks().serve() as webhooks:
         transport = plane.transport()
         for topic in names:
-            lines = unexpected_differences(topic, await run_topic(transport, topic, TOPICS[topic]), known={})
+            ours = await run_topic(transport, topic, TOPICS[topic], webhooks)
+            lines = unexpected_differences(topic, ours, known={})
             if lines:
                 found[topic] = lines
         await transport.close()

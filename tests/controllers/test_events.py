@@ -23,7 +23,7 @@ def test_an_event_is_published_again_after_a_while_and_forgotten_by_then() -> No
         assert [publish("first"), publish("first"), publish("second")] == [True, False, True]
         await asyncio.sleep(DEDUPE_S + 1.0)
         assert publish("third")
-        assert [about.name for about, _, _ in event_publisher._published] == ["third"]
+        assert [identity[2] for identity, _, _ in event_publisher._published] == ["third"]
         assert publish("first")
 
     run_virtual(main())

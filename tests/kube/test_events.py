@@ -26,7 +26,7 @@ def test_the_same_words_again_raise_the_count() -> None:
         create, *patches = script.requests
         body = msgspec.json.decode(create.body)
         assert create.path == "/api/v1/namespaces/default/events"
-        assert body["involvedObject"] == {"kind": "Node", "name": "n1", "uid": "uid-1"}
+        assert body["involvedObject"] == {"kind": "Node", "name": "n1", "uid": "uid-1", "apiVersion": "v1"}
         assert (body["count"], body["type"], body["reason"]) == (1, "Normal", "Launched")
         assert [msgspec.json.decode(one.body)["count"] for one in patches] == [2, 3]
         assert {one.method for one in patches} == {"PATCH"}
@@ -86,7 +86,7 @@ def test_what_was_said_hours_ago_about_objects_is_forgotten() -> None:
         recorder.record(NODE, "Normal", "R", "m")
         await recorder.flush()
         task.cancel()
-        assert {key[0] for key in recorder._said} == set(recorder._tokens) == {NODE}
+        assert {key[:4] for key in recorder._recorded} == set(recorder._tokens) == {NODE.identity}
 
     run_virtual(main())
 
@@ -109,3 +109,38 @@ def test_a_refused_event_is_counted_and_the_next_still_written() -> None:
 def test_a_reference_is_made_from_any_object() -> None:
     obj = {"metadata": {"name": "n1", "uid": "u"}}
     assert reference(NODES, obj) == Reference("Node", "n1", "", "u", "v1")
+
+
+def test_the_tenth_message_for_one_reason_is_combined_with_the_earlier_ones() -> None:
+    async def main() -> None:
+        script = Script(*(ok({}) for _ in range(12)))
+        recorder = EventRecorder(script.kube(), "dovetail")
+        task = asyncio.create_task(recorder.run())
+        for number in range(11):
+            recorder.record(NODE, "Normal", "R", f"message {number}")
+        await recorder.flush()
+        task.cancel()
+        bodies = [msgspec.json.decode(request.body) for request in script.requests]
+        assert [body["message"] for body in bodies[8:]] == [
+            "message 8",
+            "(combined from similar events): message 9",
+            "(combined from similar events): message 10",
+        ]
+        assert [request.method for request in script.requests[8:]] == ["POST", "POST", "PATCH"]
+
+    run_virtual(main())
+
+
+def test_an_event_whose_name_is_taken_gets_another() -> None:
+    async def main() -> None:
+        script = Script(status(409, "AlreadyExists"), ok({}))
+        recorder = EventRecorder(script.kube(), "dovetail")
+        task = asyncio.create_task(recorder.run())
+        recorder.record(NODE, "Normal", "R", "m")
+        await recorder.flush()
+        task.cancel()
+        first, second = (msgspec.json.decode(request.body)["metadata"]["name"] for request in script.requests)
+        assert first != second
+        assert recorder.dropped == 0
+
+    run_virtual(main())

@@ -5,17 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from dovetail.clock import run_virtual
+from dovetail.lab.durations import Seconds
 from dovetail.lab.scenario.runner import Outcome, play
-from dovetail.lab.scenario.schema import ScenarioError, convert, read
+from dovetail.lab.scenario.schema import Expect, ScenarioError, convert, read
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
 INCIDENTS = sorted(FOLDER.glob("f[0-9][0-9]-*.yaml"))
-OTHERS = (FOLDER / "by-hand.yaml", FOLDER / "repair.yaml")
+OTHERS = (FOLDER / "by-hand.yaml", FOLDER / "repair.yaml", FOLDER / "node-groups-day.yaml")
 #: A month takes minutes.
-LONG = ("f26-month",)
+LONG = ("f26-month", "node-groups-day")
 #: What the field's incidents ask for, as far as terminations are concerned.
 REQUIRED = {*range(1, 15), 19, *range(25, 33), 34}
 
@@ -49,3 +51,26 @@ def test_an_expectation_that_does_not_hold_is_a_problem() -> None:
 def test_a_step_for_the_autoscaler_needs_one() -> None:
     with pytest.raises(ScenarioError, match=r"steps\[0\].restart: the scenario has no autoscaler"):
         convert({"duration": "10s", "steps": [{"at": 1, "restart": True}]})
+
+
+def test_node_groups_take_the_place_of_the_autoscaler() -> None:
+    """The morning of a day on three groups: they grow with the load, and a lost instance is replaced."""
+    day = read(FOLDER / "node-groups-day.yaml")
+    morning = msgspec.structs.replace(day, duration=Seconds(6 * 3600), steps=(), expect=Expect(pending=0))
+    outcome = run_virtual(play(morning, FOLDER, lambda line: None))
+    assert not outcome.problems
+    assert outcome.rows[-1].ready == outcome.rows[-1].pods > 10
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"autoscaler": {}}, "either an autoscaler or nodeGroups"),
+        ({"nodeGroups": {"groups": [{"name": "a", "type": "m5.large", "min": 3, "max": 1}]}}, "between min and max"),
+        ({"nodeGroups": {"groups": [{"name": "a", "typ": "m5.large"}]}}, "typ"),
+    ],
+)
+def test_wrong_node_groups_are_refused(change: dict[str, Any], problem: str) -> None:
+    base = {"duration": "10s", "nodeGroups": {"groups": [{"name": "a", "type": "m5.large"}]}}
+    with pytest.raises(ScenarioError, match=problem):
+        convert({**base, **change})

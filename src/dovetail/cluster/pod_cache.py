@@ -108,8 +108,8 @@ class PodTransform:
             full.scheduling_gates,
             full.resource_claims,
         )
-        known, kept = self._last_template
-        if given != known:
+        last, kept = self._last_template
+        if given != last:
             slim = tuple(map(_container, full.containers)), tuple(map(_container, full.init_containers))
             kept = self._share((*given[:4], *slim, *given[6:]))
             self._last_template = given, kept
@@ -128,8 +128,8 @@ class PodTransform:
             status.allocated_resources,
             status.resources,
         )
-        known, kept = self._last_status
-        if given != known:
+        last, kept = self._last_status
+        if given != last:
             kept = self._kept_status(status)
             self._last_status = given, kept
         return kept

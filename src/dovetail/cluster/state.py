@@ -112,8 +112,8 @@ class ClusterState:
 
     def tolerate_absent(self, *resources: kinds.Resource) -> None:
         """Kinds that the server may be without: where Karpenter's are not installed, there are no NodePools."""
-        absent = [each for each in self._required if each.resource in resources]
-        self._required = [each for each in self._required if each not in absent]
+        absent = [reflector for reflector in self._required if reflector.resource in resources]
+        self._required = [reflector for reflector in self._required if reflector not in absent]
         self._optional += absent
 
     async def _sync(self) -> None:
@@ -123,20 +123,30 @@ class ClusterState:
     def age(self) -> float:
         """How old the view may be, in seconds: the time since a broken watch last received something."""
         now = self._clock.monotonic()
-        return max((now - each.heard for each in self._required if each.failure is not None), default=0.0)
+        return max(
+            (now - reflector.heard for reflector in self._required if reflector.failure is not None), default=0.0
+        )
 
     def failures(self) -> Mapping[str, KubeError]:
         """Watches that do not work, by kind."""
-        return {each.resource.name: each.failure for each in self._required if each.failure is not None}
+        return {
+            reflector.resource.name: reflector.failure for reflector in self._required if reflector.failure is not None
+        }
 
     def forbidden(self) -> Mapping[str, KubeError]:
         """Optional watches that are forbidden, by kind."""
-        return {each.resource.name: each.failure for each in self._optional if isinstance(each.failure, Forbidden)}
+        return {
+            reflector.resource.name: reflector.failure
+            for reflector in self._optional
+            if isinstance(reflector.failure, Forbidden)
+        }
 
     def unread(self) -> Mapping[str, KubeError]:
         """Every watch that does not work, by kind: also those that the cluster state does without."""
         return {
-            each.resource.name: each.failure for each in (*self._required, *self._optional) if each.failure is not None
+            reflector.resource.name: reflector.failure
+            for reflector in (*self._required, *self._optional)
+            if reflector.failure is not None
         }
 
     def listen(self, resource: kinds.Resource, listener: Listener) -> None:
@@ -156,7 +166,7 @@ class ClusterState:
         ]
 
         def remove() -> None:
-            self._notes[:] = [each for each in self._notes if not any(each is mine for mine in notes)]
+            self._notes[:] = [note for note in self._notes if not any(note is mine for mine in notes)]
             for name, listener in added:
                 if listener in self._listeners[name]:
                     self._listeners[name].remove(listener)
@@ -189,8 +199,8 @@ class ClusterState:
 
     def node_for(self, claim: NodeClaim) -> Node | None:
         """The NodeClaim's node, if exactly one has its provider id."""
-        found = self.nodes_for(claim)
-        return found[0] if len(found) == 1 else None
+        nodes = self.nodes_for(claim)
+        return nodes[0] if len(nodes) == 1 else None
 
     def nodes_for(self, claim: NodeClaim) -> list[Node]:
         names = self._node_of.get(claim.status.provider_id) if claim.status.provider_id else None
@@ -254,8 +264,8 @@ class ClusterState:
     def nominate(self, pod: Pod, target: Target, until: float | None = None) -> None:
         before = self.nominations.of(pod.metadata.uid)
         self.nominations.nominate(pod.metadata.uid, target, until)
-        for each in filter(None, (before, target)):
-            self._repopulate(each)
+        for node_key in filter(None, (before, target)):
+            self._repopulate(node_key)
 
     def withdraw_nomination(self, uid: str) -> None:
         target = self.nominations.release(uid)
@@ -330,14 +340,14 @@ class ClusterState:
 
     def _touch(self, target: Target) -> None:
         """Something about the target changed."""
-        for each in self._aliases(target):
-            self._bare.pop(each, None)
-            self._note(each)
+        for alias in self._aliases(target):
+            self._bare.pop(alias, None)
+            self._note(alias)
 
     def _repopulate(self, target: Target) -> None:
         """Only the pods of the target changed."""
-        for each in self._aliases(target):
-            self._note(each)
+        for alias in self._aliases(target):
+            self._note(alias)
 
     def _aliases(self, target: Target) -> list[Target]:
         """A target by its own name, and by that of its node if it is a NodeClaim."""

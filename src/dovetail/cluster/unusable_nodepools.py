@@ -84,7 +84,7 @@ def of_class(node_class: Json | None, kind: str) -> Cause | None:
         return Cause(code="BAD_NODECLASS", why=why, remedy=remedy, object=mine)
     conditions = ((node_class or {}).get("status") or {}).get("conditions") or ()
     bad = [condition for condition in conditions if condition.get("status") == "False"]
-    worst = min(bad, key=lambda each: (each.get("type") == "Ready", str(each.get("type"))), default=None)
+    worst = min(bad, key=lambda condition: (condition.get("type") == "Ready", str(condition.get("type"))), default=None)
     if worst is not None:
         text, remedy = _parted(str(worst.get("message") or ""))
         said = ": ".join(filter(None, (worst.get("reason"), text)))
@@ -138,7 +138,7 @@ def _own(pool: NodePool, mine: str, reconciled: bool) -> Cause | None:
     bad = [
         condition for condition in pool.status.conditions if condition.status == "False" and condition.type != "Ready"
     ]
-    worst = next((each for each in bad if each.message), ready)
+    worst = next((condition for condition in bad if condition.message), ready)
     if worst is None or worst.status != "False":
         why = message("is not ready: no controller has written its status yet")
         return Cause(code="NO_NODEPOOL", why=why, remedy=_WAIT, object=mine, awaited=True)

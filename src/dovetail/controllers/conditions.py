@@ -46,7 +46,7 @@ class Conditions:
         self._now = now.replace(microsecond=0)
         self._created = created or self._now
         self._generation = generation
-        self._before = {each.type: _plain(each) for each in existing}
+        self._before = {condition.type: _plain(condition) for condition in existing}
         self._current = dict(self._before)
         for kind in family.dependents:
             if kind not in self._current:
@@ -58,12 +58,12 @@ class Conditions:
 
     def status(self, kind: str) -> str:
         """`True`, `False` or `Unknown`; a missing condition is Unknown."""
-        found = self._current.get(kind)
-        return found.status if found else UNKNOWN
+        condition = self._current.get(kind)
+        return condition.status if condition else UNKNOWN
 
     def since(self, kind: str) -> datetime:
-        found = self._current.get(kind)
-        return found.last_transition_time or self._created if found else self._created
+        condition = self._current.get(kind)
+        return condition.last_transition_time or self._created if condition else self._created
 
     def true(self, kind: str, reason: str = "", message: str = "") -> None:
         self._set(kind, TRUE, reason or kind, message)
@@ -87,7 +87,7 @@ class Conditions:
 
     def manifest(self) -> list[dict[str, Any]]:
         """As a status carries them, sorted by type."""
-        return [manifest(each) for each in self.all()]
+        return [manifest(condition) for condition in self.all()]
 
     def _set(self, kind: str, status: str, reason: str, message: str) -> None:
         self._put(kind, status, reason, message)
@@ -113,10 +113,10 @@ class Conditions:
     def _follow(self) -> None:
         """The root follows its dependents."""
         missing = [self._current[kind] for kind in sorted(self._family.dependents) if self.status(kind) != TRUE]
-        detail = ", ".join(f"{each.type}={each.status}" for each in missing)
+        detail = ", ".join(f"{condition.type}={condition.status}" for condition in missing)
         if not missing:
             self._put(self._family.root, TRUE, self._family.root, "")
-        elif any(each.status == FALSE for each in missing):
+        elif any(condition.status == FALSE for condition in missing):
             self._put(self._family.root, FALSE, "UnhealthyDependents", detail)
         else:
             self._put(self._family.root, UNKNOWN, "ReconcilingDependents", detail)
@@ -159,10 +159,10 @@ def manifest(condition: Condition) -> dict[str, Any]:
 def instant(text: str) -> datetime | None:
     """The instant of a timestamp, in UTC where it has no zone; None where it is unreadable."""
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def truncated(message: str, limit: int = 1024) -> str:

@@ -85,7 +85,7 @@ class DiscoveredCapacity:
 
 def unannounced(pods: Iterable[Pod], daemons: Iterable[DaemonSet]) -> dict[str, int]:
     """Requests on a node beyond those of DaemonSets: static pods as a whole, and what daemon pods have more."""
-    announced = {each.metadata.uid: requests(Pod(spec=each.spec.template.spec)) for each in daemons}
+    announced = {daemon.metadata.uid: requests(Pod(spec=daemon.spec.template.spec)) for daemon in daemons}
     total: dict[str, int] = {}
     for pod in pods:
         owners = pod.metadata.owner_references

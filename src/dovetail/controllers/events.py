@@ -8,18 +8,19 @@ from typing import Literal
 from dovetail.clock import Clock
 from dovetail.controllers.conditions import truncated
 from dovetail.kube import resources as kinds
-from dovetail.kube.events import EventRecorder, Reference, Tokens, reference
+from dovetail.kube.events import EventRecorder, Reference, reference
 from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
+from dovetail.runtime.token_bucket import TokenBucket
 
 #: Identical events about one object within so many seconds are one.
 DEDUPE_S = 120.0
 _REMEMBERED = 10_000
-#: Events of one rate limit: so many at once, then one every so many seconds.
-BURST, REFILL_INTERVAL_S = 10.0, 0.2
+#: Events of one rate limit: so many at once, then so many a second.
+BURST, RATE_PER_S = 10.0, 5.0
 
 Subject = Pod | Node | NodeClaim | NodePool
 
@@ -30,8 +31,8 @@ class EventPublisher:
     def __init__(self, recorder: EventRecorder, clock: Clock) -> None:
         self._recorder = recorder
         self._clock = clock
-        self._published: OrderedDict[tuple[Reference, str, str], float] = OrderedDict()
-        self._rates: dict[str, Tokens] = {}
+        self._published: OrderedDict[tuple[tuple[str, ...], str, str], float] = OrderedDict()
+        self._rates: dict[str, TokenBucket] = {}
 
     def publish(
         self,
@@ -48,7 +49,7 @@ class EventPublisher:
         """Publish an event, unless it was published lately. `same` identifies equal events; by default the message."""
         about = reference(_resource(subject), subject)
         now = self._clock.monotonic()
-        key = (about, reason, same or message)
+        key = (about.identity, reason, same or message)
         if self._published.get(key, float("-inf")) > now or (rate and not self._take(rate, now)):
             return False
         self._published[key] = now + dedupe
@@ -106,8 +107,10 @@ class EventPublisher:
         decision: str = "",
     ) -> bool:
         """The same event on a Node and on its NodeClaim: operators look at either. Whether anything was published."""
-        about = [each for each in (node, claim) if each is not None]
-        return sum(self.publish(each, kind, reason, message, dedupe=dedupe, decision=decision) for each in about) > 0
+        about = [subject for subject in (node, claim) if subject is not None]
+        return (
+            sum(self.publish(subject, kind, reason, message, dedupe=dedupe, decision=decision) for subject in about) > 0
+        )
 
     def blocked(self, node: Node | None, claim: NodeClaim | None, why: str) -> None:
         """Why a node may not be disrupted now."""
@@ -125,7 +128,7 @@ class EventPublisher:
         return self.publish(pool, "Warning", "NoCompatibleInstanceTypes", message, dedupe=60.0)
 
     def _take(self, rate: str, now: float) -> bool:
-        return self._rates.setdefault(rate, Tokens(BURST, now)).take(now, BURST, REFILL_INTERVAL_S)
+        return self._rates.setdefault(rate, TokenBucket.full(BURST, RATE_PER_S, now)).take(now)
 
 
 def _resource(subject: Subject) -> kinds.Resource:

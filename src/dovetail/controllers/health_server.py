@@ -66,7 +66,7 @@ def _health(problems: Problems, remarks: Problems, unrecovered: Problems) -> lis
         return web.Response(status=503 if dead else 200, text="\n".join(dead or ["ok"]))
 
     async def ready(_: web.Request) -> web.Response:
-        found = problems()
-        return web.Response(status=503 if found else 200, text="\n".join(found or ["ok", *remarks()]))
+        reported = problems()
+        return web.Response(status=503 if reported else 200, text="\n".join(reported or ["ok", *remarks()]))
 
     return [web.get("/healthz", alive), web.get("/readyz", ready)]

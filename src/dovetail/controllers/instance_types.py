@@ -69,17 +69,18 @@ class InstanceTypes:
 
     def unusable(self) -> tuple[UnusablePool, ...]:
         """The NodePools that nothing can be planned on now, and why: they explain why a pod waits."""
-        found = [(pool, self.cause(pool)) for pool in nodepools.ordered(self._cluster_state.pools.store.all())]
-        return tuple(self._as_unusable(pool, cause) for pool, cause in found if cause is not None)
+        causes = [(pool, self.cause(pool)) for pool in nodepools.ordered(self._cluster_state.pools.store.all())]
+        return tuple(self._as_unusable(pool, cause) for pool, cause in causes if cause is not None)
 
     def cause(self, pool: NodePool) -> Cause | None:
         """Why nothing can be planned on a NodePool now; None if something can, or if it is static."""
         if pool.static or (self._without_status and nodepools.has_no_status(pool)):
             return None
         classes = [
-            str((each.get("metadata") or {}).get("name")) for each in self._cluster_state.node_classes.store.all()
+            str((node_class.get("metadata") or {}).get("name"))
+            for node_class in self._cluster_state.node_classes.store.all()
         ]
-        found = unusable_nodepools.cause(
+        reason = unusable_nodepools.cause(
             pool,
             self._cluster_state.node_classes.store.get(pool.spec.template.spec.node_class_ref.name),
             class_required=self._cloud.node_class_required,
@@ -87,7 +88,7 @@ class InstanceTypes:
             classes=classes,
         )
         if not nodepools.usable(pool):
-            return found
+            return reason
         if self.paused(pool.name):
             return _failing_launches(pool.name, self._paused[pool.name][1])
         return _failing_launches(pool.name, self._failing[pool.name]) if pool.name in self._failing else None
@@ -95,12 +96,12 @@ class InstanceTypes:
     def _as_unusable(self, pool: NodePool, cause: Cause) -> UnusablePool:
         """With the types that it had last, else with those of the other NodePools: what it would offer."""
         made = self._made.get(pool.name)
-        types = made[1] if made is not None else max((each[1] for each in self._made.values()), key=len, default=())
-        known = self._unusable.get(pool.name)
-        if known is None or known[0] is not pool or known[1] is not types:
-            known = self._unusable[pool.name] = (pool, types, nodepools.for_planner(pool, types))
+        types = made[1] if made is not None else max((entry[1] for entry in self._made.values()), key=len, default=())
+        cached = self._unusable.get(pool.name)
+        if cached is None or cached[0] is not pool or cached[1] is not types:
+            cached = self._unusable[pool.name] = (pool, types, nodepools.for_planner(pool, types))
         return UnusablePool(
-            pool=known[2],
+            pool=cached[2],
             code=cause.code,
             why=cause.why,
             remedy=cause.remedy,
@@ -111,15 +112,15 @@ class InstanceTypes:
     def node_class(self, pool: NodePool) -> Mapping[str, Any] | None:
         """The NodePool's NodeClass object; None if it must exist and does not."""
         reference = pool.spec.template.spec.node_class_ref
-        found = self._cluster_state.node_classes.store.get(reference.name)
-        if found is None:
+        obj = self._cluster_state.node_classes.store.get(reference.name)
+        if obj is None:
             return None if self._cloud.node_class_required else NO_CLASS
         if KUBELET_ANNOTATION not in pool.metadata.annotations:
-            return found
-        known = self._classes.get(pool.name)
-        if known is None or known[0] is not pool or known[1] is not found:
-            known = self._classes[pool.name] = (pool, found, with_kubelet(found, pool.metadata.annotations))
-        return known[2]
+            return obj
+        cached_class = self._classes.get(pool.name)
+        if cached_class is None or cached_class[0] is not pool or cached_class[1] is not obj:
+            cached_class = self._classes[pool.name] = (pool, obj, with_kubelet(obj, pool.metadata.annotations))
+        return cached_class[2]
 
     async def types(self, pool: NodePool) -> tuple[InstanceType, ...]:
         """What the cloud offers a NodePool; empty if its NodeClass is missing. Raises CloudError."""
@@ -130,10 +131,10 @@ class InstanceTypes:
 
     def _as_plain(self, pool: NodePool) -> Mapping[str, Any]:
         """The NodePool as the cloud gets it: plain values, made once while the NodePool is the same object."""
-        known = self._plain.get(pool.name)
-        if known is None or known[0] is not pool:
-            known = self._plain[pool.name] = (pool, msgspec.to_builtins(pool))
-        return known[1]
+        cached = self._plain.get(pool.name)
+        if cached is None or cached[0] is not pool:
+            cached = self._plain[pool.name] = (pool, msgspec.to_builtins(pool))
+        return cached[1]
 
     def corrected(self, types: tuple[InstanceType, ...], pool: str = "") -> tuple[InstanceType, ...]:
         """The types with overlays and discovered capacity; equal arguments, equal object."""
@@ -142,12 +143,12 @@ class InstanceTypes:
         source = self._cluster_state.pools.store.get(pool) if overlays else None
         of_pool = nodepools.labels(source) if source is not None else {}
         key = (id(types), self.discovered.scope(pool), self.discovered.generation, versions, *sorted(of_pool.items()))
-        known = self._corrected.get(key)
-        if known is None or known[0] is not types:
+        cached = self._corrected.get(key)
+        if cached is None or cached[0] is not types:
             if len(self._corrected) > _REMEMBERED:
                 self._corrected.clear()
-            known = self._corrected[key] = (types, self.discovered.apply(overlaid(types, overlays, of_pool), pool))
-        return known[1]
+            cached = self._corrected[key] = (types, self.discovered.apply(overlaid(types, overlays, of_pool), pool))
+        return cached[1]
 
     async def pool(self, pool: NodePool) -> Pool | None:
         """A NodePool ready for planning, or None if it has nothing to offer now."""
@@ -162,12 +163,12 @@ class InstanceTypes:
             self._failing[pool.name] = "its NodeClass offers no instance types"
             return None
         self._failing.pop(pool.name, None)
-        known = self._made.get(pool.name)
-        if known is not None and known[0] is pool and known[1] is types:
-            return known[2]
+        cached = self._made.get(pool.name)
+        if cached is not None and cached[0] is pool and cached[1] is types:
+            return cached[2]
         made = nodepools.for_planner(pool, types)
-        if known is not None and known[1] is types and known[2] == made:
-            made = known[2]  # only its status changed
+        if cached is not None and cached[1] is types and cached[2] == made:
+            made = cached[2]  # only its status changed
         self._made[pool.name] = (pool, types, made)
         return made
 
@@ -177,8 +178,8 @@ class InstanceTypes:
         if only is None:
             self._forget_deleted()
         wanted = nodepools.ordered(pool for pool in candidates if self._usable(pool) and not self.paused(pool.name))
-        found = [await self.pool(each) for each in wanted]
-        return [each for each in found if each is not None]
+        pools = [await self.pool(nodepool) for nodepool in wanted]
+        return [pool for pool in pools if pool is not None]
 
     def _usable(self, pool: NodePool) -> bool:
         return nodepools.usable(pool) or (self._without_status and nodepools.has_no_status(pool))
@@ -196,7 +197,7 @@ class InstanceTypes:
         )
         for memory in memories:
             if len(memory) > len(there):
-                for name in [each for each in memory if each not in there]:
+                for name in [key for key in memory if key not in there]:
                     del memory[name]
 
 
@@ -204,10 +205,10 @@ def _failing_launches(pool: str, why: str) -> Cause:
     """A NodePool that is left out because its launches fail. The message may end with the reason's code."""
     text, _, last = why.rpartition(" (")
     code = last.rstrip(")")
-    known = code in REASONS and last.endswith(")")
+    has_code = code in REASONS and last.endswith(")")
     return Cause(
-        code=code if known else "NO_NODEPOOL",
-        why=f"is left out for a while: {text if known else why}",
-        remedy=REASONS[code].remedy if known else "see the events of its NodeClaims",
+        code=code if has_code else "NO_NODEPOOL",
+        why=f"is left out for a while: {text if has_code else why}",
+        remedy=REASONS[code].remedy if has_code else "see the events of its NodeClaims",
         object=f"nodepool/{pool}",
     )

@@ -74,12 +74,12 @@ class Interruptions:
         while True:
             pause = POLL_INTERVAL_S
             try:
-                found = await self._context.cloud.unhealthy()
-                for message in found:
+                statuses = await self._context.cloud.unhealthy()
+                for message in statuses:
                     self._context.metrics.unhealthy_instances.labels(_CATEGORY[message.kind]).inc(
                         len(message.provider_ids)
                     )
-                await self._handle(found)
+                await self._handle(statuses)
                 logged = ""
             except CloudError as problem:
                 denied = problem.remedy is Remedy.OPERATOR

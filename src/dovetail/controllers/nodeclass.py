@@ -78,29 +78,29 @@ class NodeClasses:
         return RESOLVE_INTERVAL_S
 
     async def _write(self, node_class: Mapping[str, Any], meta: ObjectMeta) -> None:
-        found = await self._context.cloud.resolve(node_class, self._pools(meta.name))
-        if any(meta.annotations.get(key) != value for key, value in found.annotations.items()):
-            await self._rehash(meta, found.annotations)
-            carried = {"metadata": {"annotations": dict(found.annotations)}}
+        resolution = await self._context.cloud.resolve(node_class, self._pools(meta.name))
+        if any(meta.annotations.get(key) != value for key, value in resolution.annotations.items()):
+            await self._rehash(meta, resolution.annotations)
+            carried = {"metadata": {"annotations": dict(resolution.annotations)}}
             await self._context.kube.patch(EC2NODECLASSES, meta.name, carried)
         conditions = Conditions(
-            Family(tuple(condition[0] for condition in found.conditions)),
+            Family(tuple(condition[0] for condition in resolution.conditions)),
             _conditions(node_class),
             now=self._context.clock.now(),
             created=meta.creation_timestamp,
             generation=meta.generation,
         )
-        for kind, status, reason, message in found.conditions:
+        for kind, status, reason, message in resolution.conditions:
             if status == TRUE:
                 conditions.true(kind, reason, message)
             elif status == FALSE:
                 conditions.false(kind, reason or kind, message)
             else:
                 conditions.unknown(kind, reason or kind, message)
-        known = node_class.get("status") or {}
-        if not conditions.changed and all(known.get(key) == value for key, value in found.status.items()):
+        old_status = node_class.get("status") or {}
+        if not conditions.changed and all(old_status.get(key) == value for key, value in resolution.status.items()):
             return
-        for kind, detail in found.details.items():
+        for kind, detail in resolution.details.items():
             self._context.log.error(
                 "validating nodeclass",
                 controller="nodeclass",
@@ -108,7 +108,7 @@ class NodeClasses:
                 condition=kind,
                 error=detail,
             )
-        body = {"status": {**found.status, "conditions": conditions.manifest()}}
+        body = {"status": {**resolution.status, "conditions": conditions.manifest()}}
         try:
             await self._context.kube.patch(EC2NODECLASSES, meta.name, body, subresource="status")
         except NotFound:

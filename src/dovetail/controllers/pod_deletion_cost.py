@@ -77,22 +77,22 @@ class DeletionCosts:
         if not self._changed:
             return False
         self._changed = False
-        stale = [each for each in await self._rank() if any(self._stale(each))]
+        stale = [ranked_node for ranked_node in await self._rank() if any(self._stale(ranked_node))]
         terminating = [ranked for ranked in stale if ranked.value == LOWEST_COST]
         others = [ranked for ranked in stale if ranked.value != LOWEST_COST]
         writing = (*terminating, *others[:MAX_NODES_PER_CYCLE])
         self._count(writing)
         async with asyncio.TaskGroup() as group:
-            for each in writing:
-                for pod in self._stale(each):
-                    group.create_task(self._write(pod, each.value))
+            for ranked_node in writing:
+                for pod in self._stale(ranked_node):
+                    group.create_task(self._write(pod, ranked_node.value))
         pending = len(others) > MAX_NODES_PER_CYCLE
         self._changed |= pending
         return pending
 
     def _count(self, writing: Iterable[Ranked]) -> None:
         cluster_state, pending = self._context.cluster_state, self._context.metrics.pending_deletion_costs
-        nodes = (cluster_state.nodes.store.get(each.node) for each in writing)
+        nodes = (cluster_state.nodes.store.get(ranked_node.node) for ranked_node in writing)
         pools = Counter(node.metadata.labels.get(wellknown.NODEPOOL, "") for node in nodes if node is not None)
         for pool in cluster_state.pools.store.all():
             pending.labels(pool.name).set(pools[pool.name])
@@ -100,7 +100,7 @@ class DeletionCosts:
     async def _rank(self) -> list[Ranked]:
         """Every node with its value: terminating ones, drifted ones, consolidation candidates, and the rest."""
         context = self._context
-        known = prices(await context.instance_types.all())
+        known_prices = prices(await context.instance_types.all())
         terminating: list[str] = []
         drifted: list[Candidate] = []
         free: list[Candidate] = []
@@ -115,19 +115,19 @@ class DeletionCosts:
             ):
                 terminating.append(name)
                 continue
-            each = candidate_of(context, node, claim, known)
-            if each.price is None or blocking(context, node, claim, context.clock.now()) or self._pinned(node):
+            candidate = candidate_of(context, node, claim, known_prices)
+            if candidate.price is None or blocking(context, node, claim, context.clock.now()) or self._pinned(node):
                 rest.append(name)
             elif claim.is_true("Drifted") and not self._static(claim):
-                drifted.append(each)
+                drifted.append(candidate)
             elif self._never(claim):
                 rest.append(name)
             else:
-                free.append(each)
+                free.append(candidate)
         first = RemainingBudgets.now(context, Reason.DRIFTED).trim(sorted(drifted, key=_order))
         then = RemainingBudgets.now(context, Reason.UNDERUTILIZED).trim(sorted(free, key=_order))
-        ordered = [each.node for each in (*first, *then)]
-        rest += sorted({each.node for each in (*drifted, *free)} - set(ordered))
+        ordered = [candidate.node for candidate in (*first, *then)]
+        rest += sorted({candidate.node for candidate in (*drifted, *free)} - set(ordered))
         return [
             *(Ranked(name, LOWEST_COST) for name in terminating),
             *(Ranked(name, index - len(ordered)) for index, name in enumerate(ordered)),

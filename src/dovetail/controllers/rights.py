@@ -40,7 +40,7 @@ READ_SCALE_UPS = Right(
 )
 
 #: The rights of optional watches, by the resource they watch.
-OF_WATCHES = {each.resource: each for each in (READ_PRIORITIES, READ_OVERLAYS, READ_ATTACHMENTS)}
+OF_WATCHES = {right.resource: right for right in (READ_PRIORITIES, READ_OVERLAYS, READ_ATTACHMENTS)}
 
 
 class Rights:

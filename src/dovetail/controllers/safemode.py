@@ -99,7 +99,9 @@ class Safety:
     def review(self) -> None:
         """Let causes lapse that were not observed for a while."""
         oldest = self._clock.monotonic() - LAPSE_S
-        for cause in [each for each, found in self._standing.items() if each in LAPSING and found.seen < oldest]:
+        for cause in [
+            cause for cause, standing in self._standing.items() if cause in LAPSING and standing.seen < oldest
+        ]:
             self._failed = 0 if cause is Cause.LAUNCHES_FAIL else self._failed
             if cause is Cause.REGISTRATIONS_FAIL:
                 self._joined.clear()

@@ -188,7 +188,7 @@ def is_switch(field: str) -> bool:
 def meanings() -> dict[str, str]:
     """What each setting is for, with its variable and its default, in the order they are listed."""
     defaults = Settings()
-    found = {}
+    meanings = {}
     for name, kind in get_type_hints(Settings, include_extras=True).items():
         default = getattr(defaults, name)
         if name == "feature_gates":
@@ -200,8 +200,8 @@ def meanings() -> dict[str, str]:
         elif isinstance(default, bool):
             default = str(default).lower()
         shown = "" if default == "" else f"; {default}"
-        found[name] = f"{kind.__metadata__[0]}  [{name.upper()}{shown}]"
-    return found
+        meanings[name] = f"{kind.__metadata__[0]}  [{name.upper()}{shown}]"
+    return meanings
 
 
 def read(flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Settings:
@@ -271,8 +271,8 @@ def read_gates(text: str) -> Mapping[str, bool]:
     """`A=true,B=false` over the defaults; unknown names are left alone, as upstream does."""
     gates = dict(GATES)
     for pair in filter(None, (part.strip() for part in text.split(","))):
-        name, found, value = pair.partition("=")
-        if not found:
+        name, separator, value = pair.partition("=")
+        if not separator:
             raise ValueError(f"{pair!r} is not Name=true or Name=false")
         if name.strip() in gates:
             gates[name.strip()] = _truth(value.strip())

@@ -79,8 +79,8 @@ class Supervisor:
 def leaves(problem: BaseException) -> Iterator[Exception]:
     """The errors of which a group, or a group of groups, is made."""
     if isinstance(problem, BaseExceptionGroup):
-        for each in problem.exceptions:
-            yield from leaves(each)
+        for exception in problem.exceptions:
+            yield from leaves(exception)
     elif isinstance(problem, Exception):
         yield problem
 

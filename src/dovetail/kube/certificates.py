@@ -107,8 +107,8 @@ def make_certificate(names: Sequence[str], now: datetime, former: bytes = b"") -
 def newest_authority(authorities: bytes) -> bytes:
     """The first certificate of a bundle."""
     end = b"-----END CERTIFICATE-----\n"
-    first, found, _ = authorities.partition(end)
-    return first + found
+    first, separator, _ = authorities.partition(end)
+    return first + separator
 
 
 class SharedCertificate:

@@ -11,6 +11,7 @@ import asyncio
 
 from dovetail.clock import Clock
 from dovetail.kube.transport import Request, Response, Transport
+from dovetail.runtime.token_bucket import TokenBucket
 
 #: Requests on their way at once.
 IN_FLIGHT = 40
@@ -22,27 +23,17 @@ class Paced:
     def __init__(self, inner: Transport, clock: Clock, rate: float, burst: float) -> None:
         self._inner = inner
         self._clock = clock
-        self._rate = rate
-        self._burst = burst
-        self._tokens = burst
-        self._at = clock.monotonic()
+        self._tokens = TokenBucket.full(burst, rate, clock.monotonic())
         self._slots = asyncio.Semaphore(IN_FLIGHT)
 
     async def send(self, request: Request) -> Response:
         if request.parameter("watch") is not None:
             return await self._inner.send(request)
         async with self._slots:
-            pause = self._take()
+            pause = self._tokens.spend(self._clock.monotonic())
             if pause > 0:
                 await asyncio.sleep(pause)
             return await self._inner.send(request)
 
     async def close(self) -> None:
         await self._inner.close()
-
-    def _take(self) -> float:
-        """Take a token; the seconds until it is really there."""
-        now = self._clock.monotonic()
-        self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate) - 1.0
-        self._at = now
-        return max(0.0, -self._tokens / self._rate)

@@ -57,9 +57,9 @@ class Change(msgspec.Struct, Generic[T], frozen=True):
     @property
     def object(self) -> T:
         """The object the change is about: the new state, or the last known one of a deleted object."""
-        found = self.new if self.new is not None else self.old
-        assert found is not None
-        return found
+        state = self.new if self.new is not None else self.old
+        assert state is not None
+        return state
 
 
 class Reflector(Generic[T]):
@@ -144,8 +144,8 @@ class Reflector(Generic[T]):
             self._report(bad)
         fresh = {key_of(obj): obj for obj in listing.items}
         unreadable = {bad.key for bad in listing.bad}
-        known = self.store.keys()
-        for key in [key for key in known if key not in fresh and key not in unreadable]:
+        stored_keys = self.store.keys()
+        for key in [key for key in stored_keys if key not in fresh and key not in unreadable]:
             self._remove(key)
         for key, obj in fresh.items():
             self._put(key, obj, trimmed=True)
@@ -189,8 +189,8 @@ class Reflector(Generic[T]):
 
     def _complete(self, sent: set[str] | None, version: str) -> None:
         """The present state has been sent: what was not among it is gone."""
-        known = self.store.keys()
-        for key in [key for key in known if key not in sent] if sent is not None else ():
+        stored_keys = self.store.keys()
+        for key in [key for key in stored_keys if key not in sent] if sent is not None else ():
             self._remove(key)
         self.version = version
         self._alive()
@@ -272,8 +272,8 @@ class Reflector(Generic[T]):
         held = self.store.get(key)
         if held is None:
             return False
-        _, _, known, newest = meta(held)
-        return known == uid and int(newest or 0) > int(version)
+        _, _, stored_uid, newest = meta(held)
+        return stored_uid == uid and int(newest or 0) > int(version)
 
     def _trimmed(self, obj: T) -> T:
         """What is kept of a listed object: of pods that is a fraction, and all of them are listed at once."""
@@ -299,9 +299,9 @@ class Reflector(Generic[T]):
 
     def _remove(self, key: str, last: T | None = None) -> None:
         """`last` is the state the server sent along; without one, what we knew."""
-        known = self.store.remove(key)
-        if known is not None:
-            self._tell(Change("deleted", key, known if last is None else last, None))
+        stored = self.store.remove(key)
+        if stored is not None:
+            self._tell(Change("deleted", key, stored if last is None else last, None))
 
     def _tell(self, change: Change[T]) -> None:
         if self._on_event is not None:

@@ -23,12 +23,12 @@ def key_of(obj: Any) -> str:
 def meta(obj: Any) -> tuple[str, str, str, str]:
     """Namespace, name, uid and resourceVersion."""
     if isinstance(obj, dict):
-        found = obj.get("metadata") or {}
+        metadata = obj.get("metadata") or {}
         return (
-            found.get("namespace") or "",
-            found.get("name") or "",
-            found.get("uid") or "",
-            found.get("resourceVersion") or "",
+            metadata.get("namespace") or "",
+            metadata.get("name") or "",
+            metadata.get("uid") or "",
+            metadata.get("resourceVersion") or "",
         )
     held = obj.metadata
     return held.namespace or "", held.name or "", held.uid or "", held.resource_version or ""
@@ -83,10 +83,10 @@ class Store(Generic[T]):
 
     def _forget(self, key: str, old: T) -> None:
         for name, index in self._indices.items():
-            found = self._found[name]
+            entries = self._found[name]
             for value in index(old):
-                keys = found.get(value)
+                keys = entries.get(value)
                 if keys is not None:
                     keys.pop(key, None)
                     if not keys:
-                        del found[value]
+                        del entries[value]

@@ -19,6 +19,7 @@ from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock, virtual
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists
+from dovetail.kube.events import EventRecorder, EventSink
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import CSIDRIVERS, SERVICES, STORAGECLASSES, Resource
 from dovetail.kube.transport import Transport
@@ -28,7 +29,6 @@ from dovetail.lab.checks.replicasets import SHORTFALL_GRACE_S, ReplicaSetCheck
 from dovetail.lab.controllers.manager import ControllerManager
 from dovetail.lab.custom_metrics import CustomMetrics
 from dovetail.lab.direct_client import DirectKube
-from dovetail.lab.event_recorder import EventSink, Recorder
 from dovetail.lab.event_ttl import Forgetting
 from dovetail.lab.fast_transport import FastLane
 from dovetail.lab.faults.injection import Faults
@@ -116,7 +116,7 @@ class Lab:
         #: What becomes of the events of its parts.
         self._recording: dict[str, Any] = {"quiet": self.parts.quiet, "event_sink": self.parts.event_sink}
         kubelet = self.client("kubelet")
-        self._kubelet_events = Recorder(kubelet, clock, "kubelet", **self._recording)
+        self._kubelet_events = EventRecorder(kubelet, "kubelet", max_queued=0, **self._recording)
         self.fleet = Fleet(kubelet, clock, chance.child("fleet"), self._kubelet_events, self.parts.pace)
         self.programs: RunningPrograms | None = None
         if self.parts.programs:

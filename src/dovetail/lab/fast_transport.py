@@ -20,7 +20,7 @@ from dovetail.kube.transport import OnChange, Request, Response, Stop
 from dovetail.lab import fast_node_patches
 from dovetail.lab.apiserver.kinds.pod.strategy import set_condition
 from dovetail.lab.apiserver.store import Event, Record
-from dovetail.lab.apiserver.webhooks.matching import any_configured
+from dovetail.lab.apiserver.webhooks.chain import may_concern
 from dovetail.lab.controllers.interning import share_labels
 from dovetail.lab.controllers.timestamps import stamp
 from dovetail.lab.pushed_changes import Difference, Mold, ObjectChange, Parts
@@ -118,6 +118,8 @@ class FastLane:
 
     async def _short(self, request: Request, parts: list[str]) -> Response | None:
         """The answer to a write to pods or events where there is a shorter way to it."""
+        if may_concern(self._server, parts[1], parts[3] if len(parts) > 3 else ""):
+            return None
         match request.method, parts:
             case "POST", [namespace, "pods"]:
                 return await self._create(request, namespace)
@@ -128,7 +130,7 @@ class FastLane:
             case "PATCH", [namespace, "pods", name, "status"]:
                 strategic = "strategic" in request.headers.get("content-type", "")
                 return _DONE if strategic and self.report(namespace, name, _decode(request.body)) else None
-            case "DELETE", [namespace, "pods", name] if not any_configured(self._store):
+            case "DELETE", [namespace, "pods", name]:
                 for intercept in self._server.middleware:
                     await intercept(request)
                 return self._delete(f"{namespace}/{name}", _decode(request.body) if request.body else {})
@@ -212,7 +214,7 @@ class FastLane:
     def _copy(self, namespace: str, body: bytes) -> Record | None:
         """A pod like the one that was made from these bytes before."""
         mold = self._molds.get((namespace, body))
-        if mold is None or self._store.table("/resourcequotas").records or any_configured(self._store):
+        if mold is None or self._store.table("/resourcequotas").records or may_concern(self._server, "pods"):
             return None
         metadata = mold.obj["metadata"]
         taken = self._store.table(PODS).records

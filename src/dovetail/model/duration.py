@@ -26,15 +26,15 @@ def nanoseconds(text: str) -> int:
         return 0
     if not rest:
         raise bad
-    at, total = 0, 0
-    while at < len(rest):
-        part = _PART.match(rest, at)
+    end, total = 0, 0
+    while end < len(rest):
+        part = _PART.match(rest, end)
         if part is None or not (part[1] or part[2]):
-            raise _unit_error(text, rest[at:]) or bad
+            raise _unit_error(text, rest[end:]) or bad
         total += int(part[1] or "0") * _UNITS[part[3]]
         if part[2]:
             total += int(part[2]) * _UNITS[part[3]] // int(10 ** len(part[2]))
-        at = part.end()
+        end = part.end()
     if total > _LARGEST - (sign != "-"):
         raise bad
     return -total if sign == "-" else total

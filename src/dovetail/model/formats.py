@@ -51,43 +51,43 @@ def size(text: str) -> int:
 def label(value: str) -> list[str]:
     if size(value) <= 63 and _label.fullmatch(value):
         return []
-    found = [too_long_text(63)] if size(value) > 63 else []
+    problems = [too_long_text(63)] if size(value) > 63 else []
     if not _label.fullmatch(value):
         dotted = _subdomain.fullmatch(value)
-        found.append("must not contain dots" if dotted else regex_text(LABEL_TEXT, LABEL, "my-name", "123-abc"))
-    return found
+        problems.append("must not contain dots" if dotted else regex_text(LABEL_TEXT, LABEL, "my-name", "123-abc"))
+    return problems
 
 
 def subdomain(value: str) -> list[str]:
     if size(value) <= 253 and _subdomain.fullmatch(value):
         return []
-    found = [too_long_text(253)] if size(value) > 253 else []
+    problems = [too_long_text(253)] if size(value) > 253 else []
     if not _subdomain.fullmatch(value):
-        found.append(regex_text(SUBDOMAIN_TEXT, SUBDOMAIN, "example.com"))
-    return found
+        problems.append(regex_text(SUBDOMAIN_TEXT, SUBDOMAIN, "example.com"))
+    return problems
 
 
 def label_1035(value: str) -> list[str]:
-    found = [too_long_text(63)] if size(value) > 63 else []
+    problems = [too_long_text(63)] if size(value) > 63 else []
     if not _label_1035.fullmatch(value):
         text = (
             "a DNS-1035 label must consist of lower case alphanumeric characters or '-', "
             "start with an alphabetic character, and end with an alphanumeric character"
         )
-        found.append(regex_text(text, LABEL_1035, "my-name", "abc-123"))
-    return found
+        problems.append(regex_text(text, LABEL_1035, "my-name", "abc-123"))
+    return problems
 
 
 def wildcard_subdomain(value: str) -> list[str]:
     pattern = r"\*\." + SUBDOMAIN
-    found = [too_long_text(253)] if size(value) > 253 else []
+    problems = [too_long_text(253)] if size(value) > 253 else []
     if not re.fullmatch(pattern, value):
         text = (
             "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist "
             "of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character"
         )
-        found.append(regex_text(text, pattern, "*.example.com"))
-    return found
+        problems.append(regex_text(text, pattern, "*.example.com"))
+    return problems
 
 
 @lru_cache(maxsize=4096)
@@ -100,32 +100,32 @@ def qualified_name(value: str) -> tuple[str, ...]:
             f"a valid label key {regex_text(KEY_TEXT, KEY, *examples)}"
             " with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
         )
-    found: list[str] = []
+    problems: list[str] = []
     if len(parts) == 2:
         if not parts[0]:
-            found.append("prefix part must be non-empty")
+            problems.append("prefix part must be non-empty")
         else:
-            found += [f"prefix part {text}".replace("253 characters", "253 bytes") for text in subdomain(parts[0])]
+            problems += [f"prefix part {text}".replace("253 characters", "253 bytes") for text in subdomain(parts[0])]
     name = parts[-1]
     if not name:
-        found.append("name part must be non-empty")
+        problems.append("name part must be non-empty")
     elif size(name) > 63:
-        found.append("name part must be no more than 63 bytes")
+        problems.append("name part must be no more than 63 bytes")
     if not _key.fullmatch(name):
-        found.append(f"name part {regex_text(KEY_TEXT, KEY, *examples)}")
-    return tuple(found)
+        problems.append(f"name part {regex_text(KEY_TEXT, KEY, *examples)}")
+    return tuple(problems)
 
 
 @lru_cache(maxsize=4096)
 def label_value(value: str) -> tuple[str, ...]:
-    found = ["must be no more than 63 bytes"] if size(value) > 63 else []
+    problems = ["must be no more than 63 bytes"] if size(value) > 63 else []
     if not _label_value.fullmatch(value):
         text = (
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', "
             "and must start and end with an alphanumeric character"
         )
-        found.append(regex_text(text, f"({KEY})?", "MyValue", "my_value", "12345"))
-    return tuple(found)
+        problems.append(regex_text(text, f"({KEY})?", "MyValue", "my_value", "12345"))
+    return tuple(problems)
 
 
 def path_segment(value: str) -> list[str]:
@@ -140,11 +140,11 @@ def path_segment_prefix(value: str) -> list[str]:
 
 
 def config_key(value: str) -> list[str]:
-    found = [too_long_text(253)] if size(value) > 253 else []
+    problems = [too_long_text(253)] if size(value) > 253 else []
     if not _config_key.fullmatch(value):
         text = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
-        found.append(regex_text(text, "[-._a-zA-Z0-9]+", "key.name", "KEY_NAME", "key-name"))
-    return found + _parent_folder(value)
+        problems.append(regex_text(text, "[-._a-zA-Z0-9]+", "key.name", "KEY_NAME", "key-name"))
+    return problems + _parent_folder(value)
 
 
 def _parent_folder(value: str) -> list[str]:
@@ -154,10 +154,12 @@ def _parent_folder(value: str) -> list[str]:
 
 
 def env_name(value: str) -> list[str]:
-    found = [] if value else ["environment variable name must be non-empty"]
+    problems = [] if value else ["environment variable name must be non-empty"]
     if any(not 32 <= ord(rune) < 127 or rune == "=" for rune in value):
-        found.append("a valid environment variable name must consist only of printable ASCII characters other than '='")
-    return found
+        problems.append(
+            "a valid environment variable name must consist only of printable ASCII characters other than '='"
+        )
+    return problems
 
 
 def port_number(value: int) -> list[str]:
@@ -169,16 +171,16 @@ def in_range(value: int, low: int, high: int) -> list[str]:
 
 
 def port_name(value: str) -> list[str]:
-    found = [too_long_text(15)] if size(value) > 15 else []
+    problems = [too_long_text(15)] if size(value) > 15 else []
     if not re.fullmatch("[-a-z0-9]+", value):
-        found.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
+        problems.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
     if not re.search("[a-z]", value):
-        found.append("must contain at least one letter (a-z)")
+        problems.append("must contain at least one letter (a-z)")
     if "--" in value:
-        found.append("must not contain consecutive hyphens")
+        problems.append("must not contain consecutive hyphens")
     if value.startswith("-") or value.endswith("-"):
-        found.append("must not begin or end with a hyphen")
-    return found
+        problems.append("must not begin or end with a hyphen")
+    return problems
 
 
 def percent(value: str) -> list[str]:

@@ -55,7 +55,10 @@ def _everywhere(address: str) -> bool:
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:
     """The host ports a pod holds while it runs."""
-    holders = [*(each for each in pod.spec.init_containers if each.sidecar), *pod.spec.containers]
+    holders = [
+        *(init_container for init_container in pod.spec.init_containers if init_container.sidecar),
+        *pod.spec.containers,
+    ]
     return tuple(
         HostPort(port.host_ip or ANY, port.host_port, port.protocol or "TCP")
         for container in holders

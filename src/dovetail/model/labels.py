@@ -114,7 +114,7 @@ def restricted(
     if key in well_known:
         return None
     owner = domain(key)
-    reserved = any(owner == each or owner.endswith(f".{each}") for each in domains)
+    reserved = any(owner == domain or owner.endswith(f".{domain}") for domain in domains)
     if not reserved and key not in RESTRICTED:
         return None
     return (

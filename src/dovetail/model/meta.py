@@ -72,9 +72,9 @@ class Condition(View, frozen=True, kw_only=True):
 
 def condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
     """The condition of that type, if it was ever reported."""
-    for each in conditions:
-        if each.type == kind:
-            return each
+    for condition in conditions:
+        if condition.type == kind:
+            return condition
     return None
 
 

@@ -24,13 +24,13 @@ Shop = tuple[Mapping[str, str], Sequence[InstanceType]]
 def agreed(overlays: Iterable[NodeOverlay], shops: Sequence[Shop]) -> list[NodeOverlay]:
     """The overlays that contradict none of equal weight, in any pool."""
     weights: dict[object, int] = {}
-    found: list[NodeOverlay] = []
+    accepted: list[NodeOverlay] = []
     for overlay in sorted(overlays, key=_rank, reverse=True):
-        spoken = {(at, *each) for at, shop in enumerate(shops) for each in _speaks_of(overlay, shop)}
-        if all(weights.get(each) != _weight(overlay) for each in spoken):
+        spoken = {(index, *spoken_of) for index, shop in enumerate(shops) for spoken_of in _speaks_of(overlay, shop)}
+        if all(weights.get(subject) != _weight(overlay) for subject in spoken):
             weights |= dict.fromkeys(spoken, _weight(overlay))
-            found.append(overlay)
-    return found
+            accepted.append(overlay)
+    return accepted
 
 
 def overlaid(
@@ -59,8 +59,8 @@ def _speaks_of(overlay: NodeOverlay, shop: Shop) -> Iterable[tuple[object, ...]]
     labels, types = shop
     wanted = Requirements.of_entries(overlay.spec.requirements)
     for kind in types:
-        touched = [at for at, offering in enumerate(kind.offerings) if _selected(wanted, kind, offering, labels)]
-        yield from ((kind.name, at) for at in touched if _priced(overlay))
+        touched = [index for index, offering in enumerate(kind.offerings) if _selected(wanted, kind, offering, labels)]
+        yield from ((kind.name, index) for index in touched if _priced(overlay))
         yield from ((kind.name, name) for name in overlay.spec.capacity if touched)
 
 
@@ -69,12 +69,12 @@ def _overlaid(kind: InstanceType, overlays: Sequence[NodeOverlay], labels: Mappi
     offerings = list(kind.offerings)
     for overlay in overlays:
         wanted = Requirements.of_entries(overlay.spec.requirements)
-        touched = [at for at, offering in enumerate(offerings) if _selected(wanted, kind, offering, labels)]
+        touched = [index for index, offering in enumerate(offerings) if _selected(wanted, kind, offering, labels)]
         if touched:
             capacity.update(resources(overlay.spec.capacity))
-        for at in touched if _priced(overlay) else ():
-            price = _price(overlay, kind.offerings[at].price)
-            offerings[at] = replace(offerings[at], price=price, price_source=f"{OVERLAY}{overlay.metadata.name}")
+        for index in touched if _priced(overlay) else ():
+            price = _price(overlay, kind.offerings[index].price)
+            offerings[index] = replace(offerings[index], price=price, price_source=f"{OVERLAY}{overlay.metadata.name}")
     return InstanceType(
         name=kind.name,
         capacity=capacity,

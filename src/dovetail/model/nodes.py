@@ -57,8 +57,8 @@ class Node(View, frozen=True, kw_only=True):
 
     @property
     def ready(self) -> bool:
-        found = condition(self.status.conditions, "Ready")
-        return found is not None and found.status == "True"
+        ready_ = condition(self.status.conditions, "Ready")
+        return ready_ is not None and ready_.status == "True"
 
 
 class Namespace(View, frozen=True, kw_only=True):

@@ -13,14 +13,14 @@ from dovetail.model.pods import Container, PodSpec, ResourceRequirements
 
 def stored(spec: PodSpec) -> PodSpec:
     """The same object if it says everything already."""
-    containers = tuple(_stored(each, spec.host_network) for each in spec.containers)
-    inits = tuple(_stored(each, spec.host_network) for each in spec.init_containers)
+    containers = tuple(_stored(container, spec.host_network) for container in spec.containers)
+    inits = tuple(_stored(init_container, spec.host_network) for init_container in spec.init_containers)
     whole = spec.resources
     if whole is not None and whole.limits:
-        said = {name for each in (*containers, *inits) for name in each.resources.requests}
+        said = {name for container in (*containers, *inits) for name in container.resources.requests}
         whole = _asking(whole, said)
     was = (*spec.containers, *spec.init_containers, spec.resources)
-    if all(one is other for one, other in zip((*containers, *inits, whole), was, strict=True)):
+    if all(new is other for new, other in zip((*containers, *inits, whole), was, strict=True)):
         return spec
     return replace(spec, containers=containers, init_containers=inits, resources=whole)
 

@@ -31,12 +31,12 @@ def requests(pod: Pod) -> dict[str, int]:
 def unreadable(pod: Pod) -> str | None:
     """The first request of a container that is not a quantity: where it stands, what it says, how it could be said."""
     for group, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
-        for at, container in enumerate(containers):
+        for index, container in enumerate(containers):
             for name, amount in container.resources.requests.items():
                 try:
                     parse(amount)
                 except QuantityError:
-                    where = f"spec.{group}[{at}].resources.requests.{name}"
+                    where = f"spec.{group}[{index}].resources.requests.{name}"
                     return f'{where}: "{amount}" is not a quantity (such as 500m or 2Gi)'
     return None
 
@@ -45,8 +45,8 @@ def scored_requests(pod: Pod) -> dict[str, int]:
     """What a placed pod counts for when nodes are scored: a guess for containers that ask for no CPU or memory."""
     unsaid = _UNSAID
     if pod.spec.resources is not None and any(_pod_level(name) for name in pod.spec.resources.requests):
-        known = _requests(pod, _thousandths, {})
-        unsaid = {name: guess for name, guess in _UNSAID.items() if name not in known}
+        cached = _requests(pod, _thousandths, {})
+        unsaid = {name: guess for name, guess in _UNSAID.items() if name not in cached}
     return _whole(_requests(pod, _thousandths, unsaid))
 
 
@@ -66,10 +66,10 @@ def limits(pod: Pod) -> dict[str, int]:
     total = _combined(pod, lambda container, _: _thousandths(container.resources.limits))
     spec = pod.spec.resources
     if spec is not None and any(_pod_level(name) for name in (*spec.requests, *spec.limits)):
-        total.update({name: each for name, each in _thousandths(spec.limits).items() if _pod_level(name)})
-    for name, each in _thousandths(pod.spec.overhead).items():
+        total.update({name: container for name, container in _thousandths(spec.limits).items() if _pod_level(name)})
+    for name, container in _thousandths(pod.spec.overhead).items():
         if total.get(name):
-            total[name] += each
+            total[name] += container
     return _whole(total)
 
 
@@ -96,14 +96,14 @@ def _whole(thousandths: dict[str, int]) -> dict[str, int]:
 
 def _requests(pod: Pod, read: Reader[V], unsaid: Mapping[str, V]) -> dict[str, V]:
     if _simple(pod):
-        found = read(pod.spec.containers[0].resources.requests)
-        return {**unsaid, **found} if unsaid else found
+        requests_ = read(pod.spec.containers[0].resources.requests)
+        return {**unsaid, **requests_} if unsaid else requests_
 
     def of(container: Container, status: ContainerStatus | None) -> dict[str, V]:
-        found = read(container.resources.requests)
+        effective = read(container.resources.requests)
         if status is not None and status.resources is not None:
-            found = _effective(pod, found, read(status.resources.requests), read(status.allocated_resources))
-        return {**unsaid, **found}
+            effective = _effective(pod, effective, read(status.resources.requests), read(status.allocated_resources))
+        return {**unsaid, **effective}
 
     combined = _combined(pod, of)
     spec = pod.spec.resources
@@ -123,7 +123,10 @@ def _simple(pod: Pod) -> bool:
 
 def _combined(pod: Pod, of: Callable[[Container, ContainerStatus | None], dict[str, V]]) -> dict[str, V]:
     """Running together, or starting up, whichever is more."""
-    statuses = {each.name: each for each in (*pod.status.container_statuses, *pod.status.init_container_statuses)}
+    statuses = {
+        container_status.name: container_status
+        for container_status in (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    }
     running: dict[str, V] = {}
     for container in pod.spec.containers:
         _add(running, of(container, statuses.get(container.name)))
@@ -148,8 +151,8 @@ def _pod_requests(pod: Pod, spec: ResourceRequirements, read: Reader[V]) -> dict
     if pod.status.resources is not None:
         granted, in_force = read(pod.status.allocated_resources), read(pod.status.resources.requests)
         effective = _effective(pod, asked, in_force, granted)
-        asked = {name: effective.get(name, each) for name, each in asked.items()}
-    return {name: each for name, each in asked.items() if _pod_level(name)}
+        asked = {name: effective.get(name, amount) for name, amount in asked.items()}
+    return {name: amount for name, amount in asked.items() if _pod_level(name)}
 
 
 def _pod_level(name: str) -> bool:
@@ -157,7 +160,9 @@ def _pod_level(name: str) -> bool:
 
 
 def _effective(pod: Pod, asked: dict[str, V], in_force: dict[str, V], granted: dict[str, V]) -> dict[str, V]:
-    infeasible = any(each.type == "PodResizePending" and each.reason == "Infeasible" for each in pod.status.conditions)
+    infeasible = any(
+        amount.type == "PodResizePending" and amount.reason == "Infeasible" for amount in pod.status.conditions
+    )
     largest: dict[str, V] = {} if infeasible else dict(asked)
     _raise(largest, in_force)
     _raise(largest, granted)
@@ -165,13 +170,13 @@ def _effective(pod: Pod, asked: dict[str, V], in_force: dict[str, V], granted: d
 
 
 def _add(to: dict[str, V], more: Mapping[str, V]) -> None:
-    for name, each in more.items():
-        known = to.get(name)
-        to[name] = each if known is None else known + each
+    for name, amount in more.items():
+        current = to.get(name)
+        to[name] = amount if current is None else current + amount
 
 
 def _raise(to: dict[str, V], more: Mapping[str, V]) -> None:
-    for name, each in more.items():
-        known = to.get(name)
-        if known is None or each > known:
-            to[name] = each
+    for name, amount in more.items():
+        current = to.get(name)
+        if current is None or amount > current:
+            to[name] = amount

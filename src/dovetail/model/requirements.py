@@ -216,9 +216,9 @@ class Requirements(Mapping[str, Requirement]):
 
     def __init__(self, requirements: Iterable[Requirement] = ()) -> None:
         by_key: dict[str, Requirement] = {}
-        for each in requirements:
-            known = by_key.get(each.key)
-            by_key[each.key] = each if known is None else each.intersection(known)
+        for requirement in requirements:
+            existing = by_key.get(requirement.key)
+            by_key[requirement.key] = requirement if existing is None else requirement.intersection(existing)
         self._by_key = by_key
 
     @classmethod
@@ -230,7 +230,8 @@ class Requirements(Mapping[str, Requirement]):
     def of_entries(cls, entries: Iterable[Selecting]) -> Requirements:
         """The entries of a NodePool, a NodeClaim or a node-selector term; minValues where the entry has them."""
         return cls(
-            requirement(each.key, each.operator, each.values, getattr(each, "min_values", None)) for each in entries
+            requirement(entry.key, entry.operator, entry.values, getattr(entry, "min_values", None))
+            for entry in entries
         )
 
     def __getitem__(self, key: str) -> Requirement:
@@ -264,7 +265,7 @@ class Requirements(Mapping[str, Requirement]):
         return self.add(*other.values())
 
     def without(self, *keys: str) -> Requirements:
-        return Requirements(each for each in self._by_key.values() if each.key not in keys)
+        return Requirements(requirement for requirement in self._by_key.values() if requirement.key not in keys)
 
     def intersects(self, other: Requirements) -> bool:
         """Whether the keys of both sides overlap."""
@@ -292,6 +293,8 @@ class Requirements(Mapping[str, Requirement]):
         return [entry for key in sorted(self._by_key) for entry in self._by_key[key].entries()]
 
     def __str__(self) -> str:
-        return ", ".join(sorted(str(each) for each in self._by_key.values() if each.key not in RESTRICTED))
+        return ", ".join(
+            sorted(str(requirement) for requirement in self._by_key.values() if requirement.key not in RESTRICTED)
+        )
 
     __repr__ = __str__

@@ -36,20 +36,22 @@ def default_constraints(text: str) -> tuple[TopologySpreadConstraint, ...]:
         return ()
     try:
         document = msgspec.convert(yaml.safe_load(text) or {}, _Document)
-        found = [_constraint(each) for each in document.pod_topology_spread.default_constraints]
+        constraints_ = [
+            _constraint(default_constraint) for default_constraint in document.pod_topology_spread.default_constraints
+        ]
     except (yaml.YAMLError, msgspec.ValidationError) as problem:
         raise SchedulerConfigError(f"decoding scheduler config, {problem}") from problem
     seen: dict[tuple[str, str], int] = {}
-    for index, each in enumerate(found):
+    for index, constraint in enumerate(constraints_):
         where = f"validating scheduler config, podTopologySpread.defaultConstraints[{index}]"
-        problem_text = _problem(each)
+        problem_text = _problem(constraint)
         if problem_text:
             raise SchedulerConfigError(where + problem_text)
-        key = (each.topology_key, each.when_unsatisfiable)
+        key = (constraint.topology_key, constraint.when_unsatisfiable)
         if key in seen:
             raise SchedulerConfigError(f"{where} is a duplicate of [{seen[key]}], {{{key[0]}, {key[1]}}}")
         seen[key] = index
-    return tuple(found)
+    return tuple(constraints_)
 
 
 def _constraint(given: Mapping[str, Any]) -> TopologySpreadConstraint:
@@ -60,18 +62,20 @@ def _constraint(given: Mapping[str, Any]) -> TopologySpreadConstraint:
     return msgspec.convert(asked, TopologySpreadConstraint)
 
 
-def _problem(each: TopologySpreadConstraint) -> str:
-    if each.max_skew <= 0:
+def _problem(constraint: TopologySpreadConstraint) -> str:
+    if constraint.max_skew <= 0:
         return ".maxSkew must be greater than 0"
-    if not each.topology_key:
+    if not constraint.topology_key:
         return ".topologyKey must be set"
-    wrong = qualified_name(each.topology_key)
+    wrong = qualified_name(constraint.topology_key)
     if wrong:
-        return f'.topologyKey "{each.topology_key}" is not a valid label name, {", ".join(wrong)}'
-    if each.when_unsatisfiable not in ("DoNotSchedule", "ScheduleAnyway"):
-        return f'.whenUnsatisfiable "{each.when_unsatisfiable}" must be one of "DoNotSchedule" or "ScheduleAnyway"'
-    if each.label_selector is not None:
+        return f'.topologyKey "{constraint.topology_key}" is not a valid label name, {", ".join(wrong)}'
+    if constraint.when_unsatisfiable not in ("DoNotSchedule", "ScheduleAnyway"):
+        return (
+            f'.whenUnsatisfiable "{constraint.when_unsatisfiable}" must be one of "DoNotSchedule" or "ScheduleAnyway"'
+        )
+    if constraint.label_selector is not None:
         return ".labelSelector must not be set, as selectors are deduced for each pod"
-    if each.match_label_keys:
+    if constraint.match_label_keys:
         return ".matchLabelKeys must not be set, as it has no effect on default constraints"
     return ""

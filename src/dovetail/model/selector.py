@@ -39,7 +39,7 @@ class LabelSelector(View, frozen=True, kw_only=True):
         for key, value in self.match_labels.items():
             if labels.get(key) != value:
                 return False
-        return all(each.matches(labels) for each in self.match_expressions)
+        return all(match_expression.matches(labels) for match_expression in self.match_expressions)
 
     @property
     def empty(self) -> bool:
@@ -49,7 +49,9 @@ class LabelSelector(View, frozen=True, kw_only=True):
     def text(self) -> str:
         """The selector in the words of a request, keys in order."""
         parts = [(key, f"{key}={value}") for key, value in self.match_labels.items()]
-        parts += [(each.key, _expression_text(each)) for each in self.match_expressions]
+        parts += [
+            (match_expression.key, _expression_text(match_expression)) for match_expression in self.match_expressions
+        ]
         return ",".join(text for _, text in sorted(parts))
 
 
@@ -58,13 +60,13 @@ def matches(selector: LabelSelector | None, labels: Labels) -> bool:
     return selector is not None and selector.matches(labels)
 
 
-def _expression_text(each: LabelSelectorRequirement) -> str:
-    if each.operator == "Exists":
-        return each.key
-    if each.operator == "DoesNotExist":
-        return f"!{each.key}"
-    word = "in" if each.operator == "In" else "notin"
-    return f"{each.key} {word} ({','.join(sorted(each.values))})"
+def _expression_text(expression: LabelSelectorRequirement) -> str:
+    if expression.operator == "Exists":
+        return expression.key
+    if expression.operator == "DoesNotExist":
+        return f"!{expression.key}"
+    word = "in" if expression.operator == "In" else "notin"
+    return f"{expression.key} {word} ({','.join(sorted(expression.values))})"
 
 
 _TESTS: Mapping[str, Callable[[str | None, Sequence[str]], bool]] = {
@@ -105,7 +107,7 @@ class LabelQuery(msgspec.Struct, frozen=True):
     requirements: tuple[LabelSelectorRequirement, ...]
 
     def matches(self, labels: Labels) -> bool:
-        return all(each.matches(labels) for each in self.requirements)
+        return all(requirement.matches(labels) for requirement in self.requirements)
 
 
 class Judge(NamedTuple):
@@ -233,23 +235,23 @@ def parse_fields(text: str) -> tuple[FieldTerm, ...]:
 
 def _split_fields(text: str) -> list[str]:
     parts, start, escaped = [], 0, False
-    for at, char in enumerate(text):
+    for index, char in enumerate(text):
         if escaped:
             escaped = False
         elif char == "\\":
             escaped = True
         elif char == ",":
-            parts.append(text[start:at])
-            start = at + 1
+            parts.append(text[start:index])
+            start = index + 1
     return [*parts, text[start:]]
 
 
 def _field_term(part: str) -> FieldTerm:
-    for at in range(len(part)):
-        rest = part[at:]
+    for index in range(len(part)):
+        rest = part[index:]
         for operator in ("!=", "==", "="):
             if rest.startswith(operator):
-                return FieldTerm(part[:at], operator != "!=", _unescape(rest[len(operator) :]))
+                return FieldTerm(part[:index], operator != "!=", _unescape(rest[len(operator) :]))
     raise SelectorError(f"invalid selector: '{part}'; can't understand '{part}'")
 
 

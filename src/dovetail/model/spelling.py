@@ -20,15 +20,15 @@ def nearest(word: str, choices: Iterable[str], cutoff: float = 0.6) -> str | Non
     return None if best is None else best[1]
 
 
-def slips(one: str, other: str) -> int:
+def slips(word: str, other: str) -> int:
     """Insertions, deletions, changes and swaps of neighbours that turn one word into the other."""
     before: list[int] = []
     row = list(range(len(other) + 1))
-    for i, a in enumerate(one, 1):
+    for i, a in enumerate(word, 1):
         after = [i]
         for j, b in enumerate(other, 1):
             cost = min(row[j] + 1, after[j - 1] + 1, row[j - 1] + (a != b))
-            if i > 1 and j > 1 and a == other[j - 2] and one[i - 2] == b:
+            if i > 1 and j > 1 and a == other[j - 2] and word[i - 2] == b:
                 cost = min(cost, before[j - 2] + 1)
             after.append(cost)
         before, row = row, after
@@ -41,6 +41,6 @@ def _fold(word: str) -> str:
 
 def listed(words: Iterable[str], most: int = 6) -> str:
     """Words in a row, the rest counted."""
-    found = list(words)
-    shown = ", ".join(found[:most])
-    return shown if len(found) <= most else f"{shown} and {len(found) - most} more"
+    words_ = list(words)
+    shown = ", ".join(words_[:most])
+    return shown if len(words_) <= most else f"{shown} and {len(words_) - most} more"

@@ -77,7 +77,9 @@ def untolerated(
 ) -> list[Taint]:
     """The taints of those effects that nothing excuses, in order."""
     return [
-        taint for taint in taints if taint.effect in effects and not any(tolerates(each, taint) for each in tolerations)
+        taint
+        for taint in taints
+        if taint.effect in effects and not any(tolerates(toleration, taint) for toleration in tolerations)
     ]
 
 
@@ -85,6 +87,6 @@ def merge(taints: Sequence[Taint], more: Iterable[Taint]) -> tuple[Taint, ...]:
     """The taints, and those of `more` that are not among them yet."""
     merged = list(taints)
     for taint in more:
-        if not any(same(taint, known) for known in merged):
+        if not any(same(taint, taint_) for taint_ in merged):
             merged.append(taint)
     return tuple(merged)

@@ -23,21 +23,21 @@ def pods_of(objects: Lookup) -> tuple[list[Pod], list[PersistentVolumeClaim]]:
     Those of StatefulSets are named first: their numbers mean something, and others of the same name go on from there.
     """
     owned = _owned(objects)
-    deployments = {(each.metadata.namespace or "default", each.metadata.name) for each in objects(Deployment)}
+    deployments = {(obj.metadata.namespace or "default", obj.metadata.name) for obj in objects(Deployment)}
     pods: list[Pod] = []
     claims: list[PersistentVolumeClaim] = []
     taken = {f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}" for pod in objects(Pod)}
     for kind in (StatefulSet, Deployment, ReplicaSet, Job):
-        for each in objects(kind):
-            namespace, owner = each.metadata.namespace or "default", each.metadata.controller
-            if (kind.__name__, namespace, each.metadata.name) in owned:
+        for obj in objects(kind):
+            namespace, owner = obj.metadata.namespace or "default", obj.metadata.controller
+            if (kind.__name__, namespace, obj.metadata.name) in owned:
                 continue
             if kind is ReplicaSet and owner is not None and (namespace, owner.name) in deployments:
                 continue
-            made = _made(each, kind.__name__, count(each), taken)
+            made = _made(obj, kind.__name__, count(obj), taken)
             taken.update(pod.metadata.key for pod in made)
-            if isinstance(each, StatefulSet):
-                made, more = _with_claims(each, made)
+            if isinstance(obj, StatefulSet):
+                made, more = _with_claims(obj, made)
                 claims += more
             pods += made
     return pods, claims
@@ -46,42 +46,41 @@ def pods_of(objects: Lookup) -> tuple[list[Pod], list[PersistentVolumeClaim]]:
 def _owned(objects: Lookup) -> set[tuple[str, str, str]]:
     """The workloads that have pods in the input; a Deployment through its ReplicaSets."""
     above = {
-        (each.metadata.namespace or "default", each.metadata.name): each.metadata.controller
-        for each in objects(ReplicaSet)
+        (obj.metadata.namespace or "default", obj.metadata.name): obj.metadata.controller for obj in objects(ReplicaSet)
     }
-    found: set[tuple[str, str, str]] = set()
+    pods: set[tuple[str, str, str]] = set()
     for pod in objects(Pod):
         owner, namespace = pod.metadata.controller, pod.metadata.namespace or "default"
         if owner is None:
             continue
-        found.add((owner.kind, namespace, owner.name))
+        pods.add((owner.kind, namespace, owner.name))
         parent = above.get((namespace, owner.name)) if owner.kind == "ReplicaSet" else None
         if parent is not None:
-            found.add((parent.kind, namespace, parent.name))
+            pods.add((parent.kind, namespace, parent.name))
         elif owner.kind == "ReplicaSet":
-            found.add(("Deployment", namespace, owner.name.rpartition("-")[0]))
-    return found
+            pods.add(("Deployment", namespace, owner.name.rpartition("-")[0]))
+    return pods
 
 
-def count(each: Any) -> int:
+def count(workload: Any) -> int:
     """How many pods a workload is to have at a time."""
-    if isinstance(each, Job):
-        wanted = each.spec.parallelism if each.spec.completions is None else each.spec.completions
-        return 0 if each.spec.suspend else max(0, min(each.spec.parallelism, wanted))
-    return max(0, int(each.spec.replicas))
+    if isinstance(workload, Job):
+        wanted = workload.spec.parallelism if workload.spec.completions is None else workload.spec.completions
+        return 0 if workload.spec.suspend else max(0, min(workload.spec.parallelism, wanted))
+    return max(0, int(workload.spec.replicas))
 
 
-def _made(each: Any, kind: str, count: int, taken: Set[str]) -> list[Pod]:
-    template: PodTemplateSpec = each.spec.template
-    namespace = each.metadata.namespace or "default"
+def _made(workload: Any, kind: str, count: int, taken: Set[str]) -> list[Pod]:
+    template: PodTemplateSpec = workload.spec.template
+    namespace = workload.metadata.namespace or "default"
     owner = OwnerReference(
         kind=kind,
-        name=each.metadata.name,
-        uid=each.metadata.uid or f"{kind}/{namespace}/{each.metadata.name}",
+        name=workload.metadata.name,
+        uid=workload.metadata.uid or f"{kind}/{namespace}/{workload.metadata.name}",
         controller=True,
     )
     spec = replace(stored(template.spec), node_name="")
-    names = (f"{each.metadata.name}-{index}" for index in itertools.count())
+    names = (f"{workload.metadata.name}-{index}" for index in itertools.count())
     free = (name for name in names if kind == "StatefulSet" or f"{namespace}/{name}" not in taken)
     return [
         Pod(
@@ -98,14 +97,14 @@ def _made(each: Any, kind: str, count: int, taken: Set[str]) -> list[Pod]:
     ]
 
 
-def _with_claims(each: StatefulSet, pods: list[Pod]) -> tuple[list[Pod], list[PersistentVolumeClaim]]:
+def _with_claims(stateful_set: StatefulSet, pods: list[Pod]) -> tuple[list[Pod], list[PersistentVolumeClaim]]:
     claims: list[PersistentVolumeClaim] = []
     made: list[Pod] = []
     for pod in pods:
         volumes = list(pod.spec.volumes)
-        for template in each.spec.volume_claim_templates:
+        for template in stateful_set.spec.volume_claim_templates:
             name = f"{template.metadata.name}-{pod.metadata.name}"
-            volumes = [one for one in volumes if one.name != template.metadata.name]
+            volumes = [volume for volume in volumes if volume.name != template.metadata.name]
             use = PersistentVolumeClaimUse(claim_name=name)
             volumes.append(Volume(name=template.metadata.name, persistent_volume_claim=use))
             meta = ObjectMeta(name=name, namespace=pod.metadata.namespace)

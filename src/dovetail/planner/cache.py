@@ -35,5 +35,5 @@ class Memory:
                 self.tables[name].clear()
 
     def table(self, name: str) -> dict[Any, Any]:
-        found = self.tables.get(name)
-        return self.tables.setdefault(name, {}) if found is None else found
+        table = self.tables.get(name)
+        return self.tables.setdefault(name, {}) if table is None else table

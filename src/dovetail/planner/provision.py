@@ -188,7 +188,7 @@ def _with_owners_first(problem: Problem, packing: Packing, outcomes: Sequence[Ou
     reordered = Problem(problem.snapshot, owners_first=True)
     run = packing.state.run
     before, followed = carried(packing, reordered), as_packings(reordered, outcomes, run)
-    best = _first_valid(reordered, (quick(reordered, run, known=[before, *followed]), before, *followed))
+    best = _first_valid(reordered, (quick(reordered, run, more=[before, *followed]), before, *followed))
     if best.score >= packing.score:
         return None
     return Tier1(reordered, best, outcomes)
@@ -225,17 +225,17 @@ def _tier2(tier1: Tier1, seed: int, deadline: float, spent: float, optimiser: Op
     problem, first, outcomes = tier1
     if first.is_free:
         return _bounded(problem, first, 0.0)
-    found = (optimiser or better)(problem, first, seed, deadline, spent)
-    packing = _first_valid(problem, (found.packing, first))
-    bound = found.bound if packing.left == found.packing.left else _floor(problem, packing)
+    improved = (optimiser or better)(problem, first, seed, deadline, spent)
+    packing = _first_valid(problem, (improved.packing, first))
+    bound = improved.bound if packing.left == improved.packing.left else _floor(problem, packing)
     plan = _bounded(problem, packing, bound)
     baseline = tier1.run.baseline
     if baseline is None or _zones(plan) >= baseline.zones:
         return plan
-    followed = [each for each in as_packings(problem, outcomes, tier1.run) if each.left == packing.left]
-    for each in (found.packing, *sorted(followed, key=_score)[:1]):
-        if each.left == packing.left and _zones(plan) < baseline.zones:
-            plan = _wider(problem, plan, each, bound)
+    followed = [packing_ for packing_ in as_packings(problem, outcomes, tier1.run) if packing_.left == packing.left]
+    for packing_ in (improved.packing, *sorted(followed, key=_score)[:1]):
+        if packing_.left == packing.left and _zones(plan) < baseline.zones:
+            plan = _wider(problem, plan, packing_, bound)
     return plan
 
 
@@ -272,13 +272,13 @@ def _timed(plan: Plan, seconds: float) -> Plan:
     return replace(plan, seconds=seconds)
 
 
-def quick(problem: Problem, run: PackingRun | None = None, known: Sequence[Packing] = ()) -> Packing:
+def quick(problem: Problem, run: PackingRun | None = None, more: Sequence[Packing] = ()) -> Packing:
     """The best of a few quick packings; of one where there are many pods, and some more if it leaves a pod out.
 
     `known` are packings found otherwise.
     """
     run = run if run is not None else PackingRun(WorkMeter())
-    return _try_more(problem, min((*known, _try_portfolio(problem, run)), key=_score))
+    return _try_more(problem, min((*more, _try_portfolio(problem, run)), key=_score))
 
 
 def _try_portfolio(problem: Problem, run: PackingRun, tried: Packing | None = None) -> Packing:

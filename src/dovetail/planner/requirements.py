@@ -32,9 +32,9 @@ def clause(key: str, operator: str, values: Iterable[str] = ()) -> Clause:
     return ALIASES.get(key, key), operator, tuple(sorted(set(values)))
 
 
-def holds(each: Clause, value: str | None) -> bool:
+def holds(clause: Clause, value: str | None) -> bool:
     """Whether a label with this value (None: no such label) satisfies the clause."""
-    _, operator, values = each
+    _, operator, values = clause
     if operator == "In":
         return value is not None and value in values
     if operator == "NotIn":
@@ -55,12 +55,12 @@ def _compares(operator: str, values: tuple[str, ...], value: str | None) -> bool
 
 
 def all_hold(term: Term, labels: Mapping[str, str]) -> bool:
-    return all(holds(each, labels.get(each[0])) for each in term)
+    return all(holds(clause, labels.get(clause[0])) for clause in term)
 
 
-def text(each: Clause) -> str:
+def text(clause: Clause) -> str:
     """The clause in words for a funnel."""
-    key, operator, values = each
+    key, operator, values = clause
     shown = ", ".join(values[:5]) + (f" and {len(values) - 5} others" if len(values) > 5 else "")
     return f"{key} {operator} [{shown}]" if values else f"{key} {operator}"
 
@@ -88,4 +88,4 @@ def bears(tolerations: Iterable[Toleration], taints: Iterable[Taint], prefer: bo
     """Whether every taint is tolerated. `prefer`: PreferNoSchedule taints do not count."""
     held = tuple(tolerations)
     binding = [taint for taint in taints if not (prefer and taint.effect == PREFER_NO_SCHEDULE)]
-    return all(any(tolerates(each, taint) for each in held) for taint in binding)
+    return all(any(tolerates(toleration, taint) for toleration in held) for taint in binding)

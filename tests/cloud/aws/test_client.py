@@ -13,7 +13,7 @@ import boto3
 import pytest
 
 from dovetail.clock import Clock, run_virtual
-from dovetail.cloud.aws.client import Bucket, Calls, Record
+from dovetail.cloud.aws.client import Calls, Record
 from dovetail.cloud.aws.provider import Aws, AwsSettings
 
 
@@ -48,22 +48,6 @@ def test_clients_are_made_one_at_a_time_and_once_each() -> None:
         assert session.clashes == 0
 
     asyncio.run(main())
-
-
-def test_tokens_come_back_over_time_and_any_caller_finds_none_waits_for_them() -> None:
-    async def main() -> list[float]:
-        loop = asyncio.get_running_loop()
-        bucket, times = Bucket(Clock(loop), size=2.0, refill=0.5), []
-        for count in (1.0, 1.0, 1.0, 2.0):
-            await bucket.take(count)
-            times.append(loop.time())
-        await asyncio.sleep(100)
-        await bucket.take(2.0)
-        bucket.drain()
-        await bucket.take()
-        return [*times, loop.time() - times[-1] - 100]
-
-    assert run_virtual(main()) == [0.0, 0.0, 2.0, 6.0, 2.0]
 
 
 class Failing(Exception):

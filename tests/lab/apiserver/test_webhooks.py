@@ -94,7 +94,7 @@ def test_a_webhook_sees_later_changes_once_more_if_it_asks_for_it() -> None:
             webhook("b", "hooks", reinvocationPolicy="IfNeeded"),
         )
         made = await api.ok("POST", CONFIGMAPS, configmap("x", {}))
-        assert made["data"] == {"order": "aba"}
+        assert made["data"] == {"order": "abab"}
 
     ask(scenario)
 
@@ -277,8 +277,8 @@ def test_a_condition_that_cannot_tell_fails_the_request() -> None:
         conditions = [{"name": "a", "expression": "object.none == 1"}]
         await hooks.register(VALIDATING, "look", webhook("look", "hooks", matchConditions=conditions))
         code, document = await api("POST", CONFIGMAPS, configmap("x"))
-        assert code == 500
-        assert "match conditions" in document["message"]
+        text = "expression 'object.none == 1' resulted in error: no such key: none"
+        assert (code, document["message"]) == (403, f'configmaps "x" is forbidden: {text}')
         assert hooks.asked == []
 
     ask(scenario)
@@ -291,12 +291,11 @@ def test_a_dry_run_calls_only_webhooks_without_side_effects() -> None:
         await hooks.register(VALIDATING, "look", webhook("look", "hooks", sideEffects="NoneOnDryRun"))
         await api.ok("POST", f"{CONFIGMAPS}?dryRun=All", configmap("x"))
         assert hooks.asked[0][1]["dryRun"] is True
-        await api.ok(
-            "PATCH",
-            f"{VALIDATING}/look",
-            {"webhooks": [webhook("look", "hooks", sideEffects="Some")]},
-            content_type=MERGE,
-        )
+        group, plural = "admissionregistration.k8s.io", "validatingwebhookconfigurations"
+        stored = api.server.cluster.get(group, plural, None, "look")
+        assert stored is not None
+        older = {**stored, "webhooks": [{**stored["webhooks"][0], "sideEffects": "Some"}]}
+        api.server.cluster.update(group, plural, older)  # as an older release let it be stored
         code, document = await api("POST", f"{CONFIGMAPS}?dryRun=All", configmap("x"))
         assert (code, document["message"]) == (400, 'admission webhook "look.example.com" does not support dry run')
 

@@ -59,6 +59,7 @@ from dovetail.kube.reflector import Change, Reflector
 from dovetail.kube.resources import LEASES, PODS
 from dovetail.kube.workqueue import WorkQueue
 from dovetail.model.meta import ObjectMeta, View, condition
+from dovetail.runtime.token_bucket import TokenBucket
 
 log = Log("vpa-updater")
 
@@ -104,25 +105,18 @@ class RateLimit:
 
     def __init__(self, clock: Clock, rate: float | None, burst: int) -> None:
         self._clock = clock
-        self._rate = rate
-        self._burst = float(burst)
-        self._tokens = float(burst)
-        self._filled_s = clock.monotonic()
+        self._tokens = None if rate is None else TokenBucket.full(burst, rate, clock.monotonic())
 
     async def wait(self, deadline_s: float) -> bool:
         """Wait for a token; False if none would be there before the deadline."""
-        if self._rate is None:
+        if self._tokens is None:
             return True
-        if self._burst < 1:
+        if self._tokens.size < 1:
             return False
         now = self._clock.monotonic()
-        self._tokens = min(self._burst, self._tokens + (now - self._filled_s) * self._rate)
-        self._filled_s = now
-        pause_s = max(0.0, (1.0 - self._tokens) / self._rate)
-        if now + pause_s > deadline_s:
+        if now + self._tokens.pause(now) > deadline_s:
             return False
-        self._tokens -= 1.0
-        await asyncio.sleep(pause_s)
+        await asyncio.sleep(self._tokens.spend(now))
         return True
 
 

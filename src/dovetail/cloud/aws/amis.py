@@ -53,13 +53,13 @@ def of_status(status: Mapping[str, Any]) -> tuple[Image, ...]:
     """The images that a node class's status shows."""
     return tuple(
         Image(
-            id=each["id"],
-            name=each.get("name", ""),
+            id=ami["id"],
+            name=ami.get("name", ""),
             created="",
-            deprecated=bool(each.get("deprecated")),
-            requirements=tuple(each.get("requirements") or ()),
+            deprecated=bool(ami.get("deprecated")),
+            requirements=tuple(ami.get("requirements") or ()),
         )
-        for each in status.get("amis") or ()
+        for ami in status.get("amis") or ()
     )
 
 
@@ -159,8 +159,8 @@ class Images:
                     needs.setdefault(image_id, []).append(requirements)
                     ids.append(image_id)
             elif parameter := term.get("ssmParameter"):
-                found = await self._parameter(parameter, self._mutable)
-                ids += [found] if found and found.startswith("ami-") else []
+                recommended = await self._parameter(parameter, self._mutable)
+                ids += [recommended] if recommended and recommended.startswith("ami-") else []
             elif term.get("id"):
                 ids.append(term["id"])
             else:
@@ -177,12 +177,12 @@ class Images:
 
     async def _alias(self, alias: str, kubernetes: str) -> list[tuple[str, tuple[Requirement, ...]]]:
         family, _, version = alias.partition("@")
-        found = []
+        images = []
         for variant in variants(family, version or "latest", kubernetes):
             image_id = await self._parameter(variant.parameter, self._parameters)
             if image_id:
-                found.append((image_id, variant.requirements))
-        if not found:
+                images.append((image_id, variant.requirements))
+        if not images:
             raise CloudError(
                 "AMINotFound",
                 f"alias {alias!r} has no image for Kubernetes {kubernetes}: none of its SSM parameters exists;"
@@ -190,7 +190,7 @@ class Images:
                 " (BAD_NODECLASS)",
                 Remedy.OPERATOR,
             )
-        return found
+        return images
 
     async def _parameter(self, name: str, memory: Ageing[str | None]) -> str | None:
         async def ask() -> str | None:
@@ -202,10 +202,10 @@ class Images:
                 raise
             return str(answer["Parameter"]["Value"])
 
-        found = await memory.get(name, ask)
-        if found is None:
+        parameter = await memory.get(name, ask)
+        if parameter is None:
             memory.forget(name)  # one that is not there yet may come any time
-        return found
+        return parameter
 
     async def _search(self, term: Term) -> list[Mapping[str, Any]]:
         asked = filters(term, names="name")
@@ -232,9 +232,9 @@ class Images:
 
 def _requirements(row: Mapping[str, Any]) -> tuple[Requirement, ...]:
     """What an image says of itself: its architecture, and tags that are labels we know."""
-    found = [_in(ARCH, ARCHES[row.get("Architecture", _USUAL)])]
-    found += [_in(tag["Key"], tag["Value"]) for tag in row.get("Tags", ()) if tag["Key"] in WELL_KNOWN - {ARCH}]
-    return tuple(found)
+    requirements = [_in(ARCH, ARCHES[row.get("Architecture", _USUAL)])]
+    requirements += [_in(tag["Key"], tag["Value"]) for tag in row.get("Tags", ()) if tag["Key"] in WELL_KNOWN - {ARCH}]
+    return tuple(requirements)
 
 
 def _newest(images: Sequence[Image]) -> tuple[Image, ...]:

@@ -46,15 +46,15 @@ async def read(kube: Kube, ca_bundle: str = "") -> ApiServer:
 async def _document(kube: Kube, path: str) -> dict[str, Any]:
     """An object, empty where it is missing or may not be read."""
     try:
-        found = json.loads((await kube.request("GET", path)).body)
+        document = json.loads((await kube.request("GET", path)).body)
     except (KubeError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
-def _version(found: dict[str, Any]) -> str:
+def _version(version: dict[str, Any]) -> str:
     """`1.34`; providers write a minor version as `34+`."""
-    major, minor = (re.match(r"\d+", str(found.get(field, ""))) for field in ("major", "minor"))
+    major, minor = (re.match(r"\d+", str(version.get(field, ""))) for field in ("major", "minor"))
     return f"{major[0]}.{minor[0]}" if major and minor else ""
 
 
@@ -68,7 +68,7 @@ def _address(text: Any) -> str | None:
 
 def authority(tls: ssl.SSLContext) -> str:
     """The certificates that a connection trusts, as one PEM bundle in base64; empty where those of the system are."""
-    found = tls.get_ca_certs(binary_form=True)
-    if not 0 < len(found) <= 10:  # a system's own list has more than a hundred
+    certificates = tls.get_ca_certs(binary_form=True)
+    if not 0 < len(certificates) <= 10:  # a system's own list has more than a hundred
         return ""
-    return base64.b64encode("".join(map(ssl.DER_cert_to_PEM_cert, found)).encode()).decode()
+    return base64.b64encode("".join(map(ssl.DER_cert_to_PEM_cert, certificates)).encode()).decode()

@@ -84,8 +84,8 @@ class AutoScalingGroups:
             return
         raw = await self._describe()
         groups: dict[str, NodeGroup] = {}
-        for found in raw.values():
-            group = await self._node_group(found)
+        for group_ in raw.values():
+            group = await self._node_group(group_)
             groups[group.id] = group
         self._raw, self._groups = raw, groups
         self._group_of = {instance.provider_id: group.id for group in groups.values() for instance in group.instances}
@@ -94,13 +94,13 @@ class AutoScalingGroups:
 
     async def _describe(self) -> dict[str, Mapping[str, Any]]:
         names = [spec.name for spec in self._discovery.named]
-        found: dict[str, Mapping[str, Any]] = {}
+        rows: dict[str, Mapping[str, Any]] = {}
         for start in range(0, len(names), MAX_NAMES_PER_DESCRIBE):
             some = names[start : start + MAX_NAMES_PER_DESCRIBE]
             for group in await self._calls.all(
                 "autoscaling", "describe_auto_scaling_groups", "AutoScalingGroups", AutoScalingGroupNames=some
             ):
-                found[group["AutoScalingGroupName"]] = group
+                rows[group["AutoScalingGroupName"]] = group
         if self._discovery.tags:
             for group in await self._calls.all(
                 "autoscaling",
@@ -108,28 +108,28 @@ class AutoScalingGroups:
                 "AutoScalingGroups",
                 Filters=group_tags.discovery_filters(self._discovery.tags),
             ):
-                found.setdefault(group["AutoScalingGroupName"], group)
-        return found
+                rows.setdefault(group["AutoScalingGroupName"], group)
+        return rows
 
-    async def _node_group(self, found: Mapping[str, Any]) -> NodeGroup:
-        name = found["AutoScalingGroupName"]
+    async def _node_group(self, described: Mapping[str, Any]) -> NodeGroup:
+        name = described["AutoScalingGroupName"]
         named = next((spec for spec in self._discovery.named if spec.name == name), None)
-        desired = int(found["DesiredCapacity"])
-        instances = [_instance(each) for each in found.get("Instances") or ()]
+        desired = int(described["DesiredCapacity"])
+        instances = [_instance(instance) for instance in described.get("Instances") or ()]
         missing = desired - len(instances)
         if missing > 0:
             failure = await self._failure(name)
-            zone = (found.get("AvailabilityZones") or ["unknown"])[0]
+            zone = (described.get("AvailabilityZones") or ["unknown"])[0]
             for number in range(len(instances), desired):
                 provider_id = f"aws:///{zone}/{PLACEHOLDER}-{name}-{number}"
                 instances.append(Instance(provider_id, InstanceState.CREATING, failure))
         return NodeGroup(
             id=name,
-            min_size=named.min_size if named else int(found["MinSize"]),
-            max_size=named.max_size if named else int(found["MaxSize"]),
+            min_size=named.min_size if named else int(described["MinSize"]),
+            max_size=named.max_size if named else int(described["MaxSize"]),
             target_size=desired,
             instances=tuple(instances),
-            options=group_tags.options(group_tags.tag_map(found.get("Tags") or ()), self._defaults),
+            options=group_tags.options(group_tags.tag_map(described.get("Tags") or ()), self._defaults),
         )
 
     async def _failure(self, name: str) -> InstanceError | None:
@@ -190,11 +190,11 @@ class AutoScalingGroups:
     async def delete(self, group: NodeGroup, provider_ids: Sequence[str]) -> None:
         if self._size(group) <= group.min_size:
             raise SizeRefused(f"group {group.id}: min size reached, nodes will not be deleted")
-        strangers = [each for each in provider_ids if self._group_of.get(each) != group.id]
+        strangers = [provider_id for provider_id in provider_ids if self._group_of.get(provider_id) != group.id]
         if strangers:
             raise NodeGroupError(f"group {group.id}: {', '.join(strangers)} belong to another group or to none")
         try:
-            placeholders = [each for each in provider_ids if is_placeholder(each)]
+            placeholders = [provider_id for provider_id in provider_ids if is_placeholder(provider_id)]
             if placeholders:
                 await self._withdraw(group, len(placeholders))
             for provider_id in provider_ids:
@@ -212,7 +212,7 @@ class AutoScalingGroups:
             await self._set_size(group.id, wanted)
 
     async def _terminate(self, group: NodeGroup, provider_id: str) -> None:
-        state = next((each.state for each in group.instances if each.provider_id == provider_id), None)
+        state = next((instance.state for instance in group.instances if instance.provider_id == provider_id), None)
         if state is InstanceState.DELETING:
             return
         try:
@@ -245,26 +245,26 @@ class AutoScalingGroups:
 
     def _remember(self, name: str, size: int, without: str = "") -> None:
         """Our own change counts at once, before it is read back."""
-        known = self._groups.get(name)
-        if known is None:
+        existing = self._groups.get(name)
+        if existing is None:
             return
         instances = tuple(
-            Instance(each.provider_id, InstanceState.DELETING) if each.provider_id == without else each
-            for each in known.instances
+            Instance(instance.provider_id, InstanceState.DELETING) if instance.provider_id == without else instance
+            for instance in existing.instances
         )
-        self._groups[name] = msgspec.structs.replace(known, target_size=size, instances=instances)
+        self._groups[name] = msgspec.structs.replace(existing, target_size=size, instances=instances)
         self._waiting = self._waiting or size > len(instances)
 
     def _size(self, group: NodeGroup) -> int:
-        known = self._groups.get(group.id)
-        return known.target_size if known is not None else group.target_size
+        existing = self._groups.get(group.id)
+        return existing.target_size if existing is not None else group.target_size
 
     async def _read_one(self, name: str) -> Mapping[str, Any]:
         answer = await self._calls("autoscaling", "describe_auto_scaling_groups", AutoScalingGroupNames=[name])
-        found: list[Mapping[str, Any]] = answer.get("AutoScalingGroups") or []
-        if not found:
+        groups: list[Mapping[str, Any]] = answer.get("AutoScalingGroups") or []
+        if not groups:
             raise NodeGroupError(f"group {name}: no Auto Scaling group of that name exists")
-        return found[0]
+        return groups[0]
 
     def prices(self) -> Mapping[str, float]:
         return _on_demand_prices(self._calls.region)
@@ -304,12 +304,17 @@ def is_placeholder(provider_id: str) -> bool:
     return instance_id(provider_id).startswith(PLACEHOLDER)
 
 
-def _instance(found: Mapping[str, Any]) -> Instance:
+def _instance(described: Mapping[str, Any]) -> Instance:
     state = InstanceState.RUNNING
-    if str(found.get("LifecycleState", "")).startswith("Terminating") or found.get("LifecycleState") == "Terminated":
+    if (
+        str(described.get("LifecycleState", "")).startswith("Terminating")
+        or described.get("LifecycleState") == "Terminated"
+    ):
         state = InstanceState.DELETING
-    return Instance(f"aws:///{found['AvailabilityZone']}/{found['InstanceId']}", state)
+    return Instance(f"aws:///{described['AvailabilityZone']}/{described['InstanceId']}", state)
 
 
 def _waits(group: NodeGroup) -> bool:
-    return any(is_placeholder(each.provider_id) or each.state is InstanceState.DELETING for each in group.instances)
+    return any(
+        is_placeholder(instance.provider_id) or instance.state is InstanceState.DELETING for instance in group.instances
+    )

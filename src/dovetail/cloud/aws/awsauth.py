@@ -40,10 +40,10 @@ def refusal(
 
 def _roles(aws_auth: Mapping[str, str] | None) -> list[Mapping[str, Any]]:
     try:
-        found = yaml.safe_load((aws_auth or {}).get("mapRoles") or "[]")
+        roles = yaml.safe_load((aws_auth or {}).get("mapRoles") or "[]")
     except yaml.YAMLError:
         return []
-    return [role for role in found if isinstance(role, dict)] if isinstance(found, list) else []
+    return [role for role in roles if isinstance(role, dict)] if isinstance(roles, list) else []
 
 
 def _same(mapped: str, role: str) -> bool:

@@ -60,7 +60,7 @@ class Gathering(Generic[V]):
     async def _answer(self, names: Sequence[str], waiting: Mapping[str, asyncio.Future[V | None]]) -> None:
         """One call; where one bad name spoils it, each on its own."""
         try:
-            found = await self._ask(names)
+            answer = await self._ask(names)
         except Exception as error:  # every waiter gets it; nothing is swallowed
             if len(names) > 1 and self._splits(error):
                 await self._one_by_one(names, waiting)
@@ -69,10 +69,10 @@ class Gathering(Generic[V]):
                 waiting[name].set_exception(error)
                 waiting[name].exception()  # seen: a waiter may have been cancelled meanwhile
             return
-        left_out = [name for name in names if name not in found] if self._complete and len(names) > 1 else []
+        left_out = [name for name in names if name not in answer] if self._complete and len(names) > 1 else []
         for name in names:
             if name not in left_out:
-                waiting[name].set_result(found.get(name))
+                waiting[name].set_result(answer.get(name))
         await self._one_by_one(left_out, waiting)
 
     async def _one_by_one(self, names: Sequence[str], waiting: Mapping[str, asyncio.Future[V | None]]) -> None:

@@ -115,7 +115,7 @@ def capacity(
 ) -> dict[str, int]:
     """Everything the node will report. Kinds of which it has none are left out."""
     makers = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu", "Habana": "habana.ai/gaudi"}
-    found = {
+    amounts = {
         "cpu": spec.vcpus * 1000,
         "memory": memory(spec, settings.memory_overhead),
         "ephemeral-storage": storage(spec, family, disk),
@@ -132,7 +132,7 @@ def capacity(
             extra[makers[gpu.maker]] = extra.get(makers[gpu.maker], 0) + gpu.count
     if family.runs_on(spec) and family.windows:
         extra["vpc.amazonaws.com/PrivateIPv4Address"] = max(spec.ipv4_per_interface - 1, 0)
-    return found | {name: count for name, count in extra.items() if count}
+    return amounts | {name: count for name, count in extra.items() if count}
 
 
 #: Shares of successive slices of milli-CPU that the kubelet keeps for itself.

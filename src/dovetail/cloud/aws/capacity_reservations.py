@@ -82,8 +82,8 @@ class Reservations:
         if not terms or not self._enabled:
             return ()
         key = msgspec.json.encode(list(terms), order="sorted")
-        found = await self._found.get(key, lambda: self._select(terms))
-        return tuple(self._counted(each) for each in found)
+        reservations = await self._found.get(key, lambda: self._select(terms))
+        return tuple(self._counted(reservation) for reservation in reservations)
 
     def spent(self, reservation: str) -> None:
         """An instance was launched into it."""
@@ -98,13 +98,13 @@ class Reservations:
         """EC2 says that nothing is left of it."""
         self._used[reservation] = 1 << 30
 
-    def _counted(self, found: Reservation) -> Reservation:
-        used = self._used.get(found.id, 0)
+    def _counted(self, reservation: Reservation) -> Reservation:
+        used = self._used.get(reservation.id, 0)
         now = self._clock.now()
-        expiring = found.kind == CAPACITY_BLOCK and found.end is not None and found.end - now < LAST
-        if not used and expiring == found.expiring:
-            return found
-        return msgspec.structs.replace(found, free=max(0, found.free - used), expiring=expiring)
+        expiring = reservation.kind == CAPACITY_BLOCK and reservation.end is not None and reservation.end - now < LAST
+        if not used and expiring == reservation.expiring:
+            return reservation
+        return msgspec.structs.replace(reservation, free=max(0, reservation.free - used), expiring=expiring)
 
     async def _select(self, terms: Sequence[Term]) -> tuple[Reservation, ...]:
         rows: dict[str, Mapping[str, Any]] = {}
@@ -121,8 +121,8 @@ class Reservations:
         for name in rows:
             self._used.pop(name, None)
         now = self._clock.now()
-        found = (_reservation(row) for _, row in sorted(rows.items()))
-        return tuple(each for each in found if each.end is None or each.end > now)
+        reservations = (_reservation(row) for _, row in sorted(rows.items()))
+        return tuple(reservation for reservation in reservations if reservation.end is None or reservation.end > now)
 
     async def _ask(self, asked: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         try:

@@ -64,8 +64,8 @@ class Region(msgspec.Struct, frozen=True):
 
 @functools.cache
 def _regions() -> Mapping[str, Region]:
-    found: Mapping[str, Region] = _read("regions.json.gz", dict[str, Region])
-    return found
+    document: Mapping[str, Region] = _read("regions.json.gz", dict[str, Region])
+    return document
 
 
 class _Prices(msgspec.Struct, frozen=True):
@@ -76,8 +76,8 @@ class _Prices(msgspec.Struct, frozen=True):
 
 @functools.cache
 def _prices() -> _Prices:
-    found: _Prices = _read("prices.json.gz", _Prices)
-    return found
+    document: _Prices = _read("prices.json.gz", _Prices)
+    return document
 
 
 def regions() -> tuple[str, ...]:
@@ -128,7 +128,7 @@ def offerings(spec: Spec, region_name: str) -> tuple[Offering, ...]:
     """Every zone and capacity type of the region in which the type is sold."""
     place = region(region_name)
     quote = on_demand(region_name, spec.name)
-    found = []
+    offerings_ = []
     for zone, zone_id in place.zones.items():
         if spec.name not in _offered(region_name)[zone]:
             continue
@@ -136,7 +136,7 @@ def offerings(spec: Spec, region_name: str) -> tuple[Offering, ...]:
             if kind not in spec.usage_classes:
                 continue
             priced = quote if kind == ON_DEMAND or quote is None else spot_estimate(quote, spec.name)
-            found.append(
+            offerings_.append(
                 Offering(
                     zone=zone,
                     capacity_type=kind,
@@ -146,7 +146,7 @@ def offerings(spec: Spec, region_name: str) -> tuple[Offering, ...]:
                     price_source=priced[1] if priced else "",
                 )
             )
-    return tuple(found)
+    return tuple(offerings_)
 
 
 @functools.cache
@@ -156,18 +156,18 @@ def _offered(region_name: str) -> Mapping[str, frozenset[str]]:
 
 def instance_type(spec: Spec, region_name: str) -> InstanceType:
     """The type as AL2023 nodes without block device mappings would show it."""
-    found = offerings(spec, region_name)
+    offerings_ = offerings(spec, region_name)
     labels = type_labels(spec) | {
         REGION: (region_name,),
-        ZONE: tuple(sorted({o.zone for o in found})),
-        CAPACITY_TYPE: tuple(sorted({o.capacity_type for o in found})),
+        ZONE: tuple(sorted({o.zone for o in offerings_})),
+        CAPACITY_TYPE: tuple(sorted({o.capacity_type for o in offerings_})),
     }
     return InstanceType(
         name=spec.name,
         capacity=capacity.capacity(spec),
         overhead=capacity.overhead(spec),
         labels=labels,
-        offerings=found,
+        offerings=offerings_,
         attach_limits=attach_limits(spec),
     )
 
@@ -188,13 +188,13 @@ def of_class(region_name: str, node_class: Mapping[str, Any]) -> tuple[InstanceT
     kind = node_class_traits(asked, capacity.Settings())
     return tuple(
         replace(
-            each,
+            instance_type,
             capacity=kind.capacity(spec),
             overhead=kind.overhead(spec),
-            labels={**each.labels, **kind.labels(spec)},
-            offerings=each.offerings if suits(spec, asked) else tuple(map(_withheld, each.offerings)),
+            labels={**instance_type.labels, **kind.labels(spec)},
+            offerings=instance_type.offerings if suits(spec, asked) else tuple(map(_withheld, instance_type.offerings)),
         )
-        for each, spec in ((each, specs()[each.name]) for each in load(region_name))
+        for instance_type, spec in ((instance_type, specs()[instance_type.name]) for instance_type in load(region_name))
     )
 
 

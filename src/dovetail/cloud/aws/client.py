@@ -23,6 +23,7 @@ from dovetail.cloud.aws.assumed_role import AssumedRole
 from dovetail.cloud.aws.errors import CREDENTIAL_CODES, THROTTLE_CODES, code_of, is_passing
 from dovetail.cloud.aws.outage import Outage
 from dovetail.cloud.aws.threads import DaemonThreads
+from dovetail.runtime.token_bucket import TokenBucket
 
 #: EC2's own buckets (capacity, refill a second): one for each call, of these sizes unless it is named here.
 READING, WRITING = (100.0, 20.0), (50.0, 5.0)
@@ -54,36 +55,6 @@ TRIES, PAUSE = 4, 0.5
 def ec2_bucket(operation: str) -> tuple[float, float]:
     """The bucket EC2 keeps for a call: its size and what comes back each second."""
     return EC2_BUCKETS.get(operation, READING if operation.startswith("describe_") else WRITING)
-
-
-class Bucket:
-    """Tokens that come back over time. `take` waits for them; waiting is fair, first come first served."""
-
-    def __init__(self, clock: Clock, size: float, refill: float) -> None:
-        self._clock = clock
-        self._size = size
-        self._refill = refill
-        self._left = size
-        self._at = clock.monotonic()
-        self._gate = asyncio.Lock()
-
-    async def take(self, count: float = 1.0) -> None:
-        async with self._gate:
-            self._fill()
-            if self._left < count:
-                await asyncio.sleep((count - self._left) / self._refill)
-                self._left, self._at = count, self._clock.monotonic()
-            self._left -= count
-
-    def drain(self) -> None:
-        """AWS says there is nothing left for us: others took more than we thought."""
-        self._fill()
-        self._left = min(self._left, 0.0)
-
-    def _fill(self) -> None:
-        now = self._clock.monotonic()
-        self._left = min(self._size, self._left + (now - self._at) * self._refill)
-        self._at = now
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -134,7 +105,7 @@ class Calls:
         self._pools: dict[str, DaemonThreads] = {}
         self._clients: dict[tuple[str, str], Any] = {}
         self._making = asyncio.Lock()
-        self._buckets: dict[str, Bucket] = {}
+        self._buckets: dict[str, TokenBucket] = {}
         self._throttled: dict[str, float] = {}
 
     async def __call__(self, service: str, operation: str, *, region: str | None = None, **arguments: Any) -> Any:
@@ -163,7 +134,9 @@ class Calls:
         """What was called, and the answer or the error it came to."""
         buckets = self._buckets_of(operation, arguments) if service == "ec2" and self._share else ()
         for bucket, count in buckets:
-            await bucket.take(count)
+            pause = bucket.spend(self._clock.monotonic(), count)
+            if pause > 0:
+                await asyncio.sleep(pause)
         instances, dry = _instances(operation, arguments), bool(arguments.get("DryRun"))
         record = Record(service, operation, self._clock.monotonic(), instances=instances, dry=dry)
         answer: Any
@@ -180,12 +153,12 @@ class Calls:
         seconds = self._clock.monotonic() - record.at
         return msgspec.structs.replace(record, status=status, seconds=seconds), answer
 
-    def _failed(self, operation: str, error: Exception, buckets: Sequence[tuple[Bucket, float]]) -> None:
+    def _failed(self, operation: str, error: Exception, buckets: Sequence[tuple[TokenBucket, float]]) -> None:
         code = code_of(error)
         if code in THROTTLE_CODES:
             self._throttled[operation] = self._clock.monotonic()
             for bucket, _ in buckets:
-                bucket.drain()
+                bucket.drain(self._clock.monotonic())
         if code in CREDENTIAL_CODES and not self._given:
             self._session = None
             self._clients.clear()
@@ -243,25 +216,25 @@ class Calls:
         )
         return self._session.client(service, region_name=region, endpoint_url=self._endpoint, config=config)
 
-    def _buckets_of(self, operation: str, arguments: Mapping[str, Any]) -> list[tuple[Bucket, float]]:
+    def _buckets_of(self, operation: str, arguments: Mapping[str, Any]) -> list[tuple[TokenBucket, float]]:
         """What a call costs: a token of its own bucket, one for each instance if EC2 throttled such calls lately."""
-        found = [(self._bucket(operation, ec2_bucket(operation)), 1.0)]
+        buckets = [(self._bucket(operation, ec2_bucket(operation)), 1.0)]
         if operation in EC2_INSTANCE_BUCKETS and self._adapted(operation):
             instances = self._bucket(f"{operation} instances", EC2_INSTANCE_BUCKETS[operation])
-            found.append((instances, float(_instances(operation, arguments))))
-        return found
+            buckets.append((instances, float(_instances(operation, arguments))))
+        return buckets
 
     def _adapted(self, operation: str) -> bool:
         since = self._throttled.get(operation)
         return since is not None and self._clock.monotonic() - since < ADAPTED_FOR_S
 
-    def _bucket(self, name: str, theirs: tuple[float, float]) -> Bucket:
+    def _bucket(self, name: str, theirs: tuple[float, float]) -> TokenBucket:
         """A bucket for instances is made after EC2 throttled, so it starts empty."""
         if name not in self._buckets:
             size, refill = theirs
-            self._buckets[name] = Bucket(self._clock, size * self._share, refill * self._share)
+            self._buckets[name] = TokenBucket.full(size * self._share, refill * self._share, self._clock.monotonic())
             if name.endswith(" instances"):
-                self._buckets[name].drain()
+                self._buckets[name].drain(self._clock.monotonic())
         return self._buckets[name]
 
 

@@ -112,11 +112,11 @@ class Joint:
         except BaseException as error:
             _disappoint(joined.values(), error)
             raise
-        whose = dealt((each.instance_id for each in launched), joined)
-        got = {whose[each.instance_id]: each for each in launched if each.instance_id in whose}
-        for each, waiting in joined.items():
+        whose = dealt((instance.instance_id for instance in launched), joined)
+        got = {whose[instance.instance_id]: instance for instance in launched if instance.instance_id in whose}
+        for claim_order, waiting in joined.items():
             if not waiting.done():
-                waiting.set_result(Sale(got.get(each), refusals))
+                waiting.set_result(Sale(got.get(claim_order), refusals))
         return joined[order].result()
 
     async def _gathered(self, goods: bytes, joined: Mapping[Order, object]) -> None:

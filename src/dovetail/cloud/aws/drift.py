@@ -50,7 +50,7 @@ def reason(
     if subnets and placed and placed not in subnets:
         return "SubnetDrift"
     held, listed = instance.labels.get(RESERVATION), status.get("capacityReservations")
-    if held and listed is not None and held not in {each["id"] for each in listed}:
+    if held and listed is not None and held not in {image["id"] for image in listed}:
         return "CapacityReservationDrift"
     stands = instance.labels.get(PLACEMENT_GROUP) or (claim["metadata"].get("labels") or {}).get(PLACEMENT_GROUP, "")
     return "PlacementGroupDrift" if group is not None and group != stands else None

@@ -29,7 +29,7 @@ def image_version(node_class: Mapping[str, Any]) -> str:
     if alias := next((term["alias"] for term in terms if term.get("alias")), ""):
         return str(alias.partition("@")[2])
     images: Sequence[Mapping[str, Any]] = (node_class.get("status") or {}).get("amis") or ()
-    names = (each.get("name") or "" for each in (*terms, *images))
+    names = (term.get("name") or "" for term in (*terms, *images))
     return next((part for name in names for part in name.split("-") if part[:1] == "v" and "." in part), "")
 
 
@@ -90,5 +90,6 @@ def of_pool(pool: Mapping[str, Any]) -> Requirements:
 
 def _requirements(entries: Sequence[Mapping[str, Any]]) -> Requirements:
     return Requirements(
-        requirement(each["key"], each["operator"], each.get("values") or (), each.get("minValues")) for each in entries
+        requirement(entry["key"], entry["operator"], entry.get("values") or (), entry.get("minValues"))
+        for entry in entries
     )

@@ -39,23 +39,23 @@ async def describe(
     cluster that is not of EKS. `eks_version`: EKS's word on the version goes before the API server's.
     """
     api_server = api or ApiServer()
-    found: Mapping[str, Any] = {}
+    cluster: Mapping[str, Any] = {}
     try:
-        found = (await calls("eks", "describe_cluster", name=name))["cluster"]
+        cluster = (await calls("eks", "describe_cluster", name=name))["cluster"]
     except Exception as error:
         if not (endpoint and (version or api_server.version)):
             raise _undescribed(calls, name, error) from error
-    network = found.get("kubernetesNetworkConfig") or {}
+    network = cluster.get("kubernetesNetworkConfig") or {}
     cidr = network.get("serviceIpv4Cidr")
-    versions = (version, found.get("version", ""), api_server.version)
+    versions = (version, cluster.get("version", ""), api_server.version)
     return ClusterFacts(
         name=name,
-        endpoint=endpoint or found.get("endpoint", ""),
-        ca_bundle=ca_bundle or found.get("certificateAuthority", {}).get("data", "") or api_server.ca_bundle,
+        endpoint=endpoint or cluster.get("endpoint", ""),
+        ca_bundle=ca_bundle or cluster.get("certificateAuthority", {}).get("data", "") or api_server.ca_bundle,
         version=next(filter(None, versions if eks_version else (versions[0], *versions[:0:-1])), ""),
         service_cidr=cidr or network.get("serviceIpv6Cidr") or api_server.service_cidr,
         cluster_dns=api_server.cluster_dns or (cidr.rsplit(".", 1)[0] + ".10" if cidr else None),
-        ipv6=network.get("ipFamily") == "ipv6" or (not found and ":" in (api_server.cluster_dns or "")),
+        ipv6=network.get("ipFamily") == "ipv6" or (not cluster and ":" in (api_server.cluster_dns or "")),
     )
 
 
@@ -80,8 +80,8 @@ async def admits(calls: Calls, name: str, role: str) -> bool | None:
     except Exception as error:
         if code_of(error) in ("404", "InvalidRequestException", "ResourceNotFoundException"):
             return False
-        found = explain(code_of(error), message_of(error))
-        if found.reason == UNAUTHORIZED:
+        refusal = explain(code_of(error), message_of(error))
+        if refusal.reason == UNAUTHORIZED:
             return None
-        raise found from error
+        raise refusal from error
     return True

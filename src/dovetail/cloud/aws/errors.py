@@ -319,18 +319,18 @@ def meaning(code: str, message: str) -> Meaning:
 
 def explain(code: str, message: str) -> CloudError:
     """The error as a controller reads it: a reason for the condition, a remedy, and the way out in the text."""
-    found = meaning(code, message)
-    return CloudError(found.reason, described(code, message), found.remedy, detail=f"{code}: {message}")
+    meaning_ = meaning(code, message)
+    return CloudError(meaning_.reason, described(code, message), meaning_.remedy, detail=f"{code}: {message}")
 
 
 def described(code: str, message: str) -> str:
     """What AWS said, the way out, and our code for it; what AWS encoded is for the log alone."""
-    found = meaning(code, message)
+    meaning_ = meaning(code, message)
     short = _ENCODED.sub("", message)
     if len(short) > MAX_MESSAGE_CHARACTERS:  # the page of a proxy or load balancer, say
         short = f"{' '.join(short.split())[:MAX_MESSAGE_CHARACTERS]}..."
     hint = "" if short == message else " (aws sts decode-authorization-message reads the rest from the log)"
-    return f"{code}: {short.rstrip('.')}{hint}; {found.fix or REASONS[found.code].remedy} ({found.code})"
+    return f"{code}: {short.rstrip('.')}{hint}; {meaning_.fix or REASONS[meaning_.code].remedy} ({meaning_.code})"
 
 
 def _parameter(message: str) -> Meaning:

@@ -89,30 +89,30 @@ def discovery_filters(specs: Iterable[Mapping[str, str]]) -> list[dict[str, obje
 
 def labels(tags: Mapping[str, str]) -> dict[str, str]:
     """Labels of new nodes: those tagged so, and what EKS says of the group."""
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for key, value in tags.items():
         _, label, name = key.partition(LABEL)
         if not label:
             _, label, name = key.partition(EKS_PREFIX)
         if label and name:
-            found[name] = value
-    return found
+            pairs[name] = value
+    return pairs
 
 
 def taints(tags: Mapping[str, str]) -> tuple[Taint, ...]:
     """Taints of new nodes; a value that is not `VALUE:EFFECT` is passed over."""
-    found: list[Taint] = []
+    taints_: list[Taint] = []
     for key, value in tags.items():
         _, prefix, name = key.partition(TAINT)
         if prefix and _EFFECT.search(value):
             text, _, effect = value.partition(":")
-            found.append(Taint(key=name, value=text, effect=effect))
-    return tuple(found)
+            taints_.append(Taint(key=name, value=text, effect=effect))
+    return tuple(taints_)
 
 
 def resources(tags: Mapping[str, str]) -> dict[str, str]:
     """Resources of new nodes beside or instead of the instance type's; what is no quantity is passed over."""
-    found: dict[str, str] = {}
+    amounts: dict[str, str] = {}
     for key, value in tags.items():
         _, prefix, name = key.partition(RESOURCES)
         if not prefix or not name:
@@ -121,8 +121,8 @@ def resources(tags: Mapping[str, str]) -> dict[str, str]:
             parse(value)
         except QuantityError:
             continue
-        found[name] = value
-    return found
+        amounts[name] = value
+    return amounts
 
 
 def option_tags(tags: Mapping[str, str]) -> dict[str, str]:

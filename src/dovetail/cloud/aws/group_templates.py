@@ -51,24 +51,26 @@ class MixedPolicy(msgspec.Struct, frozen=True):
     requirements: Mapping[str, Any] | None = None
 
 
-def launch_template_ref(found: Mapping[str, Any] | None) -> LaunchTemplateRef | None:
-    if not found:
+def launch_template_ref(reference: Mapping[str, Any] | None) -> LaunchTemplateRef | None:
+    if not reference:
         return None
     return LaunchTemplateRef(
-        found.get("LaunchTemplateId") or "",
-        found.get("LaunchTemplateName") or "",
-        found.get("Version") or DEFAULT_VERSION,
+        reference.get("LaunchTemplateId") or "",
+        reference.get("LaunchTemplateName") or "",
+        reference.get("Version") or DEFAULT_VERSION,
     )
 
 
-def mixed_policy(found: Mapping[str, Any] | None) -> MixedPolicy | None:
+def mixed_policy(policy: Mapping[str, Any] | None) -> MixedPolicy | None:
     """The policy of an answer of DescribeAutoScalingGroups."""
-    if not found or not found.get("LaunchTemplate"):
+    if not policy or not policy.get("LaunchTemplate"):
         return None
-    template = found["LaunchTemplate"]
+    template = policy["LaunchTemplate"]
     overrides = template.get("Overrides") or ()
     types = tuple(override["InstanceType"] for override in overrides if override.get("InstanceType"))
-    requirements = next((each["InstanceRequirements"] for each in overrides if each.get("InstanceRequirements")), None)
+    requirements = next(
+        (override["InstanceRequirements"] for override in overrides if override.get("InstanceRequirements")), None
+    )
     return MixedPolicy(launch_template_ref(template.get("LaunchTemplateSpecification")), types, requirements)
 
 
@@ -102,10 +104,10 @@ class GroupTemplates:
 
     async def _of_configuration(self, name: str) -> str:
         answer = await self._calls("autoscaling", "describe_launch_configurations", LaunchConfigurationNames=[name])
-        found = answer.get("LaunchConfigurations") or []
-        if not found:
+        configurations = answer.get("LaunchConfigurations") or []
+        if not configurations:
             raise NodeGroupError(f"launch configuration {name} does not exist; give the group another one")
-        return str(found[0]["InstanceType"])
+        return str(configurations[0]["InstanceType"])
 
     async def _of_template(self, ref: LaunchTemplateRef, group: str) -> tuple[str, Mapping[str, Any]]:
         named = {"LaunchTemplateId": ref.id} if ref.id else {"LaunchTemplateName": ref.name}
@@ -136,24 +138,24 @@ class GroupTemplates:
             VirtualizationTypes=["hvm"],
             InstanceRequirements=dict(requirements),
         )
-        found = answer.get("InstanceTypes") or []
-        if not found:
+        instance_types = answer.get("InstanceTypes") or []
+        if not instance_types:
             raise NodeGroupError(f"group {group}: no instance type meets its InstanceRequirements; widen them")
-        return str(found[0]["InstanceType"])
+        return str(instance_types[0]["InstanceType"])
 
     async def type_info(self, name: str) -> TypeInfo:
         """What EC2, or the packaged catalogue, says of a type."""
-        known = self._types.get(name)
-        if known is None:
-            known = self._types[name] = await self._look_up(name)
-        return known
+        cached = self._types.get(name)
+        if cached is None:
+            cached = self._types[name] = await self._look_up(name)
+        return cached
 
     async def _look_up(self, name: str) -> TypeInfo:
         if not self._static:
             answer = await self._calls("ec2", "describe_instance_types", InstanceTypes=[name])
-            found = answer.get("InstanceTypes") or []
-            if found:
-                return _from_ec2(found[0])
+            instance_types = answer.get("InstanceTypes") or []
+            if instance_types:
+                return _from_ec2(instance_types[0])
         spec = catalog.specs().get(name)
         if spec is None:
             raise NodeGroupError(f"instance type {name} is not known; check the group's launch template")
@@ -243,10 +245,14 @@ def kube_proxy(node: str) -> Pod:
     )
 
 
-def _from_ec2(found: Mapping[str, Any]) -> TypeInfo:
-    gpus = sum(int(gpu.get("Count", 0)) for gpu in (found.get("GpuInfo") or {}).get("Gpus", ()))
-    arches = (found.get("ProcessorInfo") or {}).get("SupportedArchitectures") or ["x86_64"]
+def _from_ec2(described: Mapping[str, Any]) -> TypeInfo:
+    gpus = sum(int(gpu.get("Count", 0)) for gpu in (described.get("GpuInfo") or {}).get("Gpus", ()))
+    arches = (described.get("ProcessorInfo") or {}).get("SupportedArchitectures") or ["x86_64"]
     arch = next((_ARCHES[name] for name in arches if name in _ARCHES), "amd64")
     return TypeInfo(
-        found["InstanceType"], int(found["VCpuInfo"]["DefaultVCpus"]), int(found["MemoryInfo"]["SizeInMiB"]), gpus, arch
+        described["InstanceType"],
+        int(described["VCpuInfo"]["DefaultVCpus"]),
+        int(described["MemoryInfo"]["SizeInMiB"]),
+        gpus,
+        arch,
     )

@@ -25,8 +25,10 @@ async def unhealthy(calls: Calls, now: datetime) -> tuple[Interruption, ...]:
     asked.append({"Name": "event.code", "Values": list(EVENTS)})
     failed: dict[str, None] = {}
     planned: dict[str, None] = {}
-    for each in asked:
-        rows = await calls.all("ec2", "describe_instance_status", "InstanceStatuses", Filters=[each], MaxResults=1000)
+    for filter_ in asked:
+        rows = await calls.all(
+            "ec2", "describe_instance_status", "InstanceStatuses", Filters=[filter_], MaxResults=1000
+        )
         for row in rows:
             if any(_failed(row.get(check) or {}, now) for check in _CHECKS):
                 failed[row["InstanceId"]] = None

@@ -34,10 +34,10 @@ class NodeClassTraits(msgspec.Struct, frozen=True):
     def labels(self, spec: Spec) -> dict[str, tuple[str, ...]]:
         """A type that the images are not made for has no operating system."""
         system = ("windows" if self.family.windows else "linux",) if self.family.runs_on(spec) else ()
-        found = labels(spec, system)
+        labels_ = labels(spec, system)
         if self.family.windows:
-            found[WINDOWS_BUILD] = (WINDOWS_BUILDS[self.family.name.removeprefix("Windows")],)
-        return found
+            labels_[WINDOWS_BUILD] = (WINDOWS_BUILDS[self.family.name.removeprefix("Windows")],)
+        return labels_
 
 
 def node_class_traits(asked: Mapping[str, Any], settings: capacity.Settings) -> NodeClassTraits:
@@ -74,13 +74,13 @@ def suits(spec: Spec, asked: Mapping[str, Any], group: Group | None = None) -> b
 def _takes(spec: Spec, interfaces: Sequence[Mapping[str, Any]]) -> bool:
     """Whether the instance has the cards, and on each card the room, for these interfaces."""
     room = spec.card_interfaces or (spec.interfaces,) * spec.cards
-    fabric = sum(each["interfaceType"] == "efa-only" for each in interfaces)
+    fabric = sum(interface["interfaceType"] == "efa-only" for interface in interfaces)
     return (
         spec.ena
         and fabric <= spec.efa
         and all(
-            each["networkCardIndex"] < len(room) and each["deviceIndex"] < room[each["networkCardIndex"]]
-            for each in interfaces
+            interface["networkCardIndex"] < len(room) and interface["deviceIndex"] < room[interface["networkCardIndex"]]
+            for interface in interfaces
         )
     )
 
@@ -116,8 +116,8 @@ def labels(spec: Spec, os: tuple[str, ...] = ("linux",)) -> dict[str, tuple[str,
         "instance-encryption-in-transit-supported": str(spec.encrypts_in_transit).lower(),
         "nitro-sandbox": str(spec.enclaves).lower(),
     }
-    if found := _NAME.match(spec.name):
-        aws["instance-category"], aws["instance-generation"] = found.groups()
+    if match := _NAME.match(spec.name):
+        aws["instance-category"], aws["instance-generation"] = match.groups()
     aws |= _devices(spec)
     return {
         **{f"{AWS_GROUP}/{key}": (value,) for key, value in aws.items() if value is not None},
@@ -129,23 +129,23 @@ def labels(spec: Spec, os: tuple[str, ...] = ("linux",)) -> dict[str, tuple[str,
 
 
 def _devices(spec: Spec) -> dict[str, str | None]:
-    found: dict[str, str | None] = {}
+    devices: dict[str, str | None] = {}
     if len(spec.gpus) == 1:
         gpu = spec.gpus[0]
-        found["instance-gpu-name"] = _kebab(gpu.name)
-        found["instance-gpu-manufacturer"] = _kebab(gpu.maker)
-        found["instance-gpu-count"] = str(gpu.count)
-        found["instance-gpu-memory"] = str(gpu.memory_mib)
+        devices["instance-gpu-name"] = _kebab(gpu.name)
+        devices["instance-gpu-manufacturer"] = _kebab(gpu.maker)
+        devices["instance-gpu-count"] = str(gpu.count)
+        devices["instance-gpu-memory"] = str(gpu.memory_mib)
     if len(spec.accelerators) == 1 and not spec.neurons:
         device = spec.accelerators[0]
-        found["instance-accelerator-name"] = _kebab(device.name)
-        found["instance-accelerator-manufacturer"] = _kebab(device.maker)
-        found["instance-accelerator-count"] = str(device.count)
+        devices["instance-accelerator-name"] = _kebab(device.name)
+        devices["instance-accelerator-manufacturer"] = _kebab(device.maker)
+        devices["instance-accelerator-count"] = str(device.count)
     elif spec.neurons:
-        found["instance-accelerator-name"] = _kebab(spec.neurons[0].name)
-        found["instance-accelerator-manufacturer"] = "aws"
-        found["instance-accelerator-count"] = str(spec.neurons[0].count)
-    return found
+        devices["instance-accelerator-name"] = _kebab(spec.neurons[0].name)
+        devices["instance-accelerator-manufacturer"] = "aws"
+        devices["instance-accelerator-count"] = str(spec.neurons[0].count)
+    return devices
 
 
 def _text(number: int | None) -> str | None:

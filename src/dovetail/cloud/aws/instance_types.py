@@ -95,10 +95,10 @@ class Types:
     def _to_be_had(self, key: bytes, derived: tuple[InstanceType, ...], group: str) -> tuple[InstanceType, ...]:
         """The types less what was refused lately; the same answer while nothing changed."""
         generation = self._unavailable.generation
-        known = self._shown.get(key)
-        if known is None or known[0] is not derived or known[1] != generation:
-            known = self._shown[key] = (derived, generation, self._unavailable.apply(derived, group))
-        return known[2]
+        cached = self._shown.get(key)
+        if cached is None or cached[0] is not derived or cached[1] != generation:
+            cached = self._shown[key] = (derived, generation, self._unavailable.apply(derived, group))
+        return cached[2]
 
     def _with_reservations(
         self,
@@ -110,20 +110,20 @@ class Types:
         """The types with what is reserved of them; the same answer while nothing changed, so that others can cache."""
         if not reservations:
             return types
-        known = self._reserved.get(reservations)
-        if known is None or known[0] is not types:
+        cached = self._reserved.get(reservations)
+        if cached is None or cached[0] is not types:
             held: dict[str, list[Reservation]] = {}
-            for each in reservations:
-                held.setdefault(each.instance_type, []).append(each)
+            for reservation in reservations:
+                held.setdefault(reservation.instance_type, []).append(reservation)
             made = tuple(self._holding(t, held[t.name], zones, group) if t.name in held else t for t in types)
-            known = (types, made)
-            self._reserved = {reservations: known}
-        return known[1]
+            cached = (types, made)
+            self._reserved = {reservations: cached}
+        return cached[1]
 
     def _holding(
         self, t: InstanceType, held: Sequence[Reservation], zones: Mapping[str, str], group: str
     ) -> InstanceType:
-        reserved = (self._unavailable.shown(t.name, self._offering(each, zones), group) for each in held)
+        reserved = (self._unavailable.shown(t.name, self._offering(reservation, zones), group) for reservation in held)
         offerings = (*t.offerings, *reserved)
         labels = {**t.labels, CAPACITY_TYPE: tuple(sorted({*t.labels[CAPACITY_TYPE], RESERVED}))}
         return msgspec.structs.replace(t, offerings=offerings, labels=labels)
@@ -138,13 +138,15 @@ class Types:
         return tuple(
             InstanceType(
                 name=name,
-                capacity=kind.capacity(found),
-                overhead=kind.overhead(found),
-                labels=self._labels(found, kind, offered.get(name, frozenset()), zones) | placed,
-                offerings=self._offerings(found, suits(found, spec, group), offered.get(name, frozenset()), zones),
-                attach_limits=catalog.attach_limits(found),
+                capacity=kind.capacity(type_spec),
+                overhead=kind.overhead(type_spec),
+                labels=self._labels(type_spec, kind, offered.get(name, frozenset()), zones) | placed,
+                offerings=self._offerings(
+                    type_spec, suits(type_spec, spec, group), offered.get(name, frozenset()), zones
+                ),
+                attach_limits=catalog.attach_limits(type_spec),
             )
-            for name, found in specs.items()
+            for name, type_spec in specs.items()
             if name in offered
         )
 
@@ -160,14 +162,14 @@ class Types:
     def _offerings(
         self, spec: Spec, fits: bool, offered: frozenset[str], zones: Mapping[str, str]
     ) -> tuple[Offering, ...]:
-        found = []
+        offerings = []
         for zone in sorted(offered):
             labels = {ZONE_ID: zones[zone]} if zones.get(zone) else {}
             for usage in (ON_DEMAND, SPOT):
                 if usage in spec.usage_classes:
                     spot = usage == SPOT
                     price = self._pricing.spot(spec.name, zone) if spot else self._pricing.on_demand(spec.name)
-                    found.append(
+                    offerings.append(
                         Offering(
                             zone=zone,
                             capacity_type=usage,
@@ -177,7 +179,7 @@ class Types:
                             available=fits and zone in zones and price is not None,
                         )
                     )
-        return tuple(found)
+        return tuple(offerings)
 
     def _offering(self, reservation: Reservation, zones: Mapping[str, str]) -> Offering:
         price = self._pricing.on_demand(reservation.instance_type)
@@ -199,21 +201,21 @@ class Types:
             "InstanceTypes",
             Filters=[{"Name": "supported-virtualization-type", "Values": ["hvm"]}],
         )
-        known = catalog.specs()
-        found = {}
+        cached = catalog.specs()
+        specs = {}
         for row in rows:
-            packaged = known.get(row["InstanceType"])
+            packaged = cached.get(row["InstanceType"])
             limits = Limits(packaged.branch_interfaces, packaged.network_mbps) if packaged else None
             spec = from_ec2(row, limits)
             if spec.arches:
-                found[spec.name] = spec
-        return found
+                specs[spec.name] = spec
+        return specs
 
     async def _offered(self) -> Mapping[str, frozenset[str]]:
         rows = await self._calls.all(
             "ec2", "describe_instance_type_offerings", "InstanceTypeOfferings", LocationType="availability-zone"
         )
-        found: dict[str, set[str]] = {}
+        zones_by_type: dict[str, set[str]] = {}
         for row in rows:
-            found.setdefault(row["InstanceType"], set()).add(row["Location"])
-        return {name: frozenset(places) for name, places in found.items()}
+            zones_by_type.setdefault(row["InstanceType"], set()).add(row["Location"])
+        return {name: frozenset(places) for name, places in zones_by_type.items()}

@@ -119,26 +119,29 @@ def instance(row: Mapping[str, Any]) -> Instance:
 
 def _placed(placement: Mapping[str, Any]) -> dict[str, str]:
     """The placement group an instance stands in, and which part of it."""
-    found = {keys.PLACEMENT_GROUP: placement.get("GroupId"), keys.PLACEMENT_PARTITION: placement.get("PartitionNumber")}
-    return {key: str(value) for key, value in found.items() if value}
+    values = {
+        keys.PLACEMENT_GROUP: placement.get("GroupId"),
+        keys.PLACEMENT_PARTITION: placement.get("PartitionNumber"),
+    }
+    return {key: str(value) for key, value in values.items() if value}
 
 
 def _together(tags: Mapping[str, str]) -> dict[str, str]:
     return {order.name: order.uid for order in orders_of(tags)}
 
 
-def with_owners(found: Sequence[Instance]) -> tuple[Instance, ...]:
+def with_owners(instances: Sequence[Instance]) -> tuple[Instance, ...]:
     """Instances launched together and not assigned yet get the claims of their request that have no instance."""
     groups: dict[tuple[Order, ...], list[Instance]] = {}
-    for each in found:
-        if orders := orders_of(each.tags):
-            groups.setdefault(orders, []).append(each)
+    for instance in instances:
+        if orders := orders_of(instance.tags):
+            groups.setdefault(orders, []).append(instance)
     whose: dict[str, Order] = {}
     for orders, members in groups.items():
-        served = {each.claim_uid for each in members}
-        left = (instance_id(each.provider_id) for each in members if each.claim_uid is None)
+        served = {member.claim_uid for member in members}
+        left = (instance_id(member.provider_id) for member in members if member.claim_uid is None)
         whose |= dealt(left, (order for order in orders if order.uid not in served))
-    return tuple(_owned(each, whose.get(instance_id(each.provider_id))) for each in found)
+    return tuple(_owned(instance, whose.get(instance_id(instance.provider_id))) for instance in instances)
 
 
 def _owned(instance: Instance, order: Order | None) -> Instance:

@@ -176,8 +176,8 @@ class Launcher:
         for refusal in refusals:
             name, zone, kind = refusal.key
             if place.group and is_full(refusal.message):
-                for each in keys.CAPACITY_TYPES:
-                    unavailable.mark(("*", zone, inside(each, place.group_id)))
+                for capacity_type in keys.CAPACITY_TYPES:
+                    unavailable.mark(("*", zone, inside(capacity_type, place.group_id)))
             elif refusal.code == "InsufficientFreeAddressesInSubnet" and refusal.subnet:
                 self._parts.network.exhausted(refusal.subnet)
             elif kind == "reserved":
@@ -206,7 +206,9 @@ def _order(launch: Launch) -> Order:
 
 def _needs(launch: Launch) -> Needs:
     """What a claim wants to be launched as several of; one that was planned so must still have the choice."""
-    needs = {key: each for key, each in ec2nodeclass.of_claim(launch.claim).items() if each.min_values}
+    needs = {
+        key: requirement for key, requirement in ec2nodeclass.of_claim(launch.claim).items() if requirement.min_values
+    }
     planned = (launch.claim["metadata"].get("annotations") or {}).get(RELAXED) == "false"
     if planned and (few := lacking(launch.options, needs)):
         message = f"minValues requirement is not met for label(s) {', '.join(few)}: too many offerings are unavailable"

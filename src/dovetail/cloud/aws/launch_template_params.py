@@ -89,22 +89,22 @@ class LaunchConfigs:
         terms = launch.node_class["spec"].get("amiSelectorTerms") or ()
         images = await asked(self._images.select(terms, (await self._facts()).version))
         fabric = EFA in _requests(launch)
-        found: dict[Mould, list[LaunchOption]] = {}
+        moulds: dict[Mould, list[LaunchOption]] = {}
         for option in options:
             image = next((i for i in images if i.suits(option.instance_type.labels)), None)
             if image is not None:
                 room = option.instance_type.capacity
                 efa = room.get(EFA, 0) if fabric else 0
                 mould = Mould(image.id, room.get("pods", 0), efa, option.offering.reservation_id)
-                found.setdefault(mould, []).append(option)
-        if not found:
+                moulds.setdefault(mould, []).append(option)
+        if not moulds:
             raise CloudError(
                 "AMINotFound",
                 f"no image of EC2NodeClass {launch.node_class['metadata']['name']!r} suits any of the requested"
                 " instance types; select images for their architecture and accelerators (BAD_NODECLASS)",
                 Remedy.OPERATOR,
             )
-        return found
+        return moulds
 
     async def _template(self, launch: Launch, kind: str, mould: Mould, market: str, place: Place) -> str:
         node_class = launch.node_class
@@ -173,8 +173,8 @@ def _boot(launch: Launch, kind: str, pods: int, facts: ClusterFacts) -> Boot:
 
 
 def _requests(launch: Launch) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = ((launch.claim.get("spec") or {}).get("resources") or {}).get("requests") or {}
-    return found
+    requests: Mapping[str, Any] = ((launch.claim.get("spec") or {}).get("resources") or {}).get("requests") or {}
+    return requests
 
 
 def _config(template: str, overrides: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

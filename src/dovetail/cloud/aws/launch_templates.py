@@ -229,8 +229,8 @@ def _tagged(kinds: Sequence[str], tags: Mapping[str, str]) -> list[dict[str, Any
 
 def own(node_class: Mapping[str, Any]) -> str:
     """The launch template that the owner of a first-generation class made, to be used as it is; empty for none."""
-    found: str = (node_class["metadata"].get("annotations") or {}).get(LAUNCH_TEMPLATE_ANNOTATION, "")
-    return found
+    annotation: str = (node_class["metadata"].get("annotations") or {}).get(LAUNCH_TEMPLATE_ANNOTATION, "")
+    return annotation
 
 
 class Templates:

@@ -33,19 +33,19 @@ class ManagedNodeGroups:
         self._known: dict[tuple[str, str], tuple[float, ManagedNodeGroup]] = {}
 
     async def get(self, cluster: str, name: str) -> ManagedNodeGroup:
-        known = self._known.get((cluster, name))
+        cached = self._known.get((cluster, name))
         now = self._clock.monotonic()
-        if known is not None and now - known[0] < CACHE_S:
-            return known[1]
+        if cached is not None and now - cached[0] < CACHE_S:
+            return cached[1]
         try:
             answer = await self._calls("eks", "describe_nodegroup", clusterName=cluster, nodegroupName=name)
-            found = described(answer["nodegroup"])
+            group = described(answer["nodegroup"])
         except Exception as error:
             if code_of(error) not in ("ResourceNotFoundException", "AccessDenied", "AccessDeniedException"):
                 raise
-            found = ManagedNodeGroup()
-        self._known[cluster, name] = now, found
-        return found
+            group = ManagedNodeGroup()
+        self._known[cluster, name] = now, group
+        return group
 
 
 def described(nodegroup: Mapping[str, Any]) -> ManagedNodeGroup:

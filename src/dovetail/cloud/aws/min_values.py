@@ -38,7 +38,7 @@ def lacking(options: Iterable[LaunchOption], needs: Needs) -> list[str]:
 def _different(types: Mapping[str, Sequence[LaunchOption]], needs: Needs) -> list[str]:
     """Types that have something new to offer, cheapest first, until there is enough of everything."""
     seen: dict[str, set[str]] = {key: set() for key in needs}
-    found = []
+    names = []
     for name, options in types.items():
         fresh = {
             key: values
@@ -47,10 +47,10 @@ def _different(types: Mapping[str, Sequence[LaunchOption]], needs: Needs) -> lis
             and (values := {value for option in options for value in _values(option, need)} - seen[key])
         }
         if fresh:
-            found.append(name)
+            names.append(name)
             for key, values in fresh.items():
                 seen[key] |= values
-    return found
+    return names
 
 
 def _values(option: LaunchOption, need: Requirement) -> list[str]:

@@ -110,18 +110,18 @@ class Resolver:
         try:
             return await step(node_class, status)
         except CloudError as error:
-            found = "False" if error.remedy is Remedy.OPERATOR else "Unknown"
-            return (kind, found, error.reason, error.message)
+            status_ = "False" if error.remedy is Remedy.OPERATOR else "Unknown"
+            return (kind, status_, error.reason, error.message)
         except Exception as error:  # AWS failed to answer: not evidence, but to be shown
             meaning = explain(code_of(error), message_of(error))
-            found = "False" if meaning.remedy is Remedy.OPERATOR else "Unknown"
-            return (kind, found, meaning.reason, meaning.message)
+            status_ = "False" if meaning.remedy is Remedy.OPERATOR else "Unknown"
+            return (kind, status_, meaning.reason, meaning.message)
 
     async def _subnets(self, node_class: Mapping[str, Any], status: dict[str, Any]) -> Condition:
         terms: Sequence[Mapping[str, Any]] = node_class["spec"].get("subnetSelectorTerms") or ()
-        found = await self._network.subnets(terms)
-        status["subnets"] = [{"id": s.id, "zone": s.zone, "zoneID": s.zone_id} for s in found]
-        if not found:
+        subnets = await self._network.subnets(terms)
+        status["subnets"] = [{"id": s.id, "zone": s.zone, "zoneID": s.zone_id} for s in subnets]
+        if not subnets:
             return (
                 "SubnetsReady",
                 "False",
@@ -133,9 +133,9 @@ class Resolver:
 
     async def _groups(self, node_class: Mapping[str, Any], status: dict[str, Any]) -> Condition:
         terms: Sequence[Mapping[str, Any]] = node_class["spec"].get("securityGroupSelectorTerms") or ()
-        found = await self._network.groups(terms)
-        status["securityGroups"] = [{"id": g.id, "name": g.name} for g in found]
-        if not found:
+        groups = await self._network.groups(terms)
+        status["securityGroups"] = [{"id": g.id, "name": g.name} for g in groups]
+        if not groups:
             return (
                 "SecurityGroupsReady",
                 "False",
@@ -147,13 +147,13 @@ class Resolver:
 
     async def _amis(self, node_class: Mapping[str, Any], status: dict[str, Any]) -> Condition:
         terms = node_class["spec"].get("amiSelectorTerms") or ()
-        found = await self._images.select(terms, await self._version())
+        images = await self._images.select(terms, await self._version())
         status["amis"] = [
             {"id": image.id, "name": image.name, "requirements": [dict(need) for need in image.requirements]}
             | ({"deprecated": True} if image.deprecated else {})
-            for image in found
+            for image in images
         ]
-        if not found:
+        if not images:
             return (
                 "AMIsReady",
                 "False",
@@ -203,30 +203,30 @@ class Resolver:
     async def _held(self, node_class: Mapping[str, Any], status: dict[str, Any]) -> Condition:
         """Reservations that are not there are no fault of the class: instances are launched without them."""
         terms = node_class["spec"].get("capacityReservationSelectorTerms") or ()
-        found = await self._reservations.select(terms)
+        reservations = await self._reservations.select(terms)
         if terms or (node_class.get("status") or {}).get("capacityReservations"):
-            status["capacityReservations"] = [each.status() for each in found]
+            status["capacityReservations"] = [reservation.status() for reservation in reservations]
         return ("CapacityReservationsReady", "True", "CapacityReservationsReady", "")
 
 
 def _said(terms: Sequence[Mapping[str, Any]]) -> str:
     """The terms as their owner wrote them."""
 
-    def one(term: Mapping[str, Any]) -> str:
+    def described(term: Mapping[str, Any]) -> str:
         return ", ".join(
             "tags " + " and ".join(f"{k}={v}" for k, v in value.items()) if key == "tags" else f"{key} {value}"
             for key, value in term.items()
         )
 
-    return " or ".join(one(term) for term in terms) or "no terms"
+    return " or ".join(described(term) for term in terms) or "no terms"
 
 
 def _known(node_class: Mapping[str, Any]) -> Condition | None:
     """What was last found of the class as it is now."""
     generation = node_class["metadata"].get("generation")
-    for each in (node_class.get("status") or {}).get("conditions") or ():
-        if each["type"] == VALID and each.get("observedGeneration") == generation:
-            return (each["type"], each["status"], each.get("reason", ""), each.get("message", ""))
+    for condition in (node_class.get("status") or {}).get("conditions") or ():
+        if condition["type"] == VALID and condition.get("observedGeneration") == generation:
+            return (condition["type"], condition["status"], condition.get("reason", ""), condition.get("message", ""))
     return None
 
 
@@ -240,9 +240,9 @@ def _validation(spec: Mapping[str, Any], conditions: Sequence[Condition]) -> Con
             "TagValidationFailed",
             f"spec.tags: {', '.join(sorted(bad))} are written by the autoscaler; remove them (BAD_NODECLASS)",
         )
-    waiting = [kind for kind, found, *_ in conditions if found != "True"]
+    waiting = [kind for kind, condition, *_ in conditions if condition != "True"]
     if waiting:
-        sure = "False" if any(found == "False" for _, found, *_ in conditions) else "Unknown"
+        sure = "False" if any(condition == "False" for _, condition, *_ in conditions) else "Unknown"
         return (VALID, sure, "DependenciesNotReady", f"Awaiting {', '.join(waiting)}")
     if ec2nodeclass.family_name(spec) not in FAMILIES:
         return (VALID, "False", "UnsupportedAMIFamily", f"spec.amiFamily: {spec.get('amiFamily')!r}")

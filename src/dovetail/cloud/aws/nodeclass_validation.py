@@ -80,11 +80,11 @@ class Rehearsal:
         """
         name, now = node_class["metadata"]["name"], self._clock.monotonic()
         played = _essence(node_class)
-        known = self._verdicts.get(name)
-        if known is None or known.of != played or known.until <= now:
-            found = await self._played(node_class, pools)
-            known = self._verdicts[name] = _Verdict(played, now + (BAD if found else GOOD), found)
-        return known.fault
+        verdict = self._verdicts.get(name)
+        if verdict is None or verdict.of != played or verdict.until <= now:
+            fault_ = await self._played(node_class, pools)
+            verdict = self._verdicts[name] = _Verdict(played, now + (BAD if fault_ else GOOD), fault_)
+        return verdict.fault
 
     def forget(self, name: str) -> None:
         """The class is gone."""
@@ -150,14 +150,14 @@ def candidates(
     images = of_status(node_class.get("status") or {})
     sold = {t.name: t for t in sorted(types, key=_rank) if _offers(t) and _runs_on(images, t)}
     wanted = [ec2nodeclass.of_pool(pool) for pool in pools]
-    taken = [t for t in sold.values() if any(t.requirements.intersects(each) for each in wanted)]
+    taken = [t for t in sold.values() if any(t.requirements.intersects(requirements) for requirements in wanted)]
     if not taken or ec2nodeclass.family(node_class["spec"]).windows:
         taken = [sold[name] for name in _USUAL if name in sold] or list(sold.values())
     return tuple(LaunchOption(instance_type=t, offering=o) for t in taken[:1] for o in _offers(t))
 
 
 def _offers(t: InstanceType) -> list[Offering]:
-    return [each for each in t.offerings if each.capacity_type == keys.ON_DEMAND and each.available]
+    return [offering for offering in t.offerings if offering.capacity_type == keys.ON_DEMAND and offering.available]
 
 
 def _runs_on(images: Sequence[Image], t: InstanceType) -> bool:
@@ -167,14 +167,14 @@ def _runs_on(images: Sequence[Image], t: InstanceType) -> bool:
 
 def _rank(t: InstanceType) -> tuple[bool, float, str]:
     devices = keys.GPU_COUNT in t.labels or keys.ACCELERATOR_COUNT in t.labels
-    prices = [each.price for each in _offers(t) if each.price is not None]
+    prices = [offer.price for offer in _offers(t) if offer.price is not None]
     return devices, min(prices, default=float("inf")), t.name
 
 
 def _launch(node_class: NodeClass, pools: Iterable[Mapping[str, Any]], options: tuple[LaunchOption, ...]) -> Launch:
     """A request that is never sent; on hardware of its own if any pool allows that, which needs the rights of both."""
     asked_for = (ec2nodeclass.of_pool(pool).get(keys.TENANCY) for pool in pools)
-    dedicated = any(each is not None and each.has("dedicated") for each in asked_for)
+    dedicated = any(placement is not None and placement.has("dedicated") for placement in asked_for)
     needs = [{"key": keys.TENANCY, "operator": "In", "values": ["dedicated"]}] if dedicated else []
     claim = {"metadata": {"name": "", "labels": {}}, "spec": {"requirements": needs}}
     return Launch(token="", claim=claim, node_class=node_class, options=options, labels={})
@@ -212,11 +212,9 @@ def _run(
 def _essence(node_class: NodeClass) -> bytes:
     """All of a class that a rehearsal depends on; subnets come in another order whenever addresses are taken."""
     status = node_class.get("status") or {}
-    found = {each["id"] for kind in ("subnets", "securityGroups", "amis") for each in status.get(kind) or ()}
+    ids = {entry["id"] for kind in ("subnets", "securityGroups", "amis") for entry in status.get(kind) or ()}
     notes = unmarked(node_class["metadata"].get("annotations"))
-    return msgspec.json.encode(
-        (notes, node_class["spec"], sorted(found), status.get("instanceProfile")), order="sorted"
-    )
+    return msgspec.json.encode((notes, node_class["spec"], sorted(ids), status.get("instanceProfile")), order="sorted")
 
 
 async def _tried(right: str, act: Callable[[], Awaitable[None]]) -> Fault | None:

@@ -102,7 +102,7 @@ class Placement:
             return Place()
         asked = wanted(claim, PLACEMENT_PARTITION)
         numbers = group.labels().get(PLACEMENT_PARTITION, ()) if asked else ()
-        return Place(group=group, partition=next((each for each in numbers if asked and asked.has(each)), ""))
+        return Place(group=group, partition=next((number for number in numbers if asked and asked.has(number)), ""))
 
     async def _ask(self, asked: Mapping[str, str]) -> Group | None:
         named: dict[str, Any] = {"GroupIds": [asked["id"]]} if asked.get("id") else {"GroupNames": [asked["name"]]}

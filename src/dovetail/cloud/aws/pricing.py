@@ -60,8 +60,8 @@ class Pricing:
         self._spot: Mapping[tuple[str, str], Price] = {}
 
     def on_demand(self, instance_type: str) -> Price | None:
-        if found := self._on_demand.get(instance_type):
-            return found
+        if price := self._on_demand.get(instance_type):
+            return price
         packaged = price_estimates.on_demand(self._calls.region, instance_type)
         return Price(packaged[0], f"catalogue: {packaged[1]}") if packaged else None
 
@@ -83,11 +83,11 @@ class Pricing:
         """Nothing where the price list cannot be asked: an isolated VPC, GovCloud, the isolated partitions."""
         if self._isolated or not has_price_list(self._calls.region):
             return
-        found: dict[str, Price] = {}
+        prices: dict[str, Price] = {}
         for tenancy, family in _KINDS:
-            found |= await self._list(tenancy, family)
-        if found:
-            self._on_demand = found
+            prices |= await self._list(tenancy, family)
+        if prices:
+            self._on_demand = prices
 
     async def refresh_spot(self) -> None:
         rows = await self._calls.all(
@@ -100,9 +100,9 @@ class Pricing:
         newest: dict[tuple[str, str], tuple[datetime, float]] = {}
         for row in rows:
             key = (row["InstanceType"], row["AvailabilityZone"])
-            at, dollars = row["Timestamp"], float(row["SpotPrice"])
-            if self._believable(key[0], dollars) and (key not in newest or at >= newest[key][0]):
-                newest[key] = (at, dollars)
+            time, dollars = row["Timestamp"], float(row["SpotPrice"])
+            if self._believable(key[0], dollars) and (key not in newest or time >= newest[key][0]):
+                newest[key] = (time, dollars)
         if newest:
             now = self._clock.now()
             self._spot = {key: Price(dollars, "ec2 spot price history", now) for key, (_, dollars) in newest.items()}
@@ -113,15 +113,15 @@ class Pricing:
             "ServiceCode": "AmazonEC2",
             "Filters": [{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in asked.items()],
         }
-        found: dict[str, Price] = {}
+        prices: dict[str, Price] = {}
         now = self._clock.now()
         where = endpoint_region(self._calls.region)
         source = "aws price list, in CNY" if where.startswith("cn-") else "aws price list"
         async for text in self._calls.pages("pricing", "get_products", "PriceList", region=where, **arguments):
             name, dollars = _product(json.loads(text) if isinstance(text, str) else text)
             if name and dollars and self._believable(name, dollars):
-                found[name] = Price(dollars, source, now)
-        return found
+                prices[name] = Price(dollars, source, now)
+        return prices
 
     def _believable(self, instance_type: str, dollars: float) -> bool:
         """A price of nothing, or far from every known one, moves no money."""

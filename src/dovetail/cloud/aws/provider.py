@@ -199,9 +199,9 @@ class Aws:
         return await asked(self._types.list(node_class, zones, held, group))
 
     async def launch(self, launch: Launch) -> Instance:
-        known = await asked(self._known())
-        if launch.token in known:
-            return known[launch.token]
+        launched = await asked(self._known())
+        if launch.token in launched:
+            return launched[launch.token]
         try:
             instance = await self._launcher.launch_fleet(launch)
         except CloudError as problem:
@@ -219,16 +219,16 @@ class Aws:
         return await asked(self._look())
 
     async def terminate(self, provider_id: str) -> None:
-        found = await self.get(provider_id)
-        if found.state != "shutting-down":
+        instance = await self.get(provider_id)
+        if instance.state != "shutting-down":
             try:
                 await asked(self._instances.end(provider_id))
             except InstanceNotFound:
                 raise
             except CloudError:
-                self.observer.termination_failed(found.zone, self._network.zone_id(found.zone))
+                self.observer.termination_failed(instance.zone, self._network.zone_id(instance.zone))
                 raise
-            self._reservations.given_back(found.labels.get(RESERVATION, ""))
+            self._reservations.given_back(instance.labels.get(RESERVATION, ""))
 
     async def reboot(self, provider_id: str, operation: str) -> None:
         await asked(self._instances.restart(provider_id))
@@ -236,8 +236,8 @@ class Aws:
     async def resolve(
         self, node_class: Mapping[str, Any], node_pools: Sequence[Mapping[str, Any]] = ()
     ) -> NodeClassStatus:
-        found = await self._resolver.resolve(node_class, node_pools)
-        return msgspec.structs.replace(found, annotations=drift.fingerprint(node_class, await self._certificate()))
+        resolution = await self._resolver.resolve(node_class, node_pools)
+        return msgspec.structs.replace(resolution, annotations=drift.fingerprint(node_class, await self._certificate()))
 
     async def release(self, node_class: Mapping[str, Any]) -> None:
         meta = node_class["metadata"]
@@ -332,12 +332,12 @@ class Aws:
         }
 
     async def _look(self) -> tuple[Instance, ...]:
-        found = await self._instances.all()
-        self._launched_by_claim = {instance.claim_uid: instance for instance in found if instance.claim_uid}
-        self._unnamed = tuple(instance for instance in found if instance.claim_name and not instances.named(instance))
+        listed = await self._instances.all()
+        self._launched_by_claim = {instance.claim_uid: instance for instance in listed if instance.claim_uid}
+        self._unnamed = tuple(instance for instance in listed if instance.claim_name and not instances.named(instance))
         if self._looked is None:
             self._looked = self._clock.monotonic()
-        return found
+        return listed
 
     async def _known(self) -> dict[str, Instance]:
         """Instances by the claim they were launched for.
@@ -393,10 +393,10 @@ class Aws:
         if not selector(node_class):
             return ""
         try:
-            found = await asked(self._placement.of(node_class))
+            group = await asked(self._placement.of(node_class))
         except CloudError:
             return None
-        return found.id if found else None
+        return group.id if group else None
 
     async def _version(self) -> str:
         return (await self._cluster()).version

@@ -44,10 +44,10 @@ def parse(body: str, receipt: str, now: datetime) -> Interruption:
 def _instant(text: Any) -> datetime | None:
     """When EventBridge says that it happened, if it says it."""
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except (TypeError, ValueError):
         return None
-    return found if found.tzinfo is not None else None
+    return moment if moment.tzinfo is not None else None
 
 
 def _read(envelope: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
@@ -57,8 +57,8 @@ def _read(envelope: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
     if source == "aws.health" and kind == "AWS Health Event":
         if detail.get("service") == "EC2" and detail.get("eventTypeCategory") == "scheduledChange":
             entities = detail.get("affectedEntities")
-            found = entities if isinstance(entities, list) else ()
-            ids = tuple(str(e["entityValue"]) for e in found if isinstance(e, dict) and e.get("entityValue"))
+            affected = entities if isinstance(entities, list) else ()
+            ids = tuple(str(e["entityValue"]) for e in affected if isinstance(e, dict) and e.get("entityValue"))
             return "scheduled-change", ids
         return "no-op", ()
     instance = detail.get("instance-id")

@@ -52,11 +52,14 @@ async def check_ec2_answers(calls: Calls) -> None:
 async def reached(calls: Calls, cluster: str) -> Reached:
     """Who we are. STS may be out of reach where EC2 is not: then the account stays unknown."""
     try:
-        found = await asked(calls("sts", "get_caller_identity"))
+        identity = await asked(calls("sts", "get_caller_identity"))
     except CloudError:
         return Reached(region=calls.region, cluster=cluster)
     return Reached(
-        region=calls.region, cluster=cluster, account=str(found.get("Account", "")), caller=str(found.get("Arn", ""))
+        region=calls.region,
+        cluster=cluster,
+        account=str(identity.get("Account", "")),
+        caller=str(identity.get("Arn", "")),
     )
 
 

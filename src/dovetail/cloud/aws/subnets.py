@@ -38,15 +38,15 @@ def filters(term: Term, *, names: str | None = None) -> list[dict[str, Any]]:
 
     A comma is part of the value. The first generation's comma lists are terms of their own by the time they get here.
     """
-    found: list[dict[str, Any]] = []
+    filters_: list[dict[str, Any]] = []
     for key, value in sorted((term.get("tags") or {}).items()):
         if value == "*":
-            found.append({"Name": "tag-key", "Values": [key]})
+            filters_.append({"Name": "tag-key", "Values": [key]})
         else:
-            found.append({"Name": f"tag:{key}", "Values": [str(value)]})
+            filters_.append({"Name": f"tag:{key}", "Values": [str(value)]})
     if names and term.get("name"):
-        found.append({"Name": names, "Values": [term["name"]]})
-    return found
+        filters_.append({"Name": names, "Values": [term["name"]]})
+    return filters_
 
 
 def _key(terms: Sequence[Term]) -> bytes:
@@ -79,7 +79,7 @@ class Network:
 
         async def ask() -> tuple[Subnet, ...]:
             rows = await self._select("describe_subnets", "Subnets", terms, ids="subnet-id")
-            found = {
+            subnets = {
                 row["SubnetId"]: Subnet(
                     row["SubnetId"],
                     row["AvailabilityZone"],
@@ -89,13 +89,13 @@ class Network:
                 )
                 for row in rows
             }
-            for subnet in found.values():
+            for subnet in subnets.values():
                 self._zone_ids[subnet.zone] = subnet.zone_id
                 self._free[subnet.id] = subnet.free
                 self._taken.pop(subnet.id, None)
                 self._launched.pop(subnet.id, None)
                 self._refused.discard(subnet.id)
-            return tuple(sorted(found.values(), key=lambda s: (-s.free, s.id)))
+            return tuple(sorted(subnets.values(), key=lambda s: (-s.free, s.id)))
 
         return await self._subnets.get(_key(terms), ask)
 
@@ -104,11 +104,11 @@ class Network:
             rows = await self._select(
                 "describe_security_groups", "SecurityGroups", terms, ids="group-id", names="group-name"
             )
-            found = {
+            groups = {
                 row["GroupId"]: SecurityGroup(row["GroupId"], row.get("GroupName", ""), row.get("VpcId", ""))
                 for row in rows
             }
-            return tuple(sorted(found.values(), key=lambda g: g.id))
+            return tuple(sorted(groups.values(), key=lambda g: g.id))
 
         return await self._groups.get(_key(terms), ask)
 
@@ -156,8 +156,8 @@ class Network:
             rows += await self._calls.all("ec2", operation, field, Filters=asked)
         for term in terms:
             if not term.get("id") and (asked := filters(term, names=names)):
-                found = await self._calls.all("ec2", operation, field, Filters=asked)
-                rows += [row for row in found if _matches(row, term)]
+                described = await self._calls.all("ec2", operation, field, Filters=asked)
+                rows += [row for row in described if _matches(row, term)]
         return rows
 
 

@@ -56,14 +56,14 @@ class Steady(Ageing[tuple[V, ...]]):
         self._doubted: dict[Hashable, frozenset[Any]] = {}
 
     def _believed(self, key: Hashable, value: tuple[V, ...]) -> tuple[V, ...]:
-        seen, known = _ids(value), self._settled.get(key, value)
-        if _ids(known) <= seen or self._doubted.get(key) == seen:
+        seen, cached = _ids(value), self._settled.get(key, value)
+        if _ids(cached) <= seen or self._doubted.get(key) == seen:
             self._doubted.pop(key, None)
             self._settled[key] = value
             return value
         self._doubted[key] = seen
-        return known
+        return cached
 
 
 def _ids(things: tuple[Any, ...]) -> frozenset[Any]:
-    return frozenset(each.id for each in things)
+    return frozenset(thing.id for thing in things)

@@ -91,7 +91,7 @@ class Fleet:
                 if instance.provider_id not in self._nodes and instance.provider_id not in self._joining:
                     self._joining.add(instance.provider_id)
                     group.create_task(self._join(instance), name=f"fleet join {instance.provider_id}")
-            for provider in [each for each in self._nodes if each not in standing]:
+            for provider in [node for node in self._nodes if node not in standing]:
                 await self._leave(provider)
             for provider, was in self._unready.items():
                 if provider in standing:
@@ -138,7 +138,7 @@ class Fleet:
 
     async def _insist(self, instance: Instance, act: Callable[[], Awaitable[None]]) -> bool:
         """Repeat until it works or the instance is gone: a kubelet does not give up either."""
-        while any(each.provider_id == instance.provider_id for each in self._cloud.standing()):
+        while any(standing.provider_id == instance.provider_id for standing in self._cloud.standing()):
             try:
                 await act()
                 return True
@@ -199,13 +199,13 @@ class Fleet:
 
     def _due(self) -> list[str]:
         """The nodes whose leases are to be renewed now."""
-        now, found = self._clock.monotonic(), []
+        now, due = self._clock.monotonic(), []
         while self._beats and self._beats[0][0] <= now:
             name = heapq.heappop(self._beats)[1]
             if name in self._names:
                 heapq.heappush(self._beats, (now + BEAT, name))
-                found.append(name)
-        return found
+                due.append(name)
+        return due
 
     async def _renew(self, name: str) -> None:
         try:
@@ -232,8 +232,8 @@ class Fleet:
     def node_changed(self, node: Node | None) -> None:
         """A node as the watch tells it. One of ours that was given up, its lease being late, says that it is there."""
         if node is not None and node.metadata.name in self._names:
-            found = condition(node.status.conditions, "Ready")
-            if found is not None and found.status == "Unknown":
+            ready = condition(node.status.conditions, "Ready")
+            if ready is not None and ready.status == "Unknown":
                 self._given_up.add(node.metadata.name)
 
     async def _come_back(self, name: str) -> None:
@@ -292,8 +292,8 @@ def _work(pod: Pod) -> bool:
 
 def _marked_unready(pod: Pod) -> bool:
     """Whether the node lifecycle controller took the pod for lost with its node: its containers run all the while."""
-    found = condition(pod.status.conditions, "Ready")
-    return pod.status.phase == "Running" and found is not None and found.status == "False"
+    ready = condition(pod.status.conditions, "Ready")
+    return pod.status.phase == "Running" and ready is not None and ready.status == "False"
 
 
 def _identity(node: Node) -> Node:

@@ -34,7 +34,7 @@ def node(
                 keys.HOSTNAME: name,
             },
         },
-        "spec": {"providerID": instance.provider_id, "taints": [dict(each) for each in taints]},
+        "spec": {"providerID": instance.provider_id, "taints": [dict(taint) for taint in taints]},
         "status": {
             "capacity": format_resources(instance.capacity),
             "allocatable": format_resources(instance.allocatable),
@@ -101,9 +101,13 @@ def running(pod: Pod, now: datetime, number: int) -> dict[str, Any]:
     """A pod whose containers all started at once and are ready."""
     moment = stamp(now)
     scheduled = [
-        {"type": each.type, "status": each.status, "lastTransitionTime": stamp(each.last_transition_time or now)}
-        for each in pod.status.conditions
-        if each.type == "PodScheduled"
+        {
+            "type": condition.type,
+            "status": condition.status,
+            "lastTransitionTime": stamp(condition.last_transition_time or now),
+        }
+        for condition in pod.status.conditions
+        if condition.type == "PodScheduled"
     ]
     true = [
         {"type": kind, "status": "True", "lastTransitionTime": moment}
@@ -117,7 +121,7 @@ def running(pod: Pod, now: datetime, number: int) -> dict[str, Any]:
             "podIP": f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}",
             "podIPs": [{"ip": f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"}],
             "conditions": [*scheduled, *true],
-            "containerStatuses": [_container(each, moment) for each in pod.spec.containers],
+            "containerStatuses": [_container(container, moment) for container in pod.spec.containers],
         }
     }
 

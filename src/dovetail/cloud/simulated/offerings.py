@@ -26,8 +26,8 @@ class OfferingTable:
 
     def declared(self, instance_type: str) -> tuple[Offering, ...]:
         """The offerings of a type as the catalogue has them; none of a type it does not know."""
-        known = self._types.get(instance_type)
-        return known.offerings if known is not None else ()
+        cached = self._types.get(instance_type)
+        return cached.offerings if cached is not None else ()
 
     def types(self, market: Market, used: Mapping[str, int]) -> tuple[InstanceType, ...]:
         """All types as they are sold now; `used` counts the instances in each reservation.

@@ -59,44 +59,44 @@ class Balance:
         self._context = context
 
     async def agreed(
-        self, best: Proposal, question: Question, known: Mapping[Offered, float | None]
+        self, best: Proposal, question: Question, prices: Mapping[Offered, float | None]
     ) -> tuple[Proposal | None, dict[str, Rejection]]:
         """The set, or else one of its nodes alone, that every NodePool approves; and why the others stay."""
-        rejections = self.rejections(best, known)
+        rejections = self.rejections(best, prices)
         if not rejections:
             return best, {}
         alone = rank(best.candidates)[:ALONE] if len(best.candidates) > 1 else []
 
         def evaluate_alone() -> list[Proposal | Rejection]:
-            return [question.evaluate((each,)) for each in alone]
+            return [question.evaluate((candidate,)) for candidate in alone]
 
-        for found in await beside(evaluate_alone):
-            if isinstance(found, Proposal) and not self.rejections(found, known):
-                return found, {node: why for node, why in rejections.items() if node != found.candidates[0].node}
+        for proposal in await beside(evaluate_alone):
+            if isinstance(proposal, Proposal) and not self.rejections(proposal, prices):
+                return proposal, {node: why for node, why in rejections.items() if node != proposal.candidates[0].node}
         return None, rejections
 
-    def rejections(self, proposal: Proposal, known: Mapping[Offered, float | None]) -> dict[str, Rejection]:
+    def rejections(self, proposal: Proposal, prices: Mapping[Offered, float | None]) -> dict[str, Rejection]:
         """Why the nodes stay whose NodePool rejects the move; nothing if all approve."""
-        found: dict[str, Rejection] = {}
+        rejected: dict[str, Rejection] = {}
         for name in sorted({candidate.pool for candidate in proposal.candidates}):
             pool = self._context.cluster_state.pools.store.get(name)
             if pool is None or pool.spec.disruption.consolidation_policy != POLICY:
                 continue
             mine = [candidate for candidate in proposal.candidates if candidate.pool == name]
             saving = proposal.saving * _price(mine) / (_price(proposal.candidates) or 1.0)
-            every = self._every(name, known)
+            every = self._every(name, prices)
             score = weigh(saving, _cost(mine), _price(every), _cost(every))
             self._report(name, proposal, mine, score)
             if not score.approved:
                 text = "the saving is not worth the disruption"
                 why = Rejection("NOT_BALANCED", text, saving, score.needed, instead(proposal.plan))
-                found |= {each.node: why for each in mine}
-        return found
+                rejected |= {candidate.node: why for candidate in mine}
+        return rejected
 
-    def _every(self, pool: str, known: Mapping[Offered, float | None]) -> list[Candidate]:
+    def _every(self, pool: str, prices: Mapping[Offered, float | None]) -> list[Candidate]:
         cluster_state = self._context.cluster_state
         standing = [(cluster_state.node_for(claim), claim) for claim in cluster_state.claims_of(pool)]
-        return [candidate_of(self._context, node, claim, known, guarded=True) for node, claim in standing if node]
+        return [candidate_of(self._context, node, claim, prices, guarded=True) for node, claim in standing if node]
 
     def _report(self, pool: str, proposal: Proposal, mine: list[Candidate], score: Score) -> None:
         context = self._context
@@ -109,10 +109,10 @@ class Balance:
         if len(proposal.candidates) > 1 and owner is not None:
             context.event_publisher.publish(owner, "Normal", "ConsolidationApproved", score.message())
             return
-        for each in mine:
+        for candidate in mine:
             node, claim = (
-                context.cluster_state.nodes.store.get(each.node),
-                context.cluster_state.claims.store.get(each.claim),
+                context.cluster_state.nodes.store.get(candidate.node),
+                context.cluster_state.claims.store.get(candidate.claim),
             )
             context.event_publisher.publish_on_node_and_claim(
                 node, claim, "Normal", "ConsolidationApproved", score.message()

@@ -21,10 +21,10 @@ class RemainingBudgets:
         now = context.clock.now()
         for pool in context.cluster_state.pools.store.all():
             counted, consuming = counts.get(pool.name, (0, 0))
-            found = budgets.allowance(pool.spec.disruption.budgets, reason, counted, now)
-            if found.problem:
-                context.log.error("invalid disruption budget", NodePool={"name": pool.name}, error=found.problem)
-            self.left[pool.name] = max(0, found.nodes - consuming)
+            allowances = budgets.allowance(pool.spec.disruption.budgets, reason, counted, now)
+            if allowances.problem:
+                context.log.error("invalid disruption budget", NodePool={"name": pool.name}, error=allowances.problem)
+            self.left[pool.name] = max(0, allowances.nodes - consuming)
             context.metrics.allowed_disruptions.labels(pool.name, reason.lower()).set(self.left[pool.name])
             context.metrics.consuming_budgets.labels(pool.name, reason.lower()).set(consuming)
             if counted and not self.left[pool.name]:

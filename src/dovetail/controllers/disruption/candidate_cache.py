@@ -67,7 +67,7 @@ class CandidateCache:
         cluster_state, now = self._context.cluster_state, self._context.clock.now()
         cluster_state.expire()
         self._forget(pools)
-        changed = [each.name for each in self._notes if each.kind == "node"]
+        changed = [note.name for note in self._notes if note.kind == "node"]
         if self._all:
             changed = [node.metadata.name for node in cluster_state.nodes.store.all()]
             self._evaluations.clear()
@@ -81,12 +81,16 @@ class CandidateCache:
         self._notes.clear()
         self._all = False
         return Evaluations(
-            candidates=tuple(each.candidate for each in self._evaluations.values() if each.candidate is not None),
-            blocked={name: each.blockers for name, each in self._evaluations.items() if each.blockers},
+            candidates=tuple(
+                evaluation.candidate for evaluation in self._evaluations.values() if evaluation.candidate is not None
+            ),
+            blocked={
+                name: evaluation.blockers for name, evaluation in self._evaluations.items() if evaluation.blockers
+            },
             consolidatable_since={
-                name: each.consolidatable_since
-                for name, each in self._evaluations.items()
-                if each.consolidatable_since is not None
+                name: evaluation.consolidatable_since
+                for name, evaluation in self._evaluations.items()
+                if evaluation.consolidatable_since is not None
             },
         )
 
@@ -106,10 +110,10 @@ class CandidateCache:
 
     def totals(self) -> dict[str, tuple[int, int]]:
         """The nodes of each NodePool, and how many of them use its budgets up, for any reason but Unhealthy."""
-        found: dict[str, tuple[int, int]] = {}
-        for each in self._evaluations.values():
-            add(found, each.pool, each.weight)
-        return found
+        sums: dict[str, tuple[int, int]] = {}
+        for evaluation in self._evaluations.values():
+            add(sums, evaluation.pool, evaluation.weight)
+        return sums
 
     def _refresh(self, name: str, now: datetime) -> None:
         cluster_state = self._context.cluster_state

@@ -50,9 +50,9 @@ def describe(blocker: Blocker) -> str:
     return f"{pod}{blocker.message}{budgets}{until} [{blocker.code}]"
 
 
-def joined(found: Sequence[Blocker]) -> str:
+def joined(blockers: Sequence[Blocker]) -> str:
     """Several blockers as one event message, in an order that does not depend on that of the pods."""
-    texts = sorted(map(_formatted, found))
+    texts = sorted(map(_formatted, blockers))
     more = f"; and {len(texts) - MAX_SHOWN_BLOCKERS} more" if len(texts) > MAX_SHOWN_BLOCKERS else ""
     return "; ".join(texts[:MAX_SHOWN_BLOCKERS]) + more
 
@@ -69,38 +69,40 @@ def node_blockers(node: Node | None, claim: NodeClaim | None, *, terminating: bo
     """Blockers of the node itself, in Karpenter's words."""
     if node is None or claim is None:
         return [Blocker(code="NOT_MANAGED", message="node isn't managed by a NodeClaim")]
-    found = [Blocker(code="REBOOTING", message="node is rebooting")] if claim.is_true("Rebooting") else []
+    blockers = [Blocker(code="REBOOTING", message="node is rebooting")] if claim.is_true("Rebooting") else []
     if terminating:
-        return [*found, Blocker(code="DELETING", message="node is deleting or marked for deletion")]
+        return [*blockers, Blocker(code="DELETING", message="node is deleting or marked for deletion")]
     if not claim.is_true("Initialized"):
         text = "node isn't initialized" if claim.is_true("Registered") else "node isn't initialized nor registered"
-        found.append(Blocker(code="NOT_INITIALIZED", message=text))
+        blockers.append(Blocker(code="NOT_INITIALIZED", message=text))
     if nominated:
-        found.append(Blocker(code="NOMINATED", message="node is nominated for a pending pod"))
-    found += _annotation_blockers(node)
+        blockers.append(Blocker(code="NOMINATED", message="node is nominated for a pending pod"))
+    blockers += _annotation_blockers(node)
     if wellknown.NODEPOOL not in node.metadata.labels:
-        found.append(Blocker(code="NOT_MANAGED", message=f'node doesn\'t have required label "{wellknown.NODEPOOL}"'))
-    return found
+        blockers.append(
+            Blocker(code="NOT_MANAGED", message=f'node doesn\'t have required label "{wellknown.NODEPOOL}"')
+        )
+    return blockers
 
 
 def forbidden(node: Node, pods: Iterable[Pod], now: datetime) -> list[Blocker]:
     """Blockers set by annotations."""
     return [
         *_annotation_blockers(node),
-        *(each for pod in pods if not _is_ending(pod) for each in _do_not_disrupt_blockers(pod, now)),
+        *(blocker for pod in pods if not _is_ending(pod) for blocker in _do_not_disrupt_blockers(pod, now)),
     ]
 
 
 def pod_blockers(pods: Iterable[Pod], pdbs: PdbIndex, now: datetime) -> list[Blocker]:
     """Blockers of each pod on the node."""
-    found = []
+    blockers = []
     for pod in pods:
         if _is_ending(pod):
             continue
-        found += _do_not_disrupt_blockers(pod, now)
+        blockers += _do_not_disrupt_blockers(pod, now)
         if drain.drainable(pod):
-            found += pdb_blockers(pod, pdbs.of(pod))
-    return found
+            blockers += pdb_blockers(pod, pdbs.of(pod))
+    return blockers
 
 
 def _is_ending(pod: Pod) -> bool:
@@ -223,12 +225,12 @@ def weight(cluster_state: ClusterState, node: Node, claim: NodeClaim, reason: st
 
 def totals(cluster_state: ClusterState, reason: str) -> dict[str, tuple[int, int]]:
     """What the nodes of each NodePool weigh together."""
-    found: dict[str, tuple[int, int]] = {}
+    sums: dict[str, tuple[int, int]] = {}
     for claim in cluster_state.claims.store.all():
         node = cluster_state.node_for(claim)
         if node is not None:
-            add(found, claim.node_pool or "", weight(cluster_state, node, claim, reason))
-    return found
+            add(sums, claim.node_pool or "", weight(cluster_state, node, claim, reason))
+    return sums
 
 
 def add(totals: dict[str, tuple[int, int]], pool: str, weight_: tuple[int, int]) -> None:

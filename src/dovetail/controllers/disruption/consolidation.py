@@ -99,14 +99,14 @@ class Rejection(msgspec.Struct, frozen=True):
 
 def instead(plan: Plan) -> str:
     """What a plan launches, as text."""
-    launched = Counter(f"{each.choice.instance_type} ({each.choice.capacity_type})" for each in plan.nodes)
+    launched = Counter(f"{node.choice.instance_type} ({node.choice.capacity_type})" for node in plan.nodes)
     return ", ".join(f"{count} x {what}" for what, count in launched.items()) or "no replacement"
 
 
 def rank(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Expensive nodes with few pods first; ties by name, so that the same cluster gives the same result."""
     priced = [candidate for candidate in candidates if candidate.price is not None]
-    return sorted(priced, key=lambda each: (-(each.price or 0.0) / each.cost, each.node))
+    return sorted(priced, key=lambda candidate: (-(candidate.price or 0.0) / candidate.cost, candidate.node))
 
 
 def evaluate(
@@ -185,28 +185,28 @@ def choose(candidates: Sequence[Candidate], question: Question) -> tuple[Proposa
     best = _whole(question, judge)
     stays: dict[str, Rejection] = {}
     removed_nodes = {candidate.node for candidate in best.candidates} if best else set()
-    for each in rank(candidates):
-        if each.node in removed_nodes:
+    for candidate in rank(candidates):
+        if candidate.node in removed_nodes:
             continue
-        tried = (*best.candidates, each) if best else (each,)
+        tried = (*best.candidates, candidate) if best else (candidate,)
         if not question.allow(tried):
-            stays[each.node] = Rejection("BUDGET", "no disruption budget is left for this node now")
+            stays[candidate.node] = Rejection("BUDGET", "no disruption budget is left for this node now")
         elif judge.above(best, SLACK) is False:
             text = "no cheaper replacement: the fleet costs about as much as a freshly planned one"
-            stays[each.node] = Rejection("NEAR_BEST", text, *judge.slack(best))
-        elif each.node in question.refused:
-            stays[each.node] = question.refused[each.node]
+            stays[candidate.node] = Rejection("NEAR_BEST", text, *judge.slack(best))
+        elif candidate.node in question.refused:
+            stays[candidate.node] = question.refused[candidate.node]
         elif judge.asked >= MAX_SIMULATIONS:
-            stays[each.node] = Rejection("NOT_LOOKED_AT", "other nodes were evaluated first in this pass")
+            stays[candidate.node] = Rejection("NOT_LOOKED_AT", "other nodes were evaluated first in this pass")
         else:
-            found = judge(tried)
-            if isinstance(found, Rejection):
-                stays[each.node] = found
-            elif judge.pays(found, best):
-                best = found
+            answer = judge(tried)
+            if isinstance(answer, Rejection):
+                stays[candidate.node] = answer
+            elif judge.pays(answer, best):
+                best = answer
             else:
                 text = "can't replace with a cheaper node"
-                stays[each.node] = Rejection("NOT_CHEAPER", text, found.saving, instead=instead(found.plan))
+                stays[candidate.node] = Rejection("NOT_CHEAPER", text, answer.saving, instead=instead(answer.plan))
     return best, stays
 
 
@@ -236,26 +236,30 @@ class _Judge:
     def hopeful(self, removed: Sequence[Candidate], share: float) -> bool:
         """Whether the fleet could come so close to a fresh one if no replacement were needed."""
         fresh = self._question.fresh
-        return fresh is not None and self._cost - sum(each.price or 0.0 for each in removed) <= fresh * (1 + share)
+        return fresh is not None and self._cost - sum(candidate.price or 0.0 for candidate in removed) <= fresh * (
+            1 + share
+        )
 
-    def pays(self, found: Proposal, best: Proposal | None = None) -> bool:
+    def pays(self, proposal: Proposal, best: Proposal | None = None) -> bool:
         """Whether the additional saving over the best pays for the additional evictions."""
-        more = found.evictions - (best.evictions if best else 0)
+        more = proposal.evictions - (best.evictions if best else 0)
         charged = PAYS * self._pod if best is not None or self.above(None, NEAR) is False else 0.0
-        return found.saving - (best.saving if best else 0.0) > max(1e-9, charged * more)
+        return proposal.saving - (best.saving if best else 0.0) > max(1e-9, charged * more)
 
-    def better(self, best: Proposal | None, found: Proposal | Rejection | None) -> Proposal | None:
+    def better(self, best: Proposal | None, answer: Proposal | Rejection | None) -> Proposal | None:
         """The better of the best so far and another, if that pays."""
-        if not isinstance(found, Proposal) or not self.pays(found):
+        if not isinstance(answer, Proposal) or not self.pays(answer):
             return best
-        return found if best is None or self._of(found) > self._of(best) else best
+        return answer if best is None or self._of(answer) > self._of(best) else best
 
     def might(self, removed: Sequence[Candidate], best: Proposal | None) -> bool:
         """Whether a set would be better than the best so far if it needed no replacement."""
-        return best is None or self._merit(removed, sum(each.price or 0.0 for each in removed)) > self._of(best)
+        return best is None or self._merit(removed, sum(candidate.price or 0.0 for candidate in removed)) > self._of(
+            best
+        )
 
-    def _of(self, found: Proposal) -> float:
-        return self._merit(found.candidates, found.saving)
+    def _of(self, proposal: Proposal) -> float:
+        return self._merit(proposal.candidates, proposal.saving)
 
     def _merit(self, removed: Sequence[Candidate], saving: float) -> float:
         """The saving, less a charge for every move; what is saved beyond a fleet close to fresh counts little."""
@@ -284,8 +288,8 @@ def _whole(question: Question, judge: _Judge) -> Proposal | None:
 
 def _searched(best: Proposal, question: Question, judge: _Judge) -> Proposal:
     """The same nodes with the cheapest replacements that effort finds."""
-    found = judge(best.candidates, question.search)
-    return found if isinstance(found, Proposal) and found.saving > best.saving else best
+    answer = judge(best.candidates, question.search)
+    return answer if isinstance(answer, Proposal) and answer.saving > best.saving else best
 
 
 def _moves(candidates: Sequence[Candidate]) -> int:
@@ -298,10 +302,10 @@ def _together(thinned: Sequence[Candidate], judge: _Judge) -> Proposal | None:
     parts = [tuple(thinned)] if thinned else []
     while parts and judge.asked < MAX_SIMULATIONS // 2:
         part = parts.pop(0)
-        found = judge((*best.candidates, *part) if best else part)
-        better = isinstance(found, Proposal) and (best is None or found.saving > best.saving + 1e-9)
-        if isinstance(found, Proposal) and better and (len(part) < MAX_UNSPLIT_NODES or not found.plan.nodes):
-            best = found
+        answer = judge((*best.candidates, *part) if best else part)
+        better = isinstance(answer, Proposal) and (best is None or answer.saving > best.saving + 1e-9)
+        if isinstance(answer, Proposal) and better and (len(part) < MAX_UNSPLIT_NODES or not answer.plan.nodes):
+            best = answer
         elif len(part) > 1:
             middle = (len(part) + 1) // 2
             parts[:0] = [part[:middle], part[middle:]]

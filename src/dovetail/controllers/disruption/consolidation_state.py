@@ -192,5 +192,5 @@ class RejectionCache:
 
         What was not found while pods came and went may be found once nodes are consolidatable, but not vice versa.
         """
-        searches = [found for moving, found in self._vain.items() if recent_pod_events or not moving]
+        searches = [search for moving, search in self._vain.items() if recent_pod_events or not moving]
         return max((share for share, until in searches if now < until), default=-math.inf)

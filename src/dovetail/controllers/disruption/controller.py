@@ -219,7 +219,7 @@ class Disruption:
     async def _expire(self, pools: Sequence[Pool]) -> bool:
         """NodeClaims past their expiry, each with its own command; no budget holds them back."""
         context, acted = self._context, False
-        known = prices(pools)
+        known_prices = prices(pools)
         for claim in self._consolidation_state.expired():
             node = context.cluster_state.node_for(claim)
             if context.cluster_state.is_terminating(claim, node):
@@ -228,18 +228,18 @@ class Disruption:
             if node is None:
                 await delete(context, claim, "expired")
                 continue
-            each = candidate_of(context, node, claim, known)
-            plan = Simulation(context, pools).without((each,)) if each.pods else None
-            acted |= await self._begin(Reason.EXPIRED, "", (each,), plan, 0.0)
+            candidate = candidate_of(context, node, claim, known_prices)
+            plan = Simulation(context, pools).without((candidate,)) if candidate.pods else None
+            acted |= await self._begin(Reason.EXPIRED, "", (candidate,), plan, 0.0)
         return acted
 
     async def _emptiness(self, pools: Sequence[Pool]) -> bool:
-        empty = [each for each in self._consolidatable() if each.empty]
-        ready = [each for each in self._consolidatable(at_least=VALIDATION_S) if each.empty]
+        empty = [candidate for candidate in self._consolidatable() if candidate.empty]
+        ready = [candidate for candidate in self._consolidatable(at_least=VALIDATION_S) if candidate.empty]
         self._waiting |= len(ready) < len(empty)
         self._context.metrics.disruption_eligible.labels("empty").set(len(ready))
         allowed = RemainingBudgets(self._context, Reason.EMPTY, self._candidate_cache.totals())
-        chosen = allowed.trim(sorted(ready, key=lambda each: each.node))
+        chosen = allowed.trim(sorted(ready, key=lambda candidate: candidate.node))
         self._waiting |= len(chosen) < len(ready)
         if not chosen:
             return False
@@ -249,7 +249,11 @@ class Disruption:
     async def _consolidate(self, pools: Sequence[Pool]) -> bool:
         context = self._context
         ready = self._moves.free(
-            [each for each in self._consolidatable() if not each.empty and self._policy(each.pool) != "WhenEmpty"]
+            [
+                candidate
+                for candidate in self._consolidatable()
+                if not candidate.empty and self._policy(candidate.pool) != "WhenEmpty"
+            ]
         )
         context.metrics.disruption_eligible.labels("underutilized").set(len(ready))
         if not ready:
@@ -296,7 +300,7 @@ class Disruption:
         if best is None and (question.removals or rejections):
             self._rejections.searched(question.above, now, recent_pod_events=recent_pod_events)
         self._publish_stays()
-        self._waiting |= any(each.code in ("BUDGET", "NOT_LOOKED_AT") for each in self.stays.values())
+        self._waiting |= any(stay.code in ("BUDGET", "NOT_LOOKED_AT") for stay in self.stays.values())
         return await self._hold(best, seen)
 
     async def _hold(self, best: Proposal | None, seen: Seen = ()) -> bool:
@@ -373,7 +377,7 @@ class Disruption:
             for claim in cluster_state.claims.store.by(STAGE, NOT_CONSOLIDATABLE)
             if claim.node_pool in settles
         ]
-        empty = [each.node for each in self._consolidatable() if each.empty]
+        empty = [candidate.node for candidate in self._consolidatable() if candidate.empty]
         return frozenset((*empty, *(node.metadata.name for node in nodes if node is not None)))
 
     def _settling(self) -> list[NodePool]:
@@ -382,8 +386,8 @@ class Disruption:
         return [pool for pool in pools if pool.spec.disruption.consolidate_after != "Never"]
 
     def _policy(self, pool: str) -> str:
-        found = self._context.cluster_state.pools.store.get(pool)
-        return found.spec.disruption.consolidation_policy if found else "WhenEmpty"
+        nodepool = self._context.cluster_state.pools.store.get(pool)
+        return nodepool.spec.disruption.consolidation_policy if nodepool else "WhenEmpty"
 
     # -- events and history
 
@@ -409,22 +413,22 @@ class Disruption:
             why = self.stays.get(candidate.node)
             if why is None:
                 continue
-            known = before.get(candidate.node)
-            if known is None or known[0] != why.message or known[1] <= now:
-                known = (
+            published = before.get(candidate.node)
+            if published is None or published[0] != why.message or published[1] <= now:
+                published = (
                     why.message,
                     now + (NEAR_BEST_EVENT_INTERVAL_S if why.code == "NEAR_BEST" else STAY_EVENT_INTERVAL_S),
                 )
-                self._publish_stay(candidate, why, known[1] - now)
-            self._published_stays[candidate.node] = known
+                self._publish_stay(candidate, why, published[1] - now)
+            self._published_stays[candidate.node] = published
 
-    def _publish_stay(self, each: Candidate, why: Rejection, pause: float) -> None:
-        claim = self._context.cluster_state.claims.store.get(each.claim)
-        node = self._context.cluster_state.nodes.store.get(each.node)
+    def _publish_stay(self, candidate: Candidate, why: Rejection, pause: float) -> None:
+        claim = self._context.cluster_state.claims.store.get(candidate.claim)
+        node = self._context.cluster_state.nodes.store.get(candidate.node)
         text, decision = why.message[:1].upper() + why.message[1:], self._context.decision_history.new_id()
         publish = self._context.event_publisher.publish_on_node_and_claim
         if claim and publish(node, claim, "Normal", "Unconsolidatable", text, dedupe=pause, decision=decision):
-            self._record_stay(decision, each, why)
+            self._record_stay(decision, candidate, why)
 
     def _publish_blockers(self) -> None:
         """Publish on every blocked node the blockers that are not its own state."""
@@ -449,9 +453,13 @@ _WHY = {"BUDGET": "budget", "PODS_WOULD_NOT_FIT": "scheduling"}
 
 def publish_candidates(context: Context, proposal: Proposal) -> None:
     """The consolidation is now pending."""
-    for each in proposal.candidates:
+    for candidate in proposal.candidates:
         _publish(
-            context, proposal, each, "ConsolidationCandidate", f"Consolidation candidate: {_describe(proposal, each)}"
+            context,
+            proposal,
+            candidate,
+            "ConsolidationCandidate",
+            f"Consolidation candidate: {_describe(proposal, candidate)}",
         )
 
 

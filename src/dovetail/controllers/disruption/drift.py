@@ -84,11 +84,11 @@ class DriftMethod:
             return False
         allowed = RemainingBudgets.now(self._context, Reason.DRIFTED)
         acted = False
-        for each in drifted:
-            if not allowed.fits((each,)):
+        for candidate in drifted:
+            if not allowed.fits((candidate,)):
                 self.waiting = True
-            elif await self._replace(each, pools):
-                allowed.take((each,))
+            elif await self._replace(candidate, pools):
+                allowed.take((candidate,))
                 acted = True
         return acted
 
@@ -106,26 +106,29 @@ class DriftMethod:
                 continue
             node = context.cluster_state.node_for(claim)
             if node is not None and not blocking(context, node, claim, now, waive_pods=True):
-                each = candidate_of(context, node, claim, prices_by_offering)
-                drifted.append((bool(each.pods), marked.last_transition_time, each.node, each))
-        return [each for *_, each in sorted(drifted, key=lambda entry: entry[:3])]
+                candidate = candidate_of(context, node, claim, prices_by_offering)
+                drifted.append((bool(candidate.pods), marked.last_transition_time, candidate.node, candidate))
+        return [candidate for *_, candidate in sorted(drifted, key=lambda entry: entry[:3])]
 
-    async def _replace(self, each: Candidate, pools: Sequence[Pool]) -> bool:
+    async def _replace(self, candidate: Candidate, pools: Sequence[Pool]) -> bool:
         context = self._context
-        staged = await stage(context, pools, each, terminate_first=context.settings.gate("TerminateFirstDrift"))
+        staged = await stage(context, pools, candidate, terminate_first=context.settings.gate("TerminateFirstDrift"))
         if isinstance(staged, Refused):
             self.waiting |= not staged.why
             if staged.why:
                 cluster_state = context.cluster_state
-                node, claim = cluster_state.nodes.store.get(each.node), cluster_state.claims.store.get(each.claim)
+                node, claim = (
+                    cluster_state.nodes.store.get(candidate.node),
+                    cluster_state.claims.store.get(candidate.claim),
+                )
                 context.event_publisher.blocked(node, claim, staged.why)
             return False
-        claim = context.cluster_state.claims.store.get(each.claim)
+        claim = context.cluster_state.claims.store.get(candidate.claim)
         marked = claim.condition("Drifted") if claim is not None else None
         command = Command(
             id=context.decision_history.new_id(),
             reason=Reason.DRIFTED,
-            candidates=(each,),
+            candidates=(candidate,),
             drift=marked.reason if marked is not None else "",
             terminate_first=staged.terminate_first,
         )

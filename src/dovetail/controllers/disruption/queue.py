@@ -63,8 +63,8 @@ class Queue:
         """
         context = self._context
         command = self._narrowed(command, validation.before(context, command))
-        for each in command.candidates:
-            if each.claim in self.busy() or not await self._taint_candidate(each, command):
+        for candidate in command.candidates:
+            if candidate.claim in self.busy() or not await self._taint_candidate(candidate, command):
                 await self._release_candidates(command.candidates)
                 return False
         chosen, command = command.candidates, self._narrowed(command, validation.closed(context, command))
@@ -96,7 +96,7 @@ class Queue:
         )
         if command.kind:
             self._context.metrics.failed_validations.labels(command.kind).inc(len(dropped))
-        saving = command.saving - sum(each.price or 0.0 for each in dropped)
+        saving = command.saving - sum(candidate.price or 0.0 for candidate in dropped)
         return msgspec.structs.replace(command, candidates=result.candidates, saving=saving)
 
     async def run(self) -> None:
@@ -140,8 +140,8 @@ class Queue:
                 await self._failed(command, f"replacements {', '.join(waiting)} did not become ready in time")
             return None
         await self._prepare(command)
-        for each in command.candidates:
-            await self._remove(each, command)
+        for candidate in command.candidates:
+            await self._remove(candidate, command)
         self.commands.pop(command.id, None)
         context.log.info("command succeeded", controller="disruption.queue", **{"command-id": command.id})
         return None
@@ -226,8 +226,8 @@ class Queue:
         self._context.cluster_state.mark_for_deletion(
             (candidate.provider_id for candidate in candidates), deleting=False
         )
-        for each in candidates:
-            await release(self._context, each.node, each.claim)
+        for candidate in candidates:
+            await release(self._context, candidate.node, candidate.claim)
 
     async def _taint_candidate(self, candidate: Candidate, command: Command) -> bool:
         """Put the taint and the reason on a candidate; False if it changed meanwhile."""
@@ -311,12 +311,12 @@ class Queue:
 
     def resume(self) -> None:
         """Resume the commands that a previous process wrote on its replacements."""
-        found: dict[str, tuple[Note, list[str]]] = {}
+        commands: dict[str, tuple[Note, list[str]]] = {}
         for claim in self._context.cluster_state.claims.store.all():
             note = self._read_note(claim)
             if note is not None:
-                found.setdefault(note.id, (note, []))[1].append(claim.name)
-        for note, replacements in found.values():
+                commands.setdefault(note.id, (note, []))[1].append(claim.name)
+        for note, replacements in commands.values():
             alive = tuple(self._with_current_pods(candidate) for candidate in note.candidates if self._alive(candidate))
             if alive:
                 self.commands[note.id] = Command(
@@ -329,7 +329,7 @@ class Queue:
                     grace=note.grace,
                     condition=note.condition,
                 )
-                self._context.cluster_state.mark_for_deletion(each.provider_id for each in alive)
+                self._context.cluster_state.mark_for_deletion(candidate.provider_id for candidate in alive)
 
     def _read_note(self, claim: NodeClaim) -> Note | None:
         """The command annotated on a replacement. With an unreadable one the node stays until it is found empty."""

@@ -36,26 +36,26 @@ def removals(
     charge: float,
 ) -> Iterator[tuple[Candidate, ...]]:
     """Sets of candidates to remove, each different. `charge` is what moving a pod costs."""
-    known = [candidate for candidate in candidates if candidate.node in there.row and candidate.price is not None]
-    if len(known) < 2:
+    priced = [candidate for candidate in candidates if candidate.node in there.row and candidate.price is not None]
+    if len(priced) < 2:
         return
-    rows = [there.row[each.node] for each in known]
-    load = np.array([sum(map(there.size, pods[each.node]), np.zeros(len(there.names))) for each in known])
+    rows = [there.row[candidate.node] for candidate in priced]
+    load = np.array([sum(map(there.size, pods[candidate.node]), np.zeros(len(there.names))) for candidate in priced])
     room = there.free[rows] + load
     wanted = load.sum(axis=0) - np.delete(there.free, rows, axis=0).clip(min=0.0).sum(axis=0)
-    prices = np.array([each.price or 0.0 for each in known])
-    trouble = charge * np.array([float(len(each.pods)) for each in known])
+    prices = np.array([candidate.price or 0.0 for candidate in priced])
+    trouble = charge * np.array([float(len(candidate.pods)) for candidate in priced])
     limits = []
     for pool, left in allowed.items():
-        members = np.array([float(each.pool == pool) for each in known])
+        members = np.array([float(candidate.pool == pool) for candidate in priced])
         if members.sum() > left:
             limits.append((members, float(members.sum()) - left))
     seen: set[tuple[str, ...]] = set()
-    for weight, margin in TRIED if len(known) <= SMALL else TRIED_LARGE:
-        needs = [(margin * room[:, i], float(each)) for i, each in enumerate(wanted)]
+    for weight, margin in TRIED if len(priced) <= SMALL else TRIED_LARGE:
+        needs = [(margin * room[:, i], float(amount)) for i, amount in enumerate(wanted)]
         stays = cheapest(prices - weight * trouble, [*needs, *limits])
-        removed = tuple(each for each, kept in zip(known, stays, strict=True) if not kept)
-        names = tuple(each.node for each in removed)
+        removed = tuple(candidate for candidate, kept in zip(priced, stays, strict=True) if not kept)
+        names = tuple(candidate.node for candidate in removed)
         if removed and names not in seen:
             seen.add(names)
             yield removed
@@ -120,25 +120,25 @@ def removable(
     free = there.free.copy()
     alive = np.ones(len(free), dtype=bool)
     came: dict[int, list[Amounts]] = {}
-    found = []
-    for each in sorted(candidates, key=_worth):
-        row = there.row.get(each.node)
-        if row is None or each.price is None or left.get(each.pool, 0) < 1:
+    removed = []
+    for candidate in sorted(candidates, key=_worth):
+        row = there.row.get(candidate.node)
+        if row is None or candidate.price is None or left.get(candidate.pool, 0) < 1:
             continue
-        if fresh is not None and cost <= fresh * (1 + CLOSE) and each.price < keep * len(each.pods):
+        if fresh is not None and cost <= fresh * (1 + CLOSE) and candidate.price < keep * len(candidate.pods):
             continue
         alive[row] = False
-        leaving = [*map(there.size, pods[each.node]), *came.get(row, ())]
+        leaving = [*map(there.size, pods[candidate.node]), *came.get(row, ())]
         placed = _place(leaving, free, alive)
         if placed is None:
             alive[row] = True
             continue
         for size, target in placed:
             came.setdefault(target, []).append(size)
-        left[each.pool] -= 1
-        cost -= each.price
-        found.append(each)
-    return found
+        left[candidate.pool] -= 1
+        cost -= candidate.price
+        removed.append(candidate)
+    return removed
 
 
 def _worth(candidate: Candidate) -> tuple[float, float, str]:
@@ -150,12 +150,12 @@ def _worth(candidate: Candidate) -> tuple[float, float, str]:
 def _place(sizes: Sequence[Amounts], free: Amounts, alive: npt.NDArray[np.bool_]) -> list[tuple[Amounts, int]] | None:
     """The tightest fit for each, largest first; taken from `free`. None, with `free` as it was, if one does not fit."""
     placed: list[tuple[Amounts, int]] = []
-    for size in sorted(sizes, key=lambda each: -float(each.max())):
+    for size in sorted(sizes, key=lambda size: -float(size.max())):
         rest = free - size
         able = alive & (rest >= -1e-9).all(axis=1)
         if not able.any():
-            for known, target in placed:
-                free[target] += known
+            for moved_size, target in placed:
+                free[target] += moved_size
             return None
         target = int(np.where(able, rest.sum(axis=1), np.inf).argmin())
         free[target] -= size

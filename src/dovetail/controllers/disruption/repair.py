@@ -72,7 +72,7 @@ class Repair:
 
     async def once(self, pools: Sequence[Pool]) -> bool:
         """One repair at most; whether it was started."""
-        due_nodes = [each for each in self._unhealthy_nodes() if self._is_unblocked(each)]
+        due_nodes = [unhealthy for unhealthy in self._unhealthy_nodes() if self._is_unblocked(unhealthy)]
         self._context.metrics.disruption_eligible.labels("unhealthy").set(len(due_nodes))
         if not due_nodes:
             return False
@@ -82,15 +82,17 @@ class Repair:
             self._tripped(),
         )
         ranked = [
-            (each, candidate_of(self._context, each.node, each.claim, prices_by_offering, guarded=True))
-            for each in due_nodes
+            (unhealthy, candidate_of(self._context, unhealthy.node, unhealthy.claim, prices_by_offering, guarded=True))
+            for unhealthy in due_nodes
         ]
-        for each, candidate in sorted(ranked, key=lambda row: (-row[0].diagnosis.score, row[1].cost, row[1].node)):
+        for unhealthy_node, candidate in sorted(
+            ranked, key=lambda row: (-row[0].diagnosis.score, row[1].cost, row[1].node)
+        ):
             if candidate.pool in tripped:
-                self._publish_many_unhealthy(each)
-            elif each.claim.is_true("Initialized") and not allowed.fits((candidate,)):
-                self._write(each, "the disruption budget of its NodePool for Unhealthy allows no more")
-            elif await self._repair(each, candidate, pools):
+                self._publish_many_unhealthy(unhealthy_node)
+            elif unhealthy_node.claim.is_true("Initialized") and not allowed.fits((candidate,)):
+                self._write(unhealthy_node, "the disruption budget of its NodePool for Unhealthy allows no more")
+            elif await self._repair(unhealthy_node, candidate, pools):
                 return True
         return False
 
@@ -99,7 +101,7 @@ class Repair:
     def _unhealthy_nodes(self) -> list[UnhealthyNode]:
         if self._policies is None:
             return []
-        context, found = self._context, []
+        context, unhealthy = self._context, []
         now, busy, before, self._recorded = context.clock.now(), self._queue.busy(), self._recorded, {}
         for claim in context.cluster_state.claims.store.all():
             node = context.cluster_state.node_for(claim)
@@ -115,23 +117,23 @@ class Repair:
             exhausted = diagnosis.action is RepairAction.REBOOT and reboot.exhausted(claim, now)
             unhealthy_node = UnhealthyNode(node, claim, diagnosis, exhausted)
             if diagnosis.due <= now:
-                found.append(unhealthy_node)
+                unhealthy.append(unhealthy_node)
             elif diagnosis.since <= now - RECORDED_AFTER:
                 self._write(unhealthy_node)
-        return found
+        return unhealthy
 
-    def _is_unblocked(self, each: UnhealthyNode) -> bool:
+    def _is_unblocked(self, unhealthy_node: UnhealthyNode) -> bool:
         """Whether nothing blocks the repair; a blocker is published."""
-        why = self._blocker(each)
+        why = self._blocker(unhealthy_node)
         if why is not None:
-            self._context.event_publisher.blocked(each.node, each.claim, why)
-            self._write(each, why)
+            self._context.event_publisher.blocked(unhealthy_node.node, unhealthy_node.claim, why)
+            self._write(unhealthy_node, why)
         return why is None
 
-    def _write(self, each: UnhealthyNode, waits_for: str = "") -> None:
+    def _write(self, unhealthy_node: UnhealthyNode, waits_for: str = "") -> None:
         """Record when a node will be repaired, or what its repair waits for; once each time it changes."""
-        decision_history, uid = self._context.decision_history, each.claim.metadata.uid
-        text = each.diagnosis.prognosis + (f", waits: {waits_for}" if waits_for else "")
+        decision_history, uid = self._context.decision_history, unhealthy_node.claim.metadata.uid
+        text = unhealthy_node.diagnosis.prognosis + (f", waits: {waits_for}" if waits_for else "")
         if self._recorded.get(uid) == text:
             return
         self._recorded[uid] = text
@@ -141,15 +143,15 @@ class Repair:
                 kind="unhealthy",
                 time=decision_history.now(),
                 summary=text,
-                reason=each.diagnosis.condition,
-                subject=each.node.metadata.name,
-                about=(each.claim.name, each.claim.node_pool or ""),
-                detail={"status": each.diagnosis.status},
+                reason=unhealthy_node.diagnosis.condition,
+                subject=unhealthy_node.node.metadata.name,
+                about=(unhealthy_node.claim.name, unhealthy_node.claim.node_pool or ""),
+                detail={"status": unhealthy_node.diagnosis.status},
             )
         )
 
-    def _blocker(self, each: UnhealthyNode) -> str | None:
-        node, claim = each.node, each.claim
+    def _blocker(self, unhealthy_node: UnhealthyNode) -> str | None:
+        node, claim = unhealthy_node.node, unhealthy_node.claim
         if wellknown.NODEPOOL not in node.metadata.labels:
             return "repair requires a NodePool to construct and budget a safe replacement"
         if (claim.node_pool or "") not in self._context.cluster_state.pools.store:
@@ -164,7 +166,7 @@ class Repair:
             return node_blockers[0].message
         if node.metadata.annotations.get(wellknown.DO_NOT_REPAIR) == "true":
             return f'repair is blocked through the "{wellknown.DO_NOT_REPAIR}" annotation'
-        unbounded = each.diagnosis.grace is None and claim.spec.grace is None
+        unbounded = unhealthy_node.diagnosis.grace is None and claim.spec.grace is None
         if any(blocker.pod for blocker in why) and unbounded:
             return "repair requires a termination grace period to bypass blocking pods"
         return None
@@ -183,56 +185,58 @@ class Repair:
             pool for pool, count in unhealthy_count.items() if count > math.ceil(UNHEALTHY_SHARE * total[pool])
         )
 
-    def _publish_many_unhealthy(self, each: UnhealthyNode) -> None:
+    def _publish_many_unhealthy(self, unhealthy_node: UnhealthyNode) -> None:
         """Publish on Node, NodeClaim and NodePool that too many nodes are unhealthy at once."""
-        context, name = self._context, each.claim.node_pool or ""
+        context, name = self._context, unhealthy_node.claim.node_pool or ""
         text = f'more than {UNHEALTHY_SHARE:.0%} of nodes in nodepool "{name}" are unhealthy'
-        self._write(each, text)
-        for subject in (each.node, each.claim, context.cluster_state.pools.store.get(name)):
+        self._write(unhealthy_node, text)
+        for subject in (unhealthy_node.node, unhealthy_node.claim, context.cluster_state.pools.store.get(name)):
             if subject is not None:
                 context.event_publisher.publish(subject, "Warning", "NodeRepairBlocked", text, dedupe=900.0)
 
     # -- repairs
 
-    async def _repair(self, each: UnhealthyNode, candidate: Candidate, pools: Sequence[Pool]) -> bool:
+    async def _repair(self, unhealthy_node: UnhealthyNode, candidate: Candidate, pools: Sequence[Pool]) -> bool:
         context = self._context
-        if each.diagnosis.action is RepairAction.REBOOT and not each.escalated:
-            return await self._reboot(each, candidate)
+        if unhealthy_node.diagnosis.action is RepairAction.REBOOT and not unhealthy_node.escalated:
+            return await self._reboot(unhealthy_node, candidate)
         staged = await stage(context, pools, candidate, terminate_first=context.settings.gate("TerminateFirstRepair"))
         if isinstance(staged, Refused):
             if staged.why:
-                context.event_publisher.blocked(each.node, each.claim, staged.why)
-                self._write(each, staged.why)
+                context.event_publisher.blocked(unhealthy_node.node, unhealthy_node.claim, staged.why)
+                self._write(unhealthy_node, staged.why)
             return False
         command = Command(
             id=context.decision_history.new_id(),
             reason=Reason.UNHEALTHY,
             candidates=(candidate,),
-            grace=each.bound,
-            condition=each.diagnosis.condition,
+            grace=unhealthy_node.bound,
+            condition=unhealthy_node.diagnosis.condition,
             terminate_first=staged.terminate_first,
         )
-        self._log(each)
+        self._log(unhealthy_node)
         return await self._queue.start(command, staged.plan, staged.copy)
 
-    async def _reboot(self, each: UnhealthyNode, candidate: Candidate) -> bool:
+    async def _reboot(self, unhealthy_node: UnhealthyNode, candidate: Candidate) -> bool:
         context = self._context
-        if not await reboot.commit(context, each.claim, each.diagnosis.condition_reason, each.bound):
+        if not await reboot.commit(
+            context, unhealthy_node.claim, unhealthy_node.diagnosis.condition_reason, unhealthy_node.bound
+        ):
             return False
-        self._log(each)
-        mode = termination_mode(each.claim, each.bound)
+        self._log(unhealthy_node)
+        mode = termination_mode(unhealthy_node.claim, unhealthy_node.bound)
         context.metrics.disruption_decisions.labels("reboot", "unhealthy", "").inc()
         context.metrics.claims_disrupted.labels("unhealthy", candidate.pool, candidate.capacity_type, "", mode).inc()
         return True
 
-    def _log(self, each: UnhealthyNode) -> None:
-        diagnosis = each.diagnosis
-        more = {"reboot-escalated": True} if each.escalated else {}
+    def _log(self, unhealthy_node: UnhealthyNode) -> None:
+        diagnosis = unhealthy_node.diagnosis
+        more = {"reboot-escalated": True} if unhealthy_node.escalated else {}
         self._context.log.info(
             "selected repair policy",
             controller="disruption",
-            Node=logs.ref(each.node.metadata.name),
-            NodeClaim=logs.ref(each.claim.name),
+            Node=logs.ref(unhealthy_node.node.metadata.name),
+            NodeClaim=logs.ref(unhealthy_node.claim.name),
             condition=diagnosis.condition,
             status=diagnosis.status,
             reason=diagnosis.reason,

@@ -78,10 +78,10 @@ class Policies:
         if faults:
             raise PoliciesError("; ".join(faults))
         self._pairs: dict[tuple[str, str], list[tuple[re.Pattern[str], RepairPolicy]]] = {}
-        for each in policies:
-            known = self._pairs.setdefault((each.condition_type, each.condition_status), [])
-            if each.reason_regex:
-                known.append((re.compile(each.reason_regex), each))
+        for policy in policies:
+            entries = self._pairs.setdefault((policy.condition_type, policy.condition_status), [])
+            if policy.reason_regex:
+                entries.append((re.compile(policy.reason_regex), policy))
         self._fallback = next(policy for policy in policies if not policy.reason_regex)
         self._ranks = {priority: rank for rank, priority in enumerate(sorted({policy.priority for policy in policies}))}
 
@@ -91,18 +91,18 @@ class Policies:
 
     def diagnose(self, node: Node, claim: NodeClaim, now: datetime) -> Diagnosis | None:
         """What is due now, if anything is."""
-        found = self.foresee(node, claim, now)
-        return found if found is not None and found.due <= now else None
+        diagnosis = self.foresee(node, claim, now)
+        return diagnosis if diagnosis is not None and diagnosis.due <= now else None
 
     def foresee(self, node: Node, claim: NodeClaim, now: datetime) -> Diagnosis | None:
         """What is due now, or the first that will be; None for a healthy node."""
-        found = self._findings(node, claim, now)
-        if not found:
+        findings = self._findings(node, claim, now)
+        if not findings:
             return None
-        moment = max(now, min(each.due for each in found))
-        due = [each for each in found if each.due <= moment]
+        moment = max(now, min(finding.due for finding in findings))
+        due = [finding for finding in findings if finding.due <= moment]
         decisive = min(due, key=_Finding.weight)
-        bounds = [each.policy.grace_seconds for each in due if each.policy.grace_seconds is not None]
+        bounds = [finding.policy.grace_seconds for finding in due if finding.policy.grace_seconds is not None]
         return Diagnosis(
             action=decisive.policy.action,
             condition=decisive.condition.type,
@@ -110,7 +110,7 @@ class Policies:
             reason=decisive.condition.reason,
             since=decisive.since,
             due=decisive.due,
-            score=max(each.score(now) for each in due),
+            score=max(finding.score(now) for finding in due),
             grace=min(bounds, default=None),
         )
 
@@ -118,46 +118,51 @@ class Policies:
         rebooted = claim.condition("Rebooting")
         ended = rebooted.last_transition_time if rebooted is not None and rebooted.status == "False" else None
         created = node.metadata.creation_timestamp
-        found = []
+        matching = []
         for condition in node.status.conditions:
-            since = max((at for at in (condition.last_transition_time, created, ended) if at is not None), default=now)
-            found += [
+            since = max(
+                (moment for moment in (condition.last_transition_time, created, ended) if moment is not None),
+                default=now,
+            )
+            matching += [
                 _Finding(policy, condition, since, self._ranks[policy.priority]) for policy in self._applying(condition)
             ]
-        return found
+        return matching
 
     def _applying(self, condition: Condition) -> list[RepairPolicy]:
-        known = self._pairs.get((condition.type, condition.status))
-        if known is None:
+        entries = self._pairs.get((condition.type, condition.status))
+        if entries is None:
             return []
-        return [policy for pattern, policy in known if pattern.search(condition.reason)] or [self._fallback]
+        return [policy for pattern, policy in entries if pattern.search(condition.reason)] or [self._fallback]
 
 
 def _faults(policies: Sequence[RepairPolicy]) -> list[str]:
     """Everything that is wrong with a set of policies."""
-    found = [f"policy {number} ({fault})" for number, each in enumerate(policies) for fault in _policy_faults(each)]
+    faults = [
+        f"policy {number} ({fault})" for number, policy in enumerate(policies) for fault in _policy_faults(policy)
+    ]
     fallbacks = [policy for policy in policies if not policy.reason_regex]
     if len(fallbacks) != 1:
-        found.append(f"there must be one policy without a reason expression, and there are {len(fallbacks)}")
+        faults.append(f"there must be one policy without a reason expression, and there are {len(fallbacks)}")
     elif fallbacks[0].action is not RepairAction.REPLACE:
-        found.append(f"the policy without a reason expression must have the action {RepairAction.REPLACE}")
-    return found
+        faults.append(f"the policy without a reason expression must have the action {RepairAction.REPLACE}")
+    return faults
 
 
 def _policy_faults(policy: RepairPolicy) -> list[str]:
-    found = []
+    faults = []
     if not policy.condition_type:
-        found.append("no condition type")
+        faults.append("no condition type")
     if policy.condition_status not in STATUSES:
-        found.append(f"condition status {policy.condition_status!r}")
+        faults.append(f"condition status {policy.condition_status!r}")
     if policy.toleration_seconds < 0:
-        found.append("negative toleration")
+        faults.append("negative toleration")
     if policy.grace_seconds is not None and policy.grace_seconds < 0:
-        found.append("negative termination grace period")
+        faults.append("negative termination grace period")
     if not 0 <= policy.priority <= 100:
-        found.append(f"priority {policy.priority} outside 0 to 100")
+        faults.append(f"priority {policy.priority} outside 0 to 100")
     try:
         re.compile(policy.reason_regex)
     except re.error as problem:
-        found.append(f"reason expression {policy.reason_regex!r}: {problem}")
-    return found
+        faults.append(f"reason expression {policy.reason_regex!r}: {problem}")
+    return faults

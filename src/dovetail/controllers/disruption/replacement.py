@@ -46,24 +46,26 @@ class Refused(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-async def stage(context: Context, pools: Sequence[Pool], each: Candidate, *, terminate_first: bool) -> Staged | Refused:
-    pool = context.cluster_state.pools.store.get(each.pool)
+async def stage(
+    context: Context, pools: Sequence[Pool], candidate: Candidate, *, terminate_first: bool
+) -> Staged | Refused:
+    pool = context.cluster_state.pools.store.get(candidate.pool)
     if pool is not None and pool.static:
-        return await _copied(context, pool, each, terminate_first=terminate_first)
-    if not each.pods:
+        return await _copied(context, pool, candidate, terminate_first=terminate_first)
+    if not candidate.pods:
         return Staged()
     simulation = Simulation(context, pools)
-    plan = simulation.without((each,))
+    plan = simulation.without((candidate,))
     if plan is not None:
         return Staged(plan=plan)
-    reservation = _reservation(context, each)
-    credited = simulation.without((each,), credit=reservation) if terminate_first and reservation else None
+    reservation = _reservation(context, candidate)
+    credited = simulation.without((candidate,), credit=reservation) if terminate_first and reservation else None
     if credited is None or len(credited.nodes) > 1:
         return Refused("not all pods would schedule")
     return Staged(plan=msgspec.structs.replace(credited, nodes=()), terminate_first=RESERVED)
 
 
-async def _copied(context: Context, pool: NodePool, each: Candidate, *, terminate_first: bool) -> Staged | Refused:
+async def _copied(context: Context, pool: NodePool, candidate: Candidate, *, terminate_first: bool) -> Staged | Refused:
     cluster_state = context.cluster_state
     standing = sum(
         not cluster_state.is_terminating(claim, cluster_state.node_for(claim))
@@ -76,7 +78,7 @@ async def _copied(context: Context, pool: NodePool, each: Candidate, *, terminat
     if terminate_first and offered is None:
         return Refused()
     full, held = _reservations(offered or ()) if terminate_first else (False, set())
-    if full and _reservation(context, each) not in held:
+    if full and _reservation(context, candidate) not in held:
         return Refused(_REASONS[RESERVED])
     if not full and remaining_nodes(cluster_state, pool) > 0:
         return Staged(copy=Copy(pool, cheapest(offered or ())))
@@ -97,7 +99,7 @@ async def _offered(context: Context, pool: NodePool) -> tuple[LaunchOption, ...]
 
 def _reservations(offered: Sequence[LaunchOption]) -> tuple[bool, set[str]]:
     """Whether only full reservations are on offer, and which of them still exist."""
-    offerings = [each.offering for each in offered]
+    offerings = [option.offering for option in offered]
     full = bool(offerings) and all(
         offering.reservation_id is not None and not launchable(offering) for offering in offerings
     )
@@ -106,8 +108,8 @@ def _reservations(offered: Sequence[LaunchOption]) -> tuple[bool, set[str]]:
     }
 
 
-def _reservation(context: Context, each: Candidate) -> str:
+def _reservation(context: Context, candidate: Candidate) -> str:
     """The capacity reservation that a node uses."""
-    node = context.cluster_state.nodes.store.get(each.node)
-    reserved = node is not None and each.capacity_type == "reserved"
+    node = context.cluster_state.nodes.store.get(candidate.node)
+    reserved = node is not None and candidate.capacity_type == "reserved"
     return node.metadata.labels.get(RESERVATION, "") if node is not None and reserved else ""

@@ -55,8 +55,8 @@ class Simulation:
         self._types = context.cluster_state.types_by_name
         self._context = context
         self._pods: dict[str, list[Pod]] = {}
-        for each in asked:
-            self._moved(each)
+        for candidate in asked:
+            self._moved(candidate)
 
     @property
     def seen(self) -> tuple[tuple[object, ...], ...]:
@@ -87,7 +87,7 @@ class Simulation:
             search=partial(self.without, effort=EFFORT),
             allow=remaining_budgets.fits,
             removals=tuple(self.removals(candidates, there, remaining_budgets.left, fresh)) if above > vain else (),
-            thinned=tuple(each for each in thinned if each.node not in held),
+            thinned=tuple(candidate for candidate in thinned if candidate.node not in held),
             fresh=fresh,
             above=above,
             refused=refused,
@@ -149,18 +149,18 @@ class Simulation:
         """What the pods of these nodes would cost on an empty cluster; None if not all would be schedulable."""
         moved = [pod for candidate in candidates for pod in self._moved(candidate)]
         empty = msgspec.structs.replace(self._snapshot, nodes=(), pending=tuple(moved))
-        known = empty.memory.table("fresh")
+        rows = empty.memory.table("fresh")
         about = (_alike(moved, empty.memory), tuple(map(id, empty.pools)), tuple(map(id, empty.daemons)))
-        if about not in known:
-            known.clear()
-            known[about] = (quote(empty), empty.pools, empty.daemons)  # objects keyed by identity must stay alive
-        price: float | None = known[about][0]
+        if about not in rows:
+            rows.clear()
+            rows[about] = (quote(empty), empty.pools, empty.daemons)  # objects keyed by identity must stay alive
+        price: float | None = rows[about][0]
         return price
 
     def _moved(self, candidate: Candidate) -> list[Pod]:
         if candidate.node not in self._pods:
-            found = map(self._context.cluster_state.pods.store.get, candidate.pods)
-            self._pods[candidate.node] = [pod for pod in found if pod and pod.metadata.key not in self._waiting]
+            pods = map(self._context.cluster_state.pods.store.get, candidate.pods)
+            self._pods[candidate.node] = [pod for pod in pods if pod and pod.metadata.key not in self._waiting]
         return self._pods[candidate.node]
 
 

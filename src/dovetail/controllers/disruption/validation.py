@@ -33,16 +33,16 @@ Check = Callable[[Context, Reason, Candidate, Node, NodeClaim], str]
 
 def before(context: Context, command: Command) -> ValidationResult:
     """Before anything is written."""
-    found = _validate(context, command, _before_taint)
-    if not found.candidates or command.reason not in VOLUNTARY:
-        return found
-    allowed = RemainingBudgets.now(context, command.reason).trim(found.candidates)
+    refusal = _validate(context, command, _before_taint)
+    if not refusal.candidates or command.reason not in VOLUNTARY:
+        return refusal
+    allowed = RemainingBudgets.now(context, command.reason).trim(refusal.candidates)
     over_budget = {
         candidate.node: "the NodePool's disruption budget allows no more"
-        for candidate in found.candidates
+        for candidate in refusal.candidates
         if candidate not in allowed
     }
-    return _result(command, found.candidates, over_budget, found.why)
+    return _result(command, refusal.candidates, over_budget, refusal.why)
 
 
 def closed(context: Context, command: Command) -> ValidationResult:

@@ -18,9 +18,9 @@ def node_of(pod: Pod) -> str:
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
     required = affinity.required if affinity is not None else None
     for term in required.node_selector_terms if required is not None else ():
-        for each in term.match_fields:
-            if each.key == "metadata.name" and each.operator == "In" and len(each.values) == 1:
-                return each.values[0]
+        for match_field in term.match_fields:
+            if match_field.key == "metadata.name" and match_field.operator == "In" and len(match_field.values) == 1:
+                return match_field.values[0]
     return ""
 
 
@@ -50,7 +50,7 @@ def daemonset_pod(cluster_state: ClusterState, pod: Pod) -> Answer:
     allocatable, asked = resources(node.status.allocatable), requests(pod)
     others = [other for other in cluster_state.pods_on(name) if not other.finished]
     used = [requests(other) for other in others]
-    free = {key: allocatable.get(key, 0) - sum(each.get(key, 0) for each in used) for key in asked}
+    free = {key: allocatable.get(key, 0) - sum(requests.get(key, 0) for requests in used) for key in asked}
     free["pods"] = allocatable.get("pods", 0) - len(others)
     short = {key: amount for key, amount in {**asked, "pods": 1}.items() if amount > free[key]}
     if not short:

@@ -95,8 +95,9 @@ def _of_label(
         pod
         for pod in pods
         if any(
-            each.topology_key == key and each.when_unsatisfiable == "DoNotSchedule"
-            for each in pod.spec.topology_spread_constraints
+            topology_spread_constraint.topology_key == key
+            and topology_spread_constraint.when_unsatisfiable == "DoNotSchedule"
+            for topology_spread_constraint in pod.spec.topology_spread_constraints
         )
     ]
     if spread:
@@ -134,7 +135,9 @@ def _requires(pod: Pod, key: str) -> bool:
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
     required = affinity.required if affinity is not None else None
     return required is not None and any(
-        each.key == key for term in required.node_selector_terms for each in term.match_expressions
+        match_expression.key == key
+        for term in required.node_selector_terms
+        for match_expression in term.match_expressions
     )
 
 

@@ -139,7 +139,7 @@ class DecisionHistory:
         if self._store is None:
             return
         oldest = self._oldest()
-        last = [each for each in await self._store.load() if each.time >= oldest]
+        last = [decision for decision in await self._store.load() if decision.time >= oldest]
         self._decisions.clear()
         self._decisions.extend((*last, *self._unsaved))
         self._stays = {decision.subject: decision for decision in self._decisions if decision.kind == "keep"}
@@ -155,7 +155,7 @@ class DecisionHistory:
             while self._store is not None and self._unsaved:
                 batch = list(islice(self._unsaved, SAVE_BATCH_SIZE))
                 await self._store.append(batch)
-                saved = {id(each) for each in batch}
+                saved = {id(decision) for decision in batch}
                 while self._unsaved and id(self._unsaved[0]) in saved:
                     self._unsaved.popleft()
 
@@ -164,7 +164,7 @@ class DecisionHistory:
         oldest = self._oldest()
         while self._decisions and self._decisions[0].time < oldest:
             self._decisions.popleft()
-        self._stays = {subject: each for subject, each in self._stays.items() if each.time >= oldest}
+        self._stays = {subject: stay for subject, stay in self._stays.items() if stay.time >= oldest}
         if self._store is not None:
             await self._store.forget(oldest)
 
@@ -192,6 +192,6 @@ def concerns(decision: Decision, subject: str) -> bool:
         or among(decision.pods)
         or subject in decision.removed
         or subject in decision.about
-        or any(subject in (each.claim, each.pool) for each in decision.node_claims)
+        or any(subject in (node_claim.claim, node_claim.pool) for node_claim in decision.node_claims)
         or any(among(refusal.pods) for refusal in decision.refusals)
     )

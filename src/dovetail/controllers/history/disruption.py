@@ -86,7 +86,7 @@ def _cost(command: Command, plan: Plan | None, created: Sequence[CreatedNodeClai
         return plan.cost.per_hour
     if command.terminate_first or len(created) < len(command.replacements):
         return None
-    return _sum(each.price for each in created)
+    return _sum(node_claim.price for node_claim in created)
 
 
 def _price(context: Context, candidate: Candidate) -> float | None:

@@ -41,7 +41,7 @@ class ExternalDeletions:
         terminations = [
             decision for decision in context.decision_history.decisions() if decision.kind in ("disrupt", "end")
         ]
-        recorded = {name for each in terminations for name in each.about}
+        recorded = {name for termination in terminations for name in termination.about}
         for claim in context.cluster_state.claims.store.all():
             node = context.cluster_state.node_for(claim)
             deleted_at = claim.metadata.deletion_timestamp or (

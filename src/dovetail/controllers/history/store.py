@@ -33,13 +33,13 @@ _decode = msgspec.json.Decoder(Decision).decode
 
 def lines(text: bytes | str) -> list[Decision]:
     """The decisions of a text; a line that is none, for one that was cut short by a crash, is left out."""
-    found = []
+    records = []
     for line in text.splitlines():
         try:
-            found.append(_decode(line))
+            records.append(_decode(line))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
-    return found
+    return records
 
 
 def shadow_file() -> Path:
@@ -65,10 +65,10 @@ class File:
         if not self._path.exists():
             return
         existing = lines(self._path.read_bytes())
-        recent = [each for each in existing if each.time >= before]
+        recent = [decision for decision in existing if decision.time >= before]
         if len(recent) <= len(existing) * 0.8:
             fresh = self._path.with_suffix(self._path.suffix + ".new")
-            fresh.write_bytes(b"".join(_encode(each) + b"\n" for each in recent))
+            fresh.write_bytes(b"".join(_encode(decision) + b"\n" for decision in recent))
             fresh.replace(self._path)
 
 
@@ -82,12 +82,12 @@ class ConfigMaps:
         self._text = ""
 
     async def load(self) -> Iterable[Decision]:
-        found: list[Decision] = []
-        for each in await self._maps():
-            text = (each.get("data") or {}).get("decisions", "")
-            found.extend(lines(text))
-            self._name, self._text = each["metadata"]["name"], text
-        return found
+        decisions: list[Decision] = []
+        for config_map in await self._maps():
+            text = (config_map.get("data") or {}).get("decisions", "")
+            decisions.extend(lines(text))
+            self._name, self._text = config_map["metadata"]["name"], text
+        return decisions
 
     async def append(self, decisions: Iterable[Decision]) -> None:
         for time, text in _pieces(decisions):
@@ -105,10 +105,10 @@ class ConfigMaps:
             await self._begin(time, text)
 
     async def forget(self, before: str) -> None:
-        for each in await self._maps():
-            existing = lines((each.get("data") or {}).get("decisions", ""))
-            if each["metadata"]["name"] != self._name and (not existing or existing[-1].time < before):
-                await self._kube.delete(CONFIGMAPS, each["metadata"]["name"], self._namespace)
+        for config_map in await self._maps():
+            existing = lines((config_map.get("data") or {}).get("decisions", ""))
+            if config_map["metadata"]["name"] != self._name and (not existing or existing[-1].time < before):
+                await self._kube.delete(CONFIGMAPS, config_map["metadata"]["name"], self._namespace)
 
     async def _begin(self, time: str, text: str) -> None:
         """A new ConfigMap; or one of the same second that has room, which a previous process created."""
@@ -133,7 +133,7 @@ class ConfigMaps:
 
     async def _maps(self) -> Sequence[dict[str, Any]]:
         listing = await self._kube.list(CONFIGMAPS, self._namespace, labels=f"{LABEL}=true")
-        return sorted(listing.items, key=lambda each: str(each["metadata"]["name"]))
+        return sorted(listing.items, key=lambda config_map: str(config_map["metadata"]["name"]))
 
 
 def _pieces(decisions: Iterable[Decision]) -> Iterator[tuple[str, str]]:

@@ -33,9 +33,9 @@ class LegacyRepair:
         self._context = context
         self._ids = reconcile_ids(context.chance, "node.health")
         self._policies = [
-            (re.compile(each.reason_regex), each)
-            for each in context.cloud.repair_policies()
-            if each.action is RepairAction.REPLACE
+            (re.compile(repair_policy.reason_regex), repair_policy)
+            for repair_policy in context.cloud.repair_policies()
+            if repair_policy.action is RepairAction.REPLACE
         ]
 
     async def run(self) -> None:
@@ -49,7 +49,7 @@ class LegacyRepair:
             node = self._context.cluster_state.node_for(claim)
             if node is None or claim.metadata.deletion_timestamp is not None:
                 continue
-            due, problem = min(self._problems(node, now), key=lambda found: found[0], default=(None, None))
+            due, problem = min(self._problems(node, now), key=lambda problem: problem[0], default=(None, None))
             if due is None or problem is None or due > now:
                 continue
             if self._many(claim.node_pool):

@@ -134,10 +134,10 @@ class ProvisionerMigration:
         if resource is NODEPOOLS:
             pool = self._context.cluster_state.pools.store.get(name)
             return None if pool is None else pool.metadata.generation
-        found: int | None = member(self._context.cluster_state.node_classes.store.get(name) or {}, "metadata").get(
+        obj: int | None = member(self._context.cluster_state.node_classes.store.get(name) or {}, "metadata").get(
             "generation"
         )
-        return found
+        return obj
 
     async def _show(self, obj: dict[str, Any], problems: list[str]) -> None:
         """Show on the old object what its v1 object holds, and what is wrong."""
@@ -149,8 +149,8 @@ class ProvisionerMigration:
             faults = problems or _unready(pool)
             status["conditions"] = [_active(obj, faults, stamp(self._context.clock.now()))]
         else:
-            found = member(self._context.cluster_state.node_classes.store.get(name) or {}, "status")
-            status = {field: found.get(field, []) for field in ("subnets", "securityGroups", "amis")}
+            class_status = member(self._context.cluster_state.node_classes.store.get(name) or {}, "status")
+            status = {field: class_status.get(field, []) for field in ("subnets", "securityGroups", "amis")}
         for text in problems:
             self._context.log.error(
                 "older generation not in force", controller="generations", kind=kind, name=name, error=text
@@ -168,8 +168,8 @@ class ProvisionerMigration:
             pool = self._context.cluster_state.pools.store.get(name)
             named = pool is None or pool.spec.template.spec.node_class_ref.group != ""
             return named and (pool is None or pool.spec.disruption.consolidation_policy != "WhenUnderutilized")
-        found = member(self._context.cluster_state.node_classes.store.get(name) or {}, "spec")
-        return bool(found.get("amiSelectorTerms")) or "amiFamily" not in found
+        spec = member(self._context.cluster_state.node_classes.store.get(name) or {}, "spec")
+        return bool(spec.get("amiSelectorTerms")) or "amiFamily" not in spec
 
     async def _mend(self, resource: Resource, name: str) -> Again:
         """Mend an object that was written as v1beta1 without conversion."""
@@ -208,7 +208,7 @@ def _active(obj: dict[str, Any], problems: list[str], now: str) -> dict[str, Any
     made = {"type": "Active", "status": "False" if problems else "True"}
     if problems:
         made |= {"reason": "NotInForce", "message": "; ".join(problems)}
-    for each in member(obj, "status").get("conditions") or ():
-        if {key: value for key, value in each.items() if key != "lastTransitionTime"} == made:
-            return dict(each)
+    for condition in member(obj, "status").get("conditions") or ():
+        if {key: value for key, value in condition.items() if key != "lastTransitionTime"} == made:
+            return dict(condition)
     return {**made, "lastTransitionTime": now}

@@ -27,8 +27,8 @@ class ConditionTransitions:
             context.kube, "karpenter", "status", on_drop=context.metrics.runtime.events_dropped.inc
         )
         for kind, reflector in watched(context.cluster_state):
-            for each in tuple(reflector.store.all()):
-                self._compare(kind, each, None, seen(kind, each))
+            for obj in tuple(reflector.store.all()):
+                self._compare(kind, obj, None, seen(kind, obj))
             context.cluster_state.listen(kind.resource, self._listener(kind))
 
     async def run(self) -> None:
@@ -47,9 +47,9 @@ class ConditionTransitions:
         return changed
 
     def _compare(self, kind: Kind, obj: Any, old: Seen | None, new: Seen) -> None:
-        for each in old.finalizers if old is not None else ():
-            if each not in new.finalizers:
-                self._publish(kind, obj, "Finalized", f"Finalized {each}")
+        for finalizer in old.finalizers if old is not None else ():
+            if finalizer not in new.finalizers:
+                self._publish(kind, obj, "Finalized", f"Finalized {finalizer}")
         for name, now in new.conditions.items():
             before = old.conditions.get(name) if old is not None else None
             if now.status == (before.status if before is not None else UNKNOWN):

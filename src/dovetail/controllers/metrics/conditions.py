@@ -18,33 +18,36 @@ def statuses(cluster_state: ClusterState, clock: Clock) -> Iterator[str]:
     now = clock.now()
     general: Labelled = []
     for kind, reflector in watched(cluster_state):
-        objects = [seen(kind, each) for each in tuple(reflector.store.all())]
-        yield from _family(f"operator_{kind.name}_", [(_named(kind, each), each) for each in objects], now)
+        objects = [seen(kind, obj) for obj in tuple(reflector.store.all())]
+        yield from _family(f"operator_{kind.name}_", [(_named(kind, obj), obj) for obj in objects], now)
         if kind.general:
             group = {"kind": kind.resource.kind, "group": kind.resource.group}
-            general += [(labelled({"name": each.name, **group}), each) for each in objects]
+            general += [(labelled({"name": obj.name, **group}), obj) for obj in objects]
     yield from _family("operator_", general, now)
 
 
-def _named(kind: Kind, each: Seen) -> str:
-    return labelled({"name": each.name, **dict(zip(kind.called, each.values, strict=True))})
+def _named(kind: Kind, seen: Seen) -> str:
+    return labelled({"name": seen.name, **dict(zip(kind.called, seen.values, strict=True))})
 
 
-def _family(prefix: str, found: Labelled, now: datetime) -> Iterator[str]:
+def _family(prefix: str, objects: Labelled, now: datetime) -> Iterator[str]:
     standing = [
-        (f'{labels},type="{each.type}",status="{each.status}",{labelled({"reason": each.reason})}', each)
-        for labels, status in found
-        for each in status.conditions.values()
+        (
+            f'{labels},type="{condition.type}",status="{condition.status}",{labelled({"reason": condition.reason})}',
+            condition,
+        )
+        for labels, status in objects
+        for condition in status.conditions.values()
     ]
     counted = ((labels, 1.0) for labels, _ in standing)
     yield from gauge(f"{prefix}status_condition_count", "Conditions that objects have.", counted)
-    since = ((labels, each.last_transition_time) for labels, each in standing)
+    since = ((labels, condition.last_transition_time) for labels, condition in standing)
     yield from gauge(
         f"{prefix}status_condition_current_status_seconds",
         "For how long a condition has been as it is.",
         _seconds(since, now),
     )
-    terminating = ((labels, status.deleted) for labels, status in found)
+    terminating = ((labels, status.deleted) for labels, status in objects)
     yield from gauge(
         f"{prefix}termination_current_time_seconds",
         "For how long an object has been terminating.",

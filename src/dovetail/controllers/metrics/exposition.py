@@ -57,8 +57,8 @@ class Summary:
             values = sorted(value for _, value in self._recent[labels])
             text = labelled(dict(zip(self._labels, labels, strict=True)))
             for share in QUANTILES:
-                found = values[max(0, math.ceil(share * len(values)) - 1)] if values else math.nan
-                yield f'{self._name}{{{text + "," if text else ""}quantile="{share:g}"}} {_written(found)}\n'
+                quantile = values[max(0, math.ceil(share * len(values)) - 1)] if values else math.nan
+                yield f'{self._name}{{{text + "," if text else ""}quantile="{share:g}"}} {_written(quantile)}\n'
             yield f"{self._name}_sum{{{text}}} {total}\n{self._name}_count{{{text}}} {count}\n"
 
     def _forget(self, recent: deque[tuple[float, float]]) -> None:

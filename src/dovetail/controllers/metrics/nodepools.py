@@ -22,14 +22,14 @@ def pools(cluster_state: ClusterState, unpriced: Counter) -> Iterator[str]:
     nodepool_usage = NodePoolUsage(cluster_state)
     limit = {pool.name: resources(pool.spec.limits) for pool in cluster_state.pools.store.all()}
     usage = {name: nodepool_usage.of(name) for name in limit}
-    for what, text, found in (
+    for what, text, amounts_of in (
         ("limit", "Limits of a NodePool.", limit),
         ("usage", "Resources of a NodePool.", usage),
     ):
         rows = [
-            (f'nodepool="{name}",resource_type="{plain(kind)}"', amount(kind, each))
-            for name, amounts in found.items()
-            for kind, each in amounts.items()
+            (f'nodepool="{name}",resource_type="{plain(kind)}"', amount(kind, value))
+            for name, amounts in amounts_of.items()
+            for kind, value in amounts.items()
         ]
         yield from gauge(f"karpenter_nodepools_{what}", text, rows)
     cost: dict[str, float] = {}
@@ -39,16 +39,16 @@ def pools(cluster_state: ClusterState, unpriced: Counter) -> Iterator[str]:
             if price_now is None:
                 unpriced.inc()
             cost[claim.node_pool] = cost.get(claim.node_pool, 0.0) + (price_now or 0.0)
-    costs = [(f'nodepool="{name}"', each) for name, each in cost.items()]
+    costs = [(f'nodepool="{name}"', dollars) for name, dollars in cost.items()]
     yield from gauge("karpenter_nodepools_cost_total", "Price of a NodePool's nodes per hour.", costs)
 
 
 def decisions(decision_history: DecisionHistory) -> Iterator[str]:
-    known = decision_history.decisions()
-    count = Tally(each.kind for each in known)
+    decisions_made = decision_history.decisions()
+    count = Tally(decision.kind for decision in decisions_made)
     rows = [(f'kind="{kind}"', float(number)) for kind, number in count.items()]
     yield from gauge("dovetail_decisions", "Decisions in the history, by kind.", rows)
-    last = {each.kind: each.id for each in known}
+    last = {decision.kind: decision.id for decision in decisions_made}
     latest = [(f'kind="{kind}",decision="{decision}"', 1.0) for kind, decision in last.items()]
     yield from gauge("dovetail_last_decision_info", "The latest decision of a kind.", latest)
 

@@ -33,8 +33,8 @@ def nodes(cluster_state: ClusterState, clock: Clock) -> Iterator[str]:
     labels = [_labels(node) for node in seen]
     amounts = [_amounts(cluster_state, node) for node in seen]
     for name, text in _TEXTS.items():
-        found = zip(labels, (each[name] for each in amounts), strict=True)
-        yield from gauge(f"karpenter_nodes_{name}", text, _rows(found))
+        rows = zip(labels, (amount[name] for amount in amounts), strict=True)
+        yield from gauge(f"karpenter_nodes_{name}", text, _rows(rows))
     now = clock.now()
     ages = [
         (text, (now - node.metadata.creation_timestamp).total_seconds())
@@ -42,8 +42,8 @@ def nodes(cluster_state: ClusterState, clock: Clock) -> Iterator[str]:
         if node.metadata.creation_timestamp is not None
     ]
     yield from gauge("karpenter_nodes_current_lifetime_seconds", "Age of a node.", ages)
-    held = _sum(each["allocatable"] for each in amounts)
-    used = _sum(each["total_pod_requests"] for each in amounts)
+    held = _sum(amount["allocatable"] for amount in amounts)
+    used = _sum(amount["total_pod_requests"] for amount in amounts)
     shares = [(f'resource_type="{plain(kind)}"', 100 * used.get(kind, 0) / held[kind]) for kind in held if held[kind]]
     yield from gauge("karpenter_cluster_utilization_percent", "Requests as a share of allocatable.", shares)
 
@@ -53,17 +53,25 @@ def types(cluster_state: ClusterState) -> Iterator[str]:
     types_on_offer = tuple(cluster_state.types_by_name.values())
     name = "karpenter_cloudprovider_instance_type"
     offerings = [
-        (f'instance_type="{each.name}",capacity_type="{offer.capacity_type}",zone="{offer.zone}"', offer)
-        for each in types_on_offer
-        for offer in each.offerings
+        (f'instance_type="{instance_type.name}",capacity_type="{offer.capacity_type}",zone="{offer.zone}"', offer)
+        for instance_type in types_on_offer
+        for offer in instance_type.offerings
     ]
-    cores = ((f'instance_type="{each.name}"', amount("cpu", each.capacity.get("cpu", 0))) for each in types_on_offer)
+    cores = (
+        (f'instance_type="{instance_type.name}"', amount("cpu", instance_type.capacity.get("cpu", 0)))
+        for instance_type in types_on_offer
+    )
     yield from gauge(f"{name}_cpu_cores", "CPUs of an instance type.", cores)
-    memory = ((f'instance_type="{each.name}"', float(each.capacity.get("memory", 0))) for each in types_on_offer)
+    memory = (
+        (f'instance_type="{instance_type.name}"', float(instance_type.capacity.get("memory", 0)))
+        for instance_type in types_on_offer
+    )
     yield from gauge(f"{name}_memory_bytes", "Memory of an instance type.", memory)
-    available = {labels: 0.0 for labels, _ in offerings} | {labels: 1.0 for labels, each in offerings if each.available}
+    available = {labels: 0.0 for labels, _ in offerings} | {
+        labels: 1.0 for labels, offering in offerings if offering.available
+    }
     yield from gauge(f"{name}_offering_available", "Whether an offering is available.", available.items())
-    prices = {labels: each.price for labels, each in offerings if each.price is not None}
+    prices = {labels: offering.price for labels, offering in offerings if offering.price is not None}
     yield from gauge(f"{name}_offering_price_estimate", "Dollars an hour of an offering.", prices.items())
 
 
@@ -72,21 +80,21 @@ def plain(kind: str) -> str:
     return kind.lower().replace("-", "_")
 
 
-def amount(kind: str, found: int) -> float:
-    return found / 1000.0 if kind == "cpu" else float(found)
+def amount(kind: str, value: int) -> float:
+    return value / 1000.0 if kind == "cpu" else float(value)
 
 
 def _labels(node: Node) -> str:
     given = node.metadata.labels
-    found = {name: given[key] for key, name in _LABELS.items() if key in given}
+    node_labels = {name: given[key] for key, name in _LABELS.items() if key in given}
     managed = "true" if wellknown.NODEPOOL in given else "false"
-    return labelled({"node_name": node.metadata.name, **found, "managed": managed})
+    return labelled({"node_name": node.metadata.name, **node_labels, "managed": managed})
 
 
-def _rows(found: Iterable[tuple[str, Amounts]]) -> Iterator[Row]:
-    for labels, amounts in found:
-        for kind, each in amounts.items():
-            yield f'{labels},resource_type="{plain(kind)}"', amount(kind, each)
+def _rows(rows: Iterable[tuple[str, Amounts]]) -> Iterator[Row]:
+    for labels, amounts in rows:
+        for kind, value in amounts.items():
+            yield f'{labels},resource_type="{plain(kind)}"', amount(kind, value)
 
 
 def _amounts(cluster_state: ClusterState, node: Node) -> Mapping[str, Amounts]:
@@ -99,13 +107,13 @@ def _amounts(cluster_state: ClusterState, node: Node) -> Mapping[str, Amounts]:
         "total_pod_limits": _sum(map(limits, pods), pods),
         "total_daemon_requests": _sum(map(requests, daemons), daemons),
         "total_daemon_limits": _sum(map(limits, daemons), daemons),
-        "system_overhead": {kind: each - allocatable.get(kind, 0) for kind, each in capacity.items()},
+        "system_overhead": {kind: value - allocatable.get(kind, 0) for kind, value in capacity.items()},
     }
 
 
 def _sum(amounts: Iterable[Amounts], pods: list[Pod] | None = None) -> dict[str, int]:
     total: dict[str, int] = {}
-    for each in amounts:
-        for kind, found in each.items():
-            total[kind] = total.get(kind, 0) + found
+    for amount in amounts:
+        for kind, value in amount.items():
+            total[kind] = total.get(kind, 0) + value
     return total if pods is None else total | {"pods": len(pods)}

@@ -32,8 +32,8 @@ class PodLatency:
         self._planned: dict[str, datetime] = {}
 
     def follow(self, cluster_state: ClusterState) -> None:
-        for each in (self._unstarted, self._unbound, self._seen, self._decided, self._planned):
-            each.clear()
+        for memory in (self._unstarted, self._unbound, self._seen, self._decided, self._planned):
+            memory.clear()
         for pod in cluster_state.pods.store.all():
             self._changed(Change("added", pod.metadata.key, None, pod))
         cluster_state.listen(PODS, self._changed)
@@ -78,18 +78,18 @@ class PodLatency:
                 self._started(key, pod)
 
     def _bound(self, key: str, pod: Pod) -> None:
-        found = condition(pod.status.conditions, "PodScheduled")
-        if found is None or found.status != "True":
+        scheduled = condition(pod.status.conditions, "PodScheduled")
+        if scheduled is None or scheduled.status != "True":
             return
         self._unbound.discard(key)
-        observed, dynamic = found.last_transition_time, is_dynamic(pod)
+        observed, dynamic = scheduled.last_transition_time, is_dynamic(pod)
         _observe(self._metrics.pod_bound.labels(dynamic), pod.metadata.creation_timestamp, observed)
         _observe(self._metrics.pod_provisioning_bound.labels(dynamic), self._planned.get(pod.metadata.uid), observed)
 
     def _started(self, key: str, pod: Pod) -> None:
-        found = condition(pod.status.conditions, "Ready")
-        if found is not None and found.status == "True":
-            observed = found.last_transition_time
+        ready = condition(pod.status.conditions, "Ready")
+        if ready is not None and ready.status == "True":
+            observed = ready.last_transition_time
             _observe(self._metrics.pod_startup, pod.metadata.creation_timestamp, observed)
             _observe(self._metrics.pod_provisioning_startup, self._planned.get(pod.metadata.uid), observed)
         elif not pod.finished:
@@ -126,8 +126,8 @@ class PodLatency:
 
 
 def has(pod: Pod, kind: str) -> bool:
-    found = condition(pod.status.conditions, kind)
-    return found is not None and found.status == "True"
+    pod_condition = condition(pod.status.conditions, kind)
+    return pod_condition is not None and pod_condition.status == "True"
 
 
 def is_dynamic(pod: Pod) -> str:

@@ -21,10 +21,10 @@ _NODE = {
 
 
 def pods(cluster_state: ClusterState) -> Iterator[str]:
-    known = tuple(cluster_state.pods.store.all())
+    pods_store = tuple(cluster_state.pods.store.all())
     places = {node.metadata.name: _place(node.metadata.labels) for node in cluster_state.nodes.store.all()}
     nowhere = _place({})
-    rows = ((_state(pod, places.get(pod.spec.node_name, nowhere)), 1.0) for pod in known)
+    rows = ((_state(pod, places.get(pod.spec.node_name, nowhere)), 1.0) for pod in pods_store)
     yield from gauge("karpenter_pods_state", "Pods by state.", rows)
 
 
@@ -39,10 +39,10 @@ def waiting(pod_latency: PodLatency) -> Iterator[str]:
     undecided = [
         (_named(pod), pod_latency.since_seen(pod)) for pod in pod_latency.unstarted() if not pod.spec.node_name
     ]
-    for what, found in (("unstarted", unstarted), ("unbound", unbound)):
+    for what, rows in (("unstarted", unstarted), ("unbound", unbound)):
         name, plain = f"karpenter_pods_{what}_time_seconds", "For how long a pod has not been "
-        yield from gauge(name, f"{plain}{what[2:]}.", [(labels, age) for labels, age, _ in found])
-        planned = [(labels, age) for labels, _, age in found if age is not None]
+        yield from gauge(name, f"{plain}{what[2:]}.", [(labels, age) for labels, age, _ in rows])
+        planned = [(labels, age) for labels, _, age in rows if age is not None]
         name = f"karpenter_pods_provisioning_{what}_time_seconds"
         yield from gauge(name, f"{plain}{what[2:]} since it was planned for.", planned)
     name, text = "karpenter_pods_provisioning_scheduling_undecided_time_seconds", "For how long nothing was decided."
@@ -51,8 +51,8 @@ def waiting(pod_latency: PodLatency) -> Iterator[str]:
 
 def _place(labels: Mapping[str, str]) -> str:
     """The labels of a pod's node, after the pod's own."""
-    found = {name: labels.get(key, "") for name, key in _NODE.items()}
-    return "," + labelled({**found, "managed": "true" if found["nodepool"] else "false"})
+    place = {name: labels.get(key, "") for name, key in _NODE.items()}
+    return "," + labelled({**place, "managed": "true" if place["nodepool"] else "false"})
 
 
 def _state(pod: Pod, place: str) -> str:

@@ -251,7 +251,7 @@ class Reboots:
 def _recent_reboots(claim: NodeClaim, now: datetime) -> list[datetime]:
     """The reboots of the last day."""
     texts = filter(None, claim.metadata.annotations.get(wellknown.REBOOTS, "").split(","))
-    return [at for at in map(instant, texts) if at is not None and now - at < DAY]
+    return [time for time in map(instant, texts) if time is not None and now - time < DAY]
 
 
 def _grace(claim: NodeClaim) -> float | None:
@@ -274,16 +274,18 @@ def _bound(claim: NodeClaim) -> float | None:
 
 
 def _requested_at(claim: NodeClaim) -> datetime:
-    found = claim.condition("Rebooting")
-    assert found is not None and found.last_transition_time is not None
-    return found.last_transition_time
+    condition = claim.condition("Rebooting")
+    assert condition is not None and condition.last_transition_time is not None
+    return condition.last_transition_time
 
 
 def _issued_at(claim: NodeClaim) -> datetime:
     """When the node ceased to be initialized, and in no case before the reboot was requested."""
-    found = claim.condition("Initialized")
-    at = found.last_transition_time if found is not None and found.status == "Unknown" else None
-    return max(at, _requested_at(claim)) if at is not None else _requested_at(claim)
+    condition = claim.condition("Initialized")
+    last_transition_time = (
+        condition.last_transition_time if condition is not None and condition.status == "Unknown" else None
+    )
+    return max(last_transition_time, _requested_at(claim)) if last_transition_time is not None else _requested_at(claim)
 
 
 def _episode(claim: NodeClaim) -> str:

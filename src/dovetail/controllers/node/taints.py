@@ -20,7 +20,7 @@ EXCLUDE_LB = "node.kubernetes.io/exclude-from-external-load-balancers"
 
 
 def tainted(node: Node, taint: Taint = wellknown.DISRUPTED_TAINT) -> bool:
-    return any(same(each, taint) for each in node.spec.taints)
+    return any(same(existing, taint) for existing in node.spec.taints)
 
 
 def excluded(node: Node) -> bool:
@@ -36,7 +36,7 @@ async def add(
     if leave_load_balancers and not excluded(node):
         body["metadata"]["labels"] = {EXCLUDE_LB: "karpenter"}
     if not tainted(node, taint):
-        body["spec"] = {"taints": [manifest(each) for each in (*node.spec.taints, taint)]}
+        body["spec"] = {"taints": [manifest(existing) for existing in (*node.spec.taints, taint)]}
         context.log.info(
             "tainted node",
             controller="disruption",
@@ -52,7 +52,7 @@ async def remove(context: Context, name: str, taint: Taint = wellknown.DISRUPTED
     node = await context.kube.get(NODES, name, type=Node)
     if not tainted(node, taint):
         return
-    left = [manifest(each) for each in node.spec.taints if not same(each, taint)]
+    left = [manifest(existing) for existing in node.spec.taints if not same(existing, taint)]
     body = {"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": left or None}}
     await context.kube.patch(NODES, name, body)
     context.log.info("untainted node", controller="disruption", Node=logs.ref(name))

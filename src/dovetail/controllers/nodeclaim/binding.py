@@ -193,7 +193,7 @@ class Binding:
             return False
         node = self._context.cluster_state.nodes.store.get(pod.spec.node_name)
         claim = self._context.cluster_state.claim_for(node) if node else None
-        return any(each is not None and each.metadata.deletion_timestamp is not None for each in (node, claim))
+        return any(obj is not None and obj.metadata.deletion_timestamp is not None for obj in (node, claim))
 
     def _scheduler_is_behind(self) -> bool:
         """Whether the scheduler has not tried a pod yet that exists for a while."""
@@ -319,7 +319,7 @@ async def close_node(context: Context, name: str) -> bool:
     try:
         node = await context.kube.get(NODES, name, type=Node)
         if not initialization.placing(node):
-            taints = [manifest(each) for each in (*node.spec.taints, wellknown.placing_taint(context.clock.now()))]
+            taints = [manifest(taint) for taint in (*node.spec.taints, wellknown.placing_taint(context.clock.now()))]
             body = {"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": taints}}
             await context.kube.patch(NODES, name, body)
     except (Conflict, NotFound):

@@ -61,9 +61,9 @@ class BindingCheck:
             fit = None if asked.shape.volumes else fits.get(id(asked.shape))
             if fit is None:
                 fit = fits[id(asked.shape)] = Fit(asked, cluster)
-            found = fit.rejection or fit.check(info)
-            if found is not None:
-                rejected[pod.metadata.uid] = f"{found.plugin}: {', '.join(found.reasons)}"
+            rejection = fit.rejection or fit.check(info)
+            if rejection is not None:
+                rejected[pod.metadata.uid] = f"{rejection.plugin}: {', '.join(rejection.reasons)}"
                 continue
             cluster.place(asked, node.metadata.name)
             for other in fits.values():

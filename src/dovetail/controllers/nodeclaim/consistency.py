@@ -36,21 +36,21 @@ class Consistency:
             node = self._context.cluster_state.node_for(claim)
             if node is None or claim.metadata.deletion_timestamp or not claim.is_true("Initialized"):
                 continue
-            known = before.get(claim.name)
-            if known is None or known[0] is not claim or known[1] is not node:
-                found = tuple(issues(node, claim))
-                if found or not claim.is_true("ConsistentStateFound"):
-                    await self._report(claim, found)
+            checked = before.get(claim.name)
+            if checked is None or checked[0] is not claim or checked[1] is not node:
+                problems = tuple(issues(node, claim))
+                if problems or not claim.is_true("ConsistentStateFound"):
+                    await self._report(claim, problems)
                     continue
             self._sound[claim.name] = (claim, node)
 
-    async def _report(self, claim: NodeClaim, found: tuple[str, ...]) -> None:
+    async def _report(self, claim: NodeClaim, problems: tuple[str, ...]) -> None:
         context, meta = self._context, claim.metadata
         conditions = of_claim(claim, context.clock.now())
-        for issue in found:
+        for issue in problems:
             context.event_publisher.failed_consistency(claim, issue)
             context.log.error("consistency error", controller="nodeclaim.consistency", name=claim.name, error=issue)
-        if found:
+        if problems:
             conditions.false("ConsistentStateFound", "ConsistencyCheckFailed", "Consistency Check Failed")
         else:
             conditions.true("ConsistentStateFound")
@@ -64,12 +64,12 @@ class Consistency:
 
 def issues(node: Node, claim: NodeClaim) -> Iterator[str]:
     """Resources that the node has too little of."""
-    expected, found = resources(claim.status.capacity), resources(node.status.capacity)
+    expected, actual = resources(claim.status.capacity), resources(node.status.capacity)
     for name, requested in resources(claim.spec.resources.requests).items():
         wanted = expected.get(name, 0)
-        if requested and wanted and found.get(name, 0) < SHARE * wanted:
-            share = 100.0 * found.get(name, 0) / wanted
+        if requested and wanted and actual.get(name, 0) < SHARE * wanted:
+            share = 100.0 * actual.get(name, 0) / wanted
             yield (
                 f"expected {quantity(name, wanted)} of resource {name}, but found "
-                f"{quantity(name, found.get(name, 0))} ({share:.1f}% of expected)"
+                f"{quantity(name, actual.get(name, 0))} ({share:.1f}% of expected)"
             )

@@ -39,7 +39,7 @@ def expected(node: Node, daemonsets: Iterable[DaemonSet]) -> Iterator[DaemonSet]
 def missing(node: Node, daemonsets: Iterable[DaemonSet], there: Iterable[Pod]) -> list[str]:
     """The DaemonSets whose pod is not on the node yet."""
     owners = {owner.uid for pod in there for owner in pod.metadata.owner_references}
-    return [each.metadata.key for each in expected(node, daemonsets) if each.metadata.uid not in owners]
+    return [daemonset.metadata.key for daemonset in expected(node, daemonsets) if daemonset.metadata.uid not in owners]
 
 
 def _passes(taint: Taint) -> bool:

@@ -59,8 +59,10 @@ def record(context: Context, claim: NodeClaim, reason: str, why: str) -> str:
     """Record that a NodeClaim is deleted, and return the id of the decision."""
     decision_history, labels = context.decision_history, claim.metadata.labels
     node, price = context.cluster_state.node_for(claim), launch_price(claim) if claim.status.provider_id else None
-    known = [labels[key] for key in (wellknown.INSTANCE_TYPE, wellknown.ZONE, wellknown.CAPACITY_TYPE) if key in labels]
-    what = f"{claim.name} ({', '.join(known)})" if known else claim.name
+    described = [
+        labels[key] for key in (wellknown.INSTANCE_TYPE, wellknown.ZONE, wellknown.CAPACITY_TYPE) if key in labels
+    ]
+    what = f"{claim.name} ({', '.join(described)})" if described else claim.name
     decision = Decision(
         id=decision_history.new_id(),
         kind="end",

@@ -150,7 +150,7 @@ class DisruptionConditions:
             context.cluster_state.assume(written)
             if event is not None and self._events.get(name) == event:
                 self._events.pop(name)
-        return min((each for each in (consolidatable_in, again) if each is not None), default=None)
+        return min((delay_s for delay_s in (consolidatable_in, again) if delay_s is not None), default=None)
 
     def _event(self, claim: NodeClaim, now: datetime) -> datetime | None:
         """A pod event that the NodeClaim's status does not have yet."""
@@ -324,7 +324,10 @@ class DisruptionConditions:
         name, now = demand.pool.name, self._context.clock.monotonic()
         opinion = self._offered.get(name)
         if opinion is None or opinion[0] != demand.version or now - opinion[1] >= DEDUPE_WINDOW.total_seconds():
-            types = {each.name: each for each in await self._context.instance_types.types(demand.pool)}
+            types = {
+                instance_type.name: instance_type
+                for instance_type in await self._context.instance_types.types(demand.pool)
+            }
             opinion = self._offered[name] = (demand.version, now, types)
         return opinion[2]
 
@@ -332,7 +335,7 @@ class DisruptionConditions:
 def _since(claim: NodeClaim, conditions: Conditions, now: datetime) -> datetime | None:
     """The last pod event, or the initialization of the node. A date in the future was written by a wrong clock."""
     moments = (claim.status.last_pod_event_time, conditions.since("Initialized"))
-    return max((at for at in moments if at is not None and at <= now), default=None)
+    return max((moment for moment in moments if moment is not None and moment <= now), default=None)
 
 
 def _ending(pod: Pod | None) -> bool:

@@ -25,7 +25,10 @@ def missing(node: Node | None, claim: NodeClaim) -> Missing | None:
     if not node.ready:
         return Missing("NodeNotReady", "Node status is NotReady")
     for taint in node.spec.taints:
-        if any(taint.key == each.key and taint.effect == each.effect for each in claim.spec.startup_taints):
+        if any(
+            taint.key == startup_taint.key and taint.effect == startup_taint.effect
+            for startup_taint in claim.spec.startup_taints
+        ):
             return Missing("StartupTaintsExist", f'StartupTaint "{text(taint)}" still exists')
     for taint in node.spec.taints:
         if ephemeral(taint):

@@ -220,9 +220,9 @@ def _priced(instance: Instance, choices: Sequence[LaunchOption]) -> Instance:
     """The instance with the price of the offering it was launched as, which need not be the planned one."""
     launched = (instance.instance_type, instance.zone, instance.capacity_type)
     prices = (
-        each.offering.price
-        for each in choices
-        if (each.instance_type.name, each.offering.zone, each.offering.capacity_type) == launched
+        choice.offering.price
+        for choice in choices
+        if (choice.instance_type.name, choice.offering.zone, choice.offering.capacity_type) == launched
     )
     price = next(prices, None)
     if price is None:

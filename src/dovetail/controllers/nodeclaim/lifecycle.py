@@ -178,11 +178,11 @@ class Lifecycle:
 
         Pods that are spread over the partitions of a placement group must not see a node without its partition label.
         """
-        found = (await self._context.cloud.get(claim.status.provider_id)).labels.get(PLACEMENT_PARTITION)
-        if not found:
+        label = (await self._context.cloud.get(claim.status.provider_id)).labels.get(PLACEMENT_PARTITION)
+        if not label:
             self._worker.add(claim.name, PARTITION_POLL_INTERVAL_S)
             return
-        body = {"metadata": {"labels": {PLACEMENT_PARTITION: found}}}
+        body = {"metadata": {"labels": {PLACEMENT_PARTITION: label}}}
         await self._context.kube.patch(NODECLAIMS, claim.name, body)
 
     async def _sync(self, claim: NodeClaim, node: Node) -> None:

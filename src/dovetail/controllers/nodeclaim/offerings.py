@@ -30,8 +30,10 @@ def options(claim: NodeClaim, types: Iterable[InstanceType]) -> tuple[LaunchOpti
     requests = resources(claim.spec.resources.requests)
     wanted = Requirements.of_entries(claim.spec.requirements)
     large_enough = (instance_type for instance_type in types if _holds(instance_type, requests))
-    found = [each for each in compatible(wanted, claim.metadata.labels, large_enough) if launchable(each.offering)]
-    return tuple(sorted(found, key=_order)[:MOST])
+    launch_options = [
+        option for option in compatible(wanted, claim.metadata.labels, large_enough) if launchable(option.offering)
+    ]
+    return tuple(sorted(launch_options, key=_order)[:MOST])
 
 
 def compatible(wanted: Requirements, given: Iterable[str], types: Iterable[InstanceType]) -> Iterator[LaunchOption]:
@@ -44,9 +46,9 @@ def compatible(wanted: Requirements, given: Iterable[str], types: Iterable[Insta
                     yield LaunchOption(instance_type=t, offering=offering)
 
 
-def cheapest(found: Iterable[LaunchOption]) -> LaunchOption | None:
+def cheapest(cheapest_options: Iterable[LaunchOption]) -> LaunchOption | None:
     """What a launch would try first of what is available now."""
-    return min((each for each in found if launchable(each.offering)), key=_order, default=None)
+    return min((option for option in cheapest_options if launchable(option.offering)), key=_order, default=None)
 
 
 def labels(claim: NodeClaim) -> dict[str, str]:
@@ -63,8 +65,8 @@ def custom_labels(claim: NodeClaim, types: Iterable[InstanceType]) -> dict[str, 
     wanted = Requirements.of_entries(claim.spec.requirements)
     decided = {*claim.metadata.labels, *(key for t in types for key in (*t.labels, *_offering_labels(t)))}
     values = {
-        key: each.any()
-        for key, each in wanted.items()
+        key: requirement.any()
+        for key, requirement in wanted.items()
         if key not in decided and key not in WELL_KNOWN and restricted(key) is None
     }
     return {key: value for key, value in values.items() if wanted[key].has(value) and not label_value(value)}
@@ -94,5 +96,5 @@ def _offered(t: InstanceType, offering: Offering, wanted: Requirements, given: s
     mine = {wellknown.ZONE: offering.zone, wellknown.CAPACITY_TYPE: offering.capacity_type, **offering.labels}
     if not all(wanted[key].has(value) for key, value in mine.items() if key in wanted):
         return False
-    known = {*mine, *t.labels, *given, wellknown.INSTANCE_TYPE}
-    return all(key in known or each.negative or key not in WELL_KNOWN for key, each in wanted.items())
+    keys = {*mine, *t.labels, *given, wellknown.INSTANCE_TYPE}
+    return all(key in keys or requirement.negative or key not in WELL_KNOWN for key, requirement in wanted.items())

@@ -87,13 +87,13 @@ class RegistrationDiagnosis:
         if role is None:
             return
         try:
-            found = await context.kube.get(CONFIGMAPS, "aws-auth", "kube-system")
+            config_map = await context.kube.get(CONFIGMAPS, "aws-auth", "kube-system")
         except NotFound:
-            found = {}
+            config_map = {}
         except Forbidden:
-            found = None
-        data = found.get("data") if found is not None else None
-        why = refusal(role.arn, data, role.admitted, aws_auth_read=found is not None)
+            config_map = None
+        data = config_map.get("data") if config_map is not None else None
+        why = refusal(role.arn, data, role.admitted, aws_auth_read=config_map is not None)
         if why is None:
             return
         message = f"Instance runs and has not joined the cluster: {why} (NEVER_JOINED)"

@@ -99,13 +99,13 @@ class NodePools:
             }
         except DurationError:
             return  # too long to be counted: ValidationSucceeded reports it
-        known = pool.metadata.annotations
-        if known.get(nodepool_hash.VERSION_ANNOTATION) != nodepool_hash.VERSION:
+        annotations = pool.metadata.annotations
+        if annotations.get(nodepool_hash.VERSION_ANNOTATION) != nodepool_hash.VERSION:
             cluster_state = self._context.cluster_state
             await rehash(
                 self._context.kube, cluster_state.claims_of(pool.name), wanted, nodepool_hash.VERSION_ANNOTATION
             )
-        if any(known.get(key) != value for key, value in wanted.items()):
+        if any(annotations.get(key) != value for key, value in wanted.items()):
             try:
                 await self._context.kube.patch(NODEPOOLS, pool.name, {"metadata": {"annotations": wanted}})
             except NotFound:
@@ -113,9 +113,9 @@ class NodePools:
 
     @staticmethod
     def _validate(pool: NodePool, conditions: Conditions) -> None:
-        found = pool_problems(pool)
-        if found:
-            conditions.false("ValidationSucceeded", "NodePoolValidationFailed", "; ".join(found))
+        problems = pool_problems(pool)
+        if problems:
+            conditions.false("ValidationSucceeded", "NodePoolValidationFailed", "; ".join(problems))
         else:
             conditions.true("ValidationSucceeded")
 
@@ -140,10 +140,10 @@ class NodePools:
 
     def _health(self, pool: NodePool, node_class: Mapping[str, Any] | None, conditions: Conditions) -> None:
         health, kind = self._context.health, "NodeRegistrationHealthy"
-        known = next((condition for condition in pool.status.conditions if condition.type == kind), None)
-        if not health.known(pool.name) and known is not None and known.status != "Unknown":
-            health.reset(pool.name, known.status == TRUE)
-        changed = known is None or known.observed_generation != pool.metadata.generation
+        current = next((condition for condition in pool.status.conditions if condition.type == kind), None)
+        if not health.known(pool.name) and current is not None and current.status != "Unknown":
+            health.reset(pool.name, current.status == TRUE)
+        changed = current is None or current.observed_generation != pool.metadata.generation
         if changed or pool.status.node_class_observed_generation != _generation(node_class):
             health.reset(pool.name)
         status = health.status(pool.name)
@@ -175,7 +175,7 @@ class NodePools:
             "status": {
                 **fields,
                 "resources": {**fields["resources"], **gone},
-                "conditions": [manifest(each) for each in conditions.all()],
+                "conditions": [manifest(condition) for condition in conditions.all()],
             }
         }
         try:

@@ -88,7 +88,7 @@ class Planning:
 
 
 def _problems(plan: Plan, snapshot: Snapshot) -> list[str]:
-    return [str(each) for each in verify(plan, snapshot)]
+    return [str(violation) for violation in verify(plan, snapshot)]
 
 
 # Speculative planning: a plan for the pods of an open batch, made while the window is still open.

@@ -106,8 +106,8 @@ def reschedulable(pod: Pod, pdbs: PdbIndex) -> bool:
         return False
     if pod.metadata.annotations.get("karpenter.sh/do-not-disrupt") == _FOREVER:
         return False
-    found = pdbs.of(pod)
-    return len(found) < 2 and not any(map(_never_opens, found))
+    pdbs_of_pod = pdbs.of(pod)
+    return len(pdbs_of_pod) < 2 and not any(map(_never_opens, pdbs_of_pod))
 
 
 def _never_opens(budget: PodDisruptionBudget) -> bool:
@@ -134,5 +134,5 @@ def _trouble(cluster_state: ClusterState, pod: Pod, volume: Volume, name: str) -
     classes = {
         storage_class.metadata.name: storage_class for storage_class in cluster_state.storage_classes.store.all()
     }
-    found = open_class(name, class_name(claim), classes)
-    return found if isinstance(found, Trouble) else None
+    node_class = open_class(name, class_name(claim), classes)
+    return node_class if isinstance(node_class, Trouble) else None

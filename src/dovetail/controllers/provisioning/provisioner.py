@@ -229,7 +229,7 @@ class Provisioner:
         Nodes come first in the cluster state's time, so a race leaves a pod out rather than launches twice.
         """
         cluster_state = self._context.cluster_state
-        found: list[Pod] = []
+        pods: list[Pod] = []
         problems: list[tuple[Pod, Unschedulable]] = []
         now = self._context.clock.now()
         for pod in provisionable_pods.waiting(cluster_state):
@@ -237,10 +237,10 @@ class Provisioner:
                 continue
             problem = provisionable_pods.refusal(cluster_state, pod) or self._runaway_problem(pod)
             if problem is None:
-                found.append(pod)
+                pods.append(pod)
             else:
                 problems.append((pod, problem))
-        return [*found, *provisionable_pods.evictable(cluster_state, now)], problems
+        return [*pods, *provisionable_pods.evictable(cluster_state, now)], problems
 
     def _runaway_problem(self, pod: Pod) -> Unschedulable | None:
         """Why no more nodes are launched for this pod, if too many were already."""
@@ -281,13 +281,13 @@ class Provisioner:
     def _report_not_created(self, refused: Sequence[tuple[PlannedNode, KubeError]], pods: Mapping[str, Pod]) -> None:
         """Report the pods of NodeClaims that the server refused."""
         message = REASONS["NOT_WRITTEN"].message
-        found = [
+        refusals = [
             (pods[key], Unschedulable(code="NOT_WRITTEN", message=message(problem=why)))
             for planned, why in refused
             for key in planned.pods
             if key in pods
         ]
-        self._report_unplanned(found)
+        self._report_unplanned(refusals)
 
     async def _create(self, planned: PlannedNode, pods: Mapping[str, Pod], decision: str) -> str | KubeError:
         """Create one NodeClaim; its name, or why it was not created. Empty, if its NodePool is gone."""
@@ -360,10 +360,10 @@ class Provisioner:
             message = _reported(why)
             context.event_publisher.failed_scheduling(pod, message, decision)
             funnels = "".join(f"\n{name}: {funnel.emptied_by}" for name, funnel in why.pools.items())
-            known = self._reported.get(pod.metadata.uid, "")
+            last_reported = self._reported.get(pod.metadata.uid, "")
             self._reported[pod.metadata.uid] = message + funnels
-            changed = changed or known != message + funnels
-            if known.partition("\n")[0] != message:
+            changed = changed or last_reported != message + funnels
+            if last_reported.partition("\n")[0] != message:
                 context.log.error(
                     "could not schedule pod",
                     controller="provisioner",
@@ -399,12 +399,14 @@ class Provisioner:
                 message = "skipping, nodepool requirements filtered out all instance types"
                 context.log.info(message, controller="provisioner", NodePool=logs.ref(name))
 
-    def _report_unplanned(self, found: Sequence[tuple[Pod, Unschedulable]]) -> None:
+    def _report_unplanned(self, refusals: Sequence[tuple[Pod, Unschedulable]]) -> None:
         """Report pods that no plan was made for, or no valid one; record what is new."""
         context = self._context
-        changed = {pod.metadata.key: why for pod, why in found if self._reported.get(pod.metadata.uid) != why.message}
+        changed = {
+            pod.metadata.key: why for pod, why in refusals if self._reported.get(pod.metadata.uid) != why.message
+        }
         decision = context.decision_history.new_id() if changed else ""
-        for pod, why in found:
+        for pod, why in refusals:
             context.event_publisher.failed_scheduling(pod, _reported(why), decision)
             self._reported[pod.metadata.uid] = why.message
             self._postpone(pod)

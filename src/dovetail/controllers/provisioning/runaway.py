@@ -22,8 +22,8 @@ BURST_S = 5.0
 
 def owner(pod: Pod) -> str:
     """What would recreate the pod: its controller, or the pod itself."""
-    found = pod.metadata.controller
-    return found.uid if found is not None else pod.metadata.uid
+    controller = pod.metadata.controller
+    return controller.uid if controller is not None else pod.metadata.uid
 
 
 class _Tally(msgspec.Struct):

@@ -55,9 +55,9 @@ class ShadowQueue:
         command = msgspec.structs.replace(command, candidates=result.candidates)
         now = context.clock.monotonic()
         key: _Key = (command.reason, frozenset(candidate.node for candidate in command.candidates))
-        known = self.open.get(key)
-        if known is not None:
-            known.seen = now
+        open_disruption = self.open.get(key)
+        if open_disruption is not None:
+            open_disruption.seen = now
             return False
         self._supersede(key, now)
         self.open[key] = OpenCommand(command=command, since=now, seen=now)

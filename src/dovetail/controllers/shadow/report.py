@@ -50,15 +50,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def report(decisions: Iterable[Decision]) -> Report:
     """All of a dry run's decisions, oldest first, in one."""
-    found = tuple(decisions)
-    launches = [decision for decision in found if decision.kind == "provision"]
-    disruptions = [decision for decision in found if decision.kind == "disrupt"]
-    over = [decision for decision in found if decision.kind == "shadow" and decision.reason == "DisruptionOver"]
-    compared = [decision for decision in found if decision.kind == "shadow" and decision.reason != "DisruptionOver"]
+    entries = tuple(decisions)
+    launches = [decision for decision in entries if decision.kind == "provision"]
+    disruptions = [decision for decision in entries if decision.kind == "disrupt"]
+    over = [decision for decision in entries if decision.kind == "shadow" and decision.reason == "DisruptionOver"]
+    compared = [decision for decision in entries if decision.kind == "shadow" and decision.reason != "DisruptionOver"]
     priced = [decision for decision in compared if decision.before is not None]
     return Report(
-        since=found[0].time if found else "",
-        until=found[-1].time if found else "",
+        since=entries[0].time if entries else "",
+        until=entries[-1].time if entries else "",
         provisioning_decisions=len(launches),
         planned_nodes=sum(len(decision.node_claims) for decision in launches),
         compared_decisions=len(compared),
@@ -66,7 +66,7 @@ def report(decisions: Iterable[Decision]) -> Report:
         actual_dollars_per_hour=sum(decision.before or 0.0 for decision in priced),
         actual_nodes=sum(sum(decision.detail.get("actual", {}).values()) for decision in compared),
         unpriced_decisions=len(compared) - len(priced),
-        refused_pods=sum(decision.pod_count for decision in found if decision.kind == "refuse"),
+        refused_pods=sum(decision.pod_count for decision in entries if decision.kind == "refuse"),
         disruption_decisions=len(disruptions),
         disrupted_nodes=sum(len(decision.removed) for decision in disruptions),
         evictions=sum(decision.evictions for decision in disruptions),

@@ -17,7 +17,7 @@ from dovetail.lab.apiserver.request import Call
 from dovetail.lab.apiserver.routes import Route
 from dovetail.lab.apiserver.status_errors import StatusError
 from dovetail.lab.apiserver.store import Passing, Record
-from dovetail.lab.apiserver.webhooks import admission
+from dovetail.lab.apiserver.webhooks import chain
 from dovetail.model.validation import field_errors
 from dovetail.model.validation.field_errors import quoted
 
@@ -78,6 +78,7 @@ def create(call: Call) -> Response:
         resource.strategy.default(obj)
         managedfields.track_create(resource, obj, ctx.manager, ctx.now)
         resource.strategy.admit(obj, None, ctx)
+        obj = chain.admit_body(call, obj, ctx)
         errors = resource.strategy.validate_create(obj, ctx)
         if errors:
             raise status_errors.invalid(resource.group, "", "", errors)
@@ -94,7 +95,7 @@ def _bind(call: Call, binding: Json, options: WriteOptions) -> Response:
     if not name:
         raise status_errors.bad_request("Name parameter required.")
     route = Route("", "v1", "pods", call.namespace, name, "binding")
-    through = Call(call.server, call.request, route, pods, "create", call.user, call.groups)
+    through = Call(call.server, call.request, route, pods, "create", call.user, call.groups, call.uid, call.borrowed)
     return act(through, binding, options)
 
 
@@ -153,26 +154,22 @@ def create_object(call: Call, obj: Json, options: WriteOptions, track: Callable[
     metadata = obj["metadata"]
     if metadata.get("resourceVersion") and not options.dry_run:
         raise status_errors.internal("resourceVersion should not be set on objects to be created")
-    ctx.name = name = metadata.get("name", "")
-    if not name and metadata.get("generateName"):
-        if "suffix" not in call.drawn:
-            call.drawn["suffix"] = call.server.chance.suffix()
-        name = metadata["generateName"][:GENERATED_PREFIX] + call.drawn["suffix"]
-    fill_metadata(obj, resource, ctx)
-    metadata["uid"] = call.drawn.setdefault("uid", metadata["uid"])
+    for field in SYSTEM_METADATA:
+        metadata.pop(field, None)
+    ctx.name = call.drawn["requested name"] = metadata.get("name", "")
     try:
-        strategy.admit(obj, None, ctx)
-        obj = admission.mutate(call, obj, None, ctx) or obj
+        obj = chain.admit(call, obj, None, ctx)
+        dedupe(call, obj, admitted=True)
+        fill_metadata(obj, ctx, call.drawn)
         metadata = obj["metadata"]
-        if name:
-            ctx.name = metadata["name"] = name  # admission knows an object that is yet to be named by its prefix
+        ctx.name = metadata.get("name", "")
         strategy.prepare_create(obj, ctx)
         errors = strategy.validate_create(obj, ctx) or _name_required(metadata)
         if errors:
             raise status_errors.invalid(resource.storage[0], resource.kind, metadata.get("name", ""), errors)
         for text in strategy.warnings(obj, None, ctx):
             call.warn(text)
-        admission.validate(call, obj, None, ctx)
+        chain.review(call, obj, None, ctx)
         strategy.review(obj, None, ctx)
     except Refusal as refusal:
         raise refused(refusal) from refusal
@@ -194,12 +191,25 @@ def _name_required(metadata: Json) -> list[field_errors.FieldError]:
     return [field_errors.required("metadata.name", "name or generateName is required")]
 
 
-def fill_metadata(obj: Json, resource: ResourceType, ctx: Context) -> None:
-    """What the server alone decides about a new object."""
+#: What the server alone decides about a new object, after admission.
+SYSTEM_METADATA = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
+
+
+def fill_metadata(obj: Json, ctx: Context, drawn: dict[str, str]) -> None:
+    """Name a new object, if it has only the beginning of a name, and give it its uid and its time.
+
+    `drawn` holds what was drawn at random for an earlier run of the same request.
+    """
     metadata = obj["metadata"]
-    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"):
-        metadata.pop(name, None)
-    metadata["uid"] = ctx.chance.uid()
+    for field in (*SYSTEM_METADATA, "resourceVersion"):
+        metadata.pop(field, None)
+    if not metadata.get("name") and metadata.get("generateName"):
+        if "suffix" not in drawn:
+            drawn["suffix"] = ctx.chance.suffix()
+        metadata["name"] = metadata["generateName"][:GENERATED_PREFIX] + drawn["suffix"]
+    if "uid" not in drawn:
+        drawn["uid"] = ctx.chance.uid()
+    metadata["uid"] = drawn["uid"]
     metadata["creationTimestamp"] = stamp(ctx.now)
 
 
@@ -244,7 +254,9 @@ def act(call: Call, body: Json, options: WriteOptions) -> Response:
     assert subresource is not None and subresource.act is not None
     record = call.server.store.get(call.table, call.key)
     ctx = call.context("CREATE", dry_run=options.dry_run, manager=call.manager(options.manager))
-    admission.validate(call, body, None, ctx)
+    if call.resource.namespaced:
+        body["metadata"].setdefault("namespace", call.namespace)
+    body = chain.admit_body(call, body, ctx)
     try:
         reply = subresource.act(None if record is None else record.obj, body, ctx)
     except Refusal as refusal:
@@ -324,15 +336,15 @@ def update_object(
     check_version(call, obj, record, unconditional)
     keep_metadata(obj, old)
     try:
-        strategy.admit(obj, old, ctx)
-        obj = admission.mutate(call, obj, old, ctx) or obj
+        obj = chain.admit(call, obj, old, ctx)
+        keep_metadata(obj, old)
         strategy.prepare_update(obj, old, ctx)
         errors = strategy.validate_update(obj, old, ctx)
         if errors:
             raise status_errors.invalid(resource.storage[0], resource.kind, obj["metadata"].get("name", ""), errors)
         for text in strategy.warnings(obj, old, ctx):
             call.warn(text)
-        admission.validate(call, obj, old, ctx)
+        chain.review(call, obj, old, ctx)
         strategy.review(obj, old, ctx)
     except Refusal as refusal:
         raise refused(refusal) from refusal

@@ -19,7 +19,8 @@ from dovetail.lab.apiserver.registry import Context, Refusal, ResourceType
 from dovetail.lab.apiserver.request import Call, table_of
 from dovetail.lab.apiserver.server_state import ServerState
 from dovetail.lab.apiserver.store import Record
-from dovetail.lab.apiserver.webhooks import admission
+from dovetail.lab.apiserver.webhooks import chain
+from dovetail.lab.apiserver.webhooks.questions import Answers, Outstanding
 from dovetail.model.validation import field_errors
 
 Json = dict[str, Any]
@@ -101,10 +102,7 @@ def delete(call: Call) -> Response:
     wanted = call.wanted()
     options = read_options(call)
     ctx = call.context("DELETE", dry_run=bool(options.get("dryRun")), options=options)
-    record = call.server.store.get(call.table, call.key)
-    if record is not None:
-        admission.validate(call, None, record.obj, ctx)
-    outcome = delete_object(call.server, call.resource, call.namespace, call.name, options, ctx)
+    outcome = delete_object(call.server, call.resource, call.namespace, call.name, options, ctx, call)
     if outcome.body.get("kind") == "Status":
         return responses.value(outcome.body, 200, wanted)
     body = responses.in_version(outcome.body, call.resource)
@@ -112,8 +110,15 @@ def delete(call: Call) -> Response:
 
 
 def delete_object(
-    server: ServerState, resource: ResourceType, namespace: str, name: str, options: Json, ctx: Context
+    server: ServerState,
+    resource: ResourceType,
+    namespace: str,
+    name: str,
+    options: Json,
+    ctx: Context,
+    call: Call | None = None,
 ) -> Deleted:
+    """Delete an object; policies and webhooks decide about deletions that a `call` asks for."""
     table = table_of(resource)
     key = f"{namespace}/{name}" if resource.namespaced else name
     record = server.store.get(table, key)
@@ -122,6 +127,8 @@ def delete_object(
     _check_preconditions(resource, record, name, options)
     try:
         resource.strategy.admit(None, record.obj, ctx)
+        if call is not None:
+            chain.review_deletion(call, record.obj, ctx)
         resource.strategy.review(None, record.obj, ctx)
     except Refusal as refusal:
         raise refused(refusal) from refusal
@@ -259,6 +266,17 @@ def _finalizers(resource: ResourceType, obj: Json, options: Json) -> list[str]:
     return left
 
 
+async def _delete_admitted(call: Call, namespace: str, name: str, options: Json, ctx: Context) -> None:
+    """Delete one object of a collection, after the webhooks that it concerns were asked."""
+    call.answers, call.drawn = Answers(), {}
+    while True:
+        try:
+            delete_object(call.server, call.resource, namespace, name, dict(options), ctx, call)
+            return
+        except Outstanding as outstanding:
+            await call.answers.ask(outstanding.questions)
+
+
 async def delete_collection(call: Call) -> Response:
     wanted = call.wanted(listing=True)
     options = read_options(call)
@@ -273,7 +291,7 @@ async def delete_collection(call: Call) -> Response:
         ctx.name = name
         if call.server.store.get(call.table, record.key) is None:
             continue
-        delete_object(call.server, call.resource, namespace, name, dict(options), ctx)
+        await _delete_admitted(call, namespace, name, options, ctx)
         items.append(responses.show(record, call.resource))
     body = {
         "kind": call.resource.list_kind or f"{call.resource.kind}List",

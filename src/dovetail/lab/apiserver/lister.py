@@ -68,7 +68,7 @@ class StoredCluster:
         resource = self._resource(group, plural)
         metadata = obj.setdefault("metadata", {})
         ctx = self._context(resource, metadata.get("namespace"), metadata.get("name", ""), "CREATE")
-        create_update.fill_metadata(obj, resource, ctx)
+        create_update.fill_metadata(obj, ctx, {})
         obj = {"kind": resource.kind, "apiVersion": resource.api_version, **obj}
         key = create_update.key_of(resource, obj)
         stored = self.server.store.put(table_of(resource), key, obj).obj

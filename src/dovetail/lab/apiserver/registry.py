@@ -321,6 +321,7 @@ class Registry:
     def __init__(self, types: Iterable[ResourceType] = ()) -> None:
         self._types: dict[tuple[str, str, str], ResourceType] = {}
         self._stored: dict[tuple[str, str], ResourceType] = {}
+        self._equivalents: dict[tuple[str, str], list[ResourceType]] = {}
         self._listeners: list[Callable[[], None]] = []
         #: Conversions between versions by the definition's name: (object, wanted version) -> object.
         self.converters: dict[str, Callable[[Object, str], Object]] = {}
@@ -345,6 +346,15 @@ class Registry:
             found = self._stored[group, plural] = (kept or candidates)[0]
         return found
 
+    def equivalents(self, resource: ResourceType) -> Sequence[ResourceType]:
+        """Every served version of what the store keeps in one place, the resource itself included."""
+        if not self._equivalents:
+            for item in self._types.values():
+                if item.stored:
+                    key = (item.storage[0], item.storage_plural or item.plural)
+                    self._equivalents.setdefault(key, []).append(item)
+        return self._equivalents.get((resource.storage[0], resource.storage_plural or resource.plural), [])
+
     def all(self) -> list[ResourceType]:
         return list(self._types.values())
 
@@ -354,6 +364,7 @@ class Registry:
     def replace_custom(self, group: str, plural: str, types: Iterable[ResourceType]) -> None:
         """The served versions of one CRD, anew; an empty iterable takes the resource away."""
         self._stored.clear()
+        self._equivalents.clear()
         for key in [k for k, t in self._types.items() if t.custom and (t.group, t.plural) == (group, plural)]:
             del self._types[key]
         for resource in types:

@@ -20,6 +20,7 @@ class Call:
 
     __slots__ = (
         "answers",
+        "borrowed",
         "drawn",
         "groups",
         "request",
@@ -28,6 +29,7 @@ class Call:
         "server",
         "subresource",
         "subresource_type",
+        "uid",
         "user",
         "verb",
         "warnings",
@@ -42,6 +44,8 @@ class Call:
         verb: str,
         user: str,
         groups: tuple[str, ...],
+        uid: str = "",
+        borrowed: bool = False,
     ) -> None:
         self.server = server
         self.request = request
@@ -50,6 +54,9 @@ class Call:
         self.verb = verb
         self.user = user
         self.groups = groups
+        self.uid = uid
+        #: Whether the user is impersonated: roles decide for those alone.
+        self.borrowed = borrowed
         self.subresource = route.subresource
         self.subresource_type: Subresource | None = (
             resource.subresources.get(route.subresource) if route.subresource else None

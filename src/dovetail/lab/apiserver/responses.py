@@ -112,3 +112,26 @@ def quoted_warning(text: str) -> str:
     """A warning text as a quoted string of a header, which cannot hold control characters."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
     return '"' + _CONTROL.sub(lambda found: rf"\\x{ord(found[0]):02x}", escaped) + '"'
+
+
+#: Warnings together have no more characters; where they would, each is cut, and the last ones are left out.
+MAX_WARNING_CHARACTERS = 4 * 1024
+MAX_CUT_WARNING_CHARACTERS = 256
+
+
+def shortened_warnings(texts: list[str]) -> list[str]:
+    """The warnings that a response has room for."""
+    if sum(map(len, texts)) <= MAX_WARNING_CHARACTERS:
+        return texts
+    total = end = 0
+    while end < len(texts) and total + len(texts[end]) <= MAX_WARNING_CHARACTERS:
+        total += len(texts[end])
+        end += 1
+    shown = [text[:MAX_CUT_WARNING_CHARACTERS] for text in texts[: end + 1]]
+    written = sum(map(len, shown))
+    for text in texts[end + 1 :]:
+        if written >= MAX_WARNING_CHARACTERS:
+            break
+        shown.append(text[:MAX_CUT_WARNING_CHARACTERS])
+        written += len(shown[-1])
+    return shown

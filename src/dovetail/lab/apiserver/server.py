@@ -31,13 +31,15 @@ from dovetail.lab.apiserver.kinds import bootstrap
 from dovetail.lab.apiserver.kinds.builtin import builtin
 from dovetail.lab.apiserver.lister import StoredCluster
 from dovetail.lab.apiserver.openapi import OpenApi
+from dovetail.lab.apiserver.policies.source import Policies
 from dovetail.lab.apiserver.registry import LogSource, Object, Refusal, Registry, ResourceType
 from dovetail.lab.apiserver.request import Call
 from dovetail.lab.apiserver.routes import Route
-from dovetail.lab.apiserver.server_state import LocalService
+from dovetail.lab.apiserver.server_state import LocalService, Post
 from dovetail.lab.apiserver.status_errors import PlainError, StatusError
 from dovetail.lab.apiserver.store import Store, WriteRefused
-from dovetail.lab.apiserver.webhooks import admission
+from dovetail.lab.apiserver.webhooks import connection
+from dovetail.lab.apiserver.webhooks.configurations import Configurations
 from dovetail.lab.apiserver.webhooks.questions import Outstanding
 
 # Streams into a container: exec, attach, port-forward, proxy. The lab's containers run no programs to speak to.
@@ -102,6 +104,10 @@ class ApiServer:
         self.local_services: dict[tuple[str, str], LocalService] = {}
         #: Annotations that webhooks left for the audit log, newest last: method, path, annotations.
         self.audit: deque[tuple[str, str, dict[str, str]]] = deque(maxlen=1000)
+        #: Sends a body to a webhook that is not in this process.
+        self.post: Post = connection.post
+        self.webhooks = Configurations(self.store)
+        self.policies = Policies(self.store, self.registry)
         self._deferred: deque[Callable[[], None]] = deque()
         #: Waits until what was written is safe: the log on disk, where there is one.
         self.settled: Callable[[], asyncio.Future[None] | None] = lambda: None
@@ -163,7 +169,7 @@ class ApiServer:
         verb = route.verb(request.method, watching)
         auth.authorize(user, route, verb, self.cluster)
         resource = self._resource(route)
-        call = Call(self, request, route, resource, verb, user.name, user.groups)
+        call = Call(self, request, route, resource, verb, user.name, user.groups, user.uid, user.borrowed)
         try:
             response = await self._dispatch(call)
         except (StatusError, Refusal) as failed:
@@ -182,7 +188,8 @@ class ApiServer:
         if call.resource.deprecation:
             texts.insert(0, call.resource.deprecation)
         if texts:
-            headers["warning"] = "\n".join(f"299 - {responses.quoted_warning(text)}" for text in texts)
+            shown = responses.shortened_warnings(texts)
+            headers["warning"] = "\n".join(f"299 - {responses.quoted_warning(text)}" for text in shown)
 
     def _resource(self, route: Route) -> ResourceType:
         found = self.registry.lookup(route.group, route.version, route.plural)
@@ -233,7 +240,7 @@ class ApiServer:
                 break
             except Outstanding as outstanding:
                 call.warnings.clear()
-                await admission.ask(self, outstanding.questions, call.answers)
+                await call.answers.ask(outstanding.questions)
         if call.answers.audit:
             self.audit.append((call.request.method, call.request.path, dict(call.answers.audit)))
         return response

@@ -5,10 +5,31 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+import msgspec
+
 from dovetail.chance import Chance
 from dovetail.clock import Clock
+from dovetail.lab.apiserver.policies.source import Policies
 from dovetail.lab.apiserver.registry import Cluster, LogSource, Object, Registry
 from dovetail.lab.apiserver.store import Store
+from dovetail.lab.apiserver.webhooks.configurations import Configurations
+
+
+class WebhookAnswer(msgspec.Struct, frozen=True):
+    """What came back from a webhook."""
+
+    status: int
+    body: bytes
+    content_type: str = "application/json"
+
+
+class Post(Protocol):
+    """Sends a body to a URL; `server_name` and `target` are a Service's name and address, `authorities` PEM texts."""
+
+    async def __call__(
+        self, url: str, body: bytes, *, authorities: bytes, server_name: str, target: tuple[str, int] | None
+    ) -> WebhookAnswer: ...
+
 
 #: A service in this process: gets a path and a body, answers with a status and a body.
 LocalService = Callable[[str, bytes], Awaitable[tuple[int, bytes]]]
@@ -24,6 +45,9 @@ class ServerState(Protocol):
     address: str
     logs: LogSource
     local_services: dict[tuple[str, str], LocalService]
+    post: Post
+    webhooks: Configurations
+    policies: Policies
 
     @property
     def cluster(self) -> Cluster: ...

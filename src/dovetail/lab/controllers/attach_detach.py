@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dovetail.kube.errors import AlreadyExists, NotFound
+from dovetail.kube.events import Reference
 from dovetail.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, PODS, VOLUMEATTACHMENTS
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.pods import finished
 from dovetail.lab.controllers.views import Json, PodView
 from dovetail.lab.controllers.worker import Worker
-from dovetail.lab.event_recorder import Involved
 from dovetail.lab.kubelet.node import hash_of
 
 ATTACH_SECONDS = 2.0
@@ -99,7 +99,7 @@ class Attachments:
             if pod is not None and where == node:
                 text = f'AttachVolume.Attach succeeded for volume "{volume["metadata"]["name"]}" '
                 self._context.recorder.normal(
-                    Involved.of("v1", PODS.kind, pod.metadata), "SuccessfulAttachVolume", text
+                    Reference.of("v1", PODS.kind, pod.metadata), "SuccessfulAttachVolume", text
                 )
 
     async def _detach(self, attachment: Json) -> None:

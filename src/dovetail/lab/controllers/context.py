@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
+from dovetail.kube.events import EventRecorder
 from dovetail.kube.resources import NODES, PODS, Resource
 from dovetail.lab.controllers.informer import Informer, Listener
 from dovetail.lab.controllers.interning import share_pod
 from dovetail.lab.controllers.views import Json, NodeView, PodView
-from dovetail.lab.event_recorder import Recorder
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 class ControllerContext:
     """The tools of the controller manager. A store is opened by the first controller that asks for it."""
 
-    def __init__(self, kube: Kube, clock: Clock, chance: Chance, recorder: Recorder) -> None:
+    def __init__(self, kube: Kube, clock: Clock, chance: Chance, recorder: EventRecorder) -> None:
         self.kube = kube
         self.clock = clock
         self.chance = chance
@@ -39,7 +39,7 @@ class ControllerContext:
         self._of_kind: dict[str, list[Listener[PodView]]] = {}
         self.pods.listen(self._pod_changed)
 
-    def with_recorder(self, recorder: Recorder) -> ControllerContext:
+    def with_recorder(self, recorder: EventRecorder) -> ControllerContext:
         """The same tools with another voice: each controller signs its own events."""
         other = object.__new__(ControllerContext)
         other.__dict__.update(self.__dict__)

@@ -7,15 +7,15 @@ from dovetail.autoscalers.hpa.decision import Saying
 from dovetail.autoscalers.hpa.spec import Autoscaler
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
+from dovetail.kube.events import EventRecorder, Reference
 from dovetail.kube.resources import HPAS
-from dovetail.lab.event_recorder import Involved, Recorder
 
 
-def horizontal(kube: Kube, clock: Clock, recorder: Recorder) -> HorizontalAutoscaling:
+def horizontal(kube: Kube, clock: Clock, recorder: EventRecorder) -> HorizontalAutoscaling:
     """The controller, whose events `recorder` writes."""
 
     def record_event(autoscaler: Autoscaler, saying: Saying) -> None:
-        about = Involved.of(HPAS.api_version, HPAS.kind, autoscaler.metadata)
+        about = Reference.of(HPAS.api_version, HPAS.kind, autoscaler.metadata)
         record = recorder.normal if saying.type == "Normal" else recorder.warning
         record(about, saying.reason, saying.message)
 

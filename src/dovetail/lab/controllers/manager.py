@@ -9,6 +9,7 @@ from typing import Any
 from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
+from dovetail.kube.events import EventRecorder, EventSink
 from dovetail.kube.resources import REPLICATIONCONTROLLERS
 from dovetail.lab.controllers.attach_detach import Attachments
 from dovetail.lab.controllers.context import ControllerContext
@@ -31,7 +32,6 @@ from dovetail.lab.controllers.statefulset.controller import StatefulSets
 from dovetail.lab.controllers.tainteviction import TaintEviction
 from dovetail.lab.controllers.volume.controller import Volumes
 from dovetail.lab.controllers.worker import Worker
-from dovetail.lab.event_recorder import EventSink, Recorder
 
 Job = Callable[[], Coroutine[Any, Any, None]]
 
@@ -51,10 +51,10 @@ class ControllerManager:
         lean: bool = False,
         certificate: str = "",
     ) -> None:
-        self._recorders: dict[str, Recorder] = {}
+        self._recorders: dict[str, EventRecorder] = {}
 
-        def recorder(component: str) -> Recorder:
-            made = Recorder(kube, clock, component, quiet=quiet, event_sink=event_sink)
+        def recorder(component: str) -> EventRecorder:
+            made = EventRecorder(kube, component, max_queued=0, quiet=quiet, event_sink=event_sink)
             return self._recorders.setdefault(component, made)
 
         def context(component: str) -> ControllerContext:

@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from dovetail.kube.errors import ApiError, Conflict, Disconnected, NotFound
+from dovetail.kube.events import EventRecorder, Reference
 from dovetail.kube.resources import LEASES, NODES, PODS
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.pods import ready
 from dovetail.lab.controllers.timestamps import stamp
 from dovetail.lab.controllers.views import LeaseView, NodeView, PodView, Taint
 from dovetail.lab.controllers.worker import Worker
-from dovetail.lab.event_recorder import Involved, Recorder
 
 MONITOR_SECONDS = 5.0
 GRACE_SECONDS = 50.0
@@ -81,7 +81,7 @@ def _body(taint: Taint) -> dict[str, Any]:
 class NodeLifecycle:
     """Watches over nodes."""
 
-    def __init__(self, context: ControllerContext, recorder: Recorder, liveness: Liveness | None) -> None:
+    def __init__(self, context: ControllerContext, recorder: EventRecorder, liveness: Liveness | None) -> None:
         self._context = context
         self._recorder = recorder
         self._liveness = liveness
@@ -118,7 +118,7 @@ class NodeLifecycle:
             self._signals[new.metadata.name] = self._context.clock.monotonic()
 
     def _event(self, node: NodeView, type_: str, reason: str, text: str) -> None:
-        about = Involved("v1", "Node", "", node.metadata.name, node.metadata.uid)
+        about = Reference("Node", node.metadata.name, uid=node.metadata.uid)
         record = self._recorder.normal if type_ == "Normal" else self._recorder.warning
         record(about, reason, f"Node {node.metadata.name} event: {text}")
 
@@ -202,7 +202,7 @@ class NodeLifecycle:
         await self._context.kube.patch(NODES, node.metadata.name, body, kind="strategic", subresource="status")
         if never:
             return
-        about = Involved("v1", "Node", "", node.metadata.name, node.metadata.uid)
+        about = Reference("Node", node.metadata.name, uid=node.metadata.uid)
         self._recorder.normal(about, "NodeNotReady", f"Node {node.metadata.name} status is now: NodeNotReady")
         for pod in self._context.pods.by("node", node.metadata.name):
             await self._mark_unready(pod, now)
@@ -218,7 +218,7 @@ class NodeLifecycle:
             )
         except (NotFound, Conflict):
             return
-        self._recorder.warning(Involved.of("v1", "Pod", pod.metadata), "NodeNotReady", "Node is not ready")
+        self._recorder.warning(Reference.of("v1", "Pod", pod.metadata), "NodeNotReady", "Node is not ready")
 
 
 def _grace(node: NodeView) -> float:

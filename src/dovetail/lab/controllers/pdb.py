@@ -13,6 +13,7 @@ import msgspec
 
 from dovetail.autoscalers.hpa.proposal import go_text
 from dovetail.kube.errors import NotFound
+from dovetail.kube.events import Reference
 from dovetail.kube.resources import PDBS, REPLICASETS, STATEFULSETS, Resource
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.deployment.rollout import replicas, share
@@ -22,7 +23,6 @@ from dovetail.lab.controllers.pods import ready, terminating
 from dovetail.lab.controllers.timestamps import parse, stamp
 from dovetail.lab.controllers.views import Json, Owner, PodView
 from dovetail.lab.controllers.worker import Worker
-from dovetail.lab.event_recorder import Involved
 from dovetail.model.selector import LabelSelector
 
 DELETION_TIMEOUT = timedelta(minutes=2)
@@ -173,7 +173,7 @@ class DisruptionBudgets:
         chosen = key.partition("/")[2]
         text = f'Pod "{pod.metadata.namespace}"/"{pod.metadata.name}" matches multiple PodDisruptionBudgets.'
         text += f'  Chose "{chosen}" arbitrarily.'
-        self._context.recorder.warning(Involved.of("v1", "Pod", pod.metadata), "MultiplePodDisruptionBudgets", text)
+        self._context.recorder.warning(Reference.of("v1", "Pod", pod.metadata), "MultiplePodDisruptionBudgets", text)
 
     def _covering(self, pod: PodView) -> list[str]:
         space = f"{pod.metadata.namespace}/"
@@ -189,7 +189,7 @@ class DisruptionBudgets:
             return None
         now = self._context.now()
         pods = self._covered.get(key) or Coverage()
-        about = Involved.of("policy/v1", "PodDisruptionBudget", pdb["metadata"])
+        about = Reference.of("policy/v1", "PodDisruptionBudget", pdb["metadata"])
         if not pods:
             self._context.recorder.normal(about, "NoPods", "No matching pods found")
         try:

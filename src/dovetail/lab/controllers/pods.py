@@ -12,12 +12,12 @@ from functools import cmp_to_key
 from typing import Any, NamedTuple
 
 from dovetail.kube.errors import NotFound
+from dovetail.kube.events import Reference
 from dovetail.kube.resources import PODS
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.deployment.revision import owner
 from dovetail.lab.controllers.timestamps import parse
 from dovetail.lab.controllers.views import Json, PodView
-from dovetail.lab.event_recorder import Involved
 
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -164,7 +164,7 @@ def _log_age(instant: str | None, now: datetime) -> int:
 # Deleting the pods that a workload has too many of, with an event for each.
 
 
-async def remove(context: ControllerContext, pods: Iterable[PodView], about: Involved) -> None:
+async def remove(context: ControllerContext, pods: Iterable[PodView], about: Reference) -> None:
     """Delete pods that may be gone already, then wait until the shared store has seen it: else they go twice."""
     version = 0
     try:

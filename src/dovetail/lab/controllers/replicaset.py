@@ -13,6 +13,7 @@ import msgspec
 
 from dovetail.kube.decode import Head
 from dovetail.kube.errors import ApiError, NotFound
+from dovetail.kube.events import Reference
 from dovetail.kube.resources import PODS, REPLICASETS, REPLICATIONCONTROLLERS, Resource
 from dovetail.lab.controllers.adoption import claim_pods
 from dovetail.lab.controllers.context import ControllerContext
@@ -23,7 +24,6 @@ from dovetail.lab.controllers.replicaset_index import ReplicaSetIndex
 from dovetail.lab.controllers.timestamps import stamp
 from dovetail.lab.controllers.views import Json, PodView
 from dovetail.lab.controllers.worker import Worker
-from dovetail.lab.event_recorder import Involved
 from dovetail.model.selector import LabelSelector
 
 BURST = 500
@@ -178,7 +178,7 @@ class ReplicaSets:
         return sum((self._replicaset_index(each).nodes for each in sets), Counter())
 
     async def _create(self, rs: Json, count: int) -> None:
-        about = Involved.of(*self._kind, rs["metadata"])
+        about = Reference.of(*self._kind, rs["metadata"])
         body = msgspec.json.encode(pod_of(rs["spec"]["template"], self._kind, rs["metadata"]))
         version = 0
         try:
@@ -195,7 +195,7 @@ class ReplicaSets:
             await self._context.pods.seen(version)
 
     async def _delete(self, rs: Json, chosen: Sequence[PodView]) -> None:
-        await remove(self._context, chosen, Involved.of(*self._kind, rs["metadata"]))
+        await remove(self._context, chosen, Reference.of(*self._kind, rs["metadata"]))
 
     async def _write(self, rs: Json, status: Json) -> None:
         try:

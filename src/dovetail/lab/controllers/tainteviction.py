@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dovetail.kube.errors import Conflict, NotFound
+from dovetail.kube.events import EventRecorder, Reference
 from dovetail.kube.resources import PODS
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.timestamps import stamp
 from dovetail.lab.controllers.views import NodeView, PodView, Taint, Toleration
 from dovetail.lab.controllers.worker import Worker
-from dovetail.lab.event_recorder import Involved, Recorder
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
@@ -37,7 +37,7 @@ def toleration_seconds(tolerations: Sequence[Toleration], taints: Sequence[Taint
 class TaintEviction:
     """Deletes pods that must not stay."""
 
-    def __init__(self, context: ControllerContext, recorder: Recorder) -> None:
+    def __init__(self, context: ControllerContext, recorder: EventRecorder) -> None:
         self._context = context
         self._recorder = recorder
         self._since: dict[str, float] = {}
@@ -108,5 +108,5 @@ def _execute(node: NodeView) -> list[Taint]:
     return [taint for taint in node.spec.taints if taint.effect == "NoExecute"]
 
 
-def _about(pod: PodView) -> Involved:
-    return Involved.of("v1", "Pod", pod.metadata)
+def _about(pod: PodView) -> Reference:
+    return Reference.of("v1", "Pod", pod.metadata)

@@ -18,10 +18,10 @@ from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError, Disconnected, NotFound
+from dovetail.kube.events import EventRecorder, Reference
 from dovetail.kube.resources import PODS
 from dovetail.lab.controllers.informer import Informer
 from dovetail.lab.controllers.timestamps import stamp as to_text
-from dovetail.lab.event_recorder import Involved, Recorder
 from dovetail.lab.instances import SimulatedInstance
 from dovetail.lab.kubelet import resizing
 from dovetail.lab.kubelet.config_refs import Configs
@@ -51,7 +51,9 @@ class Pace(msgspec.Struct, frozen=True):
 class Fleet:
     """The kubelets. `join`, `silence`, `wake`, `vanish` are the interface that a cloud calls."""
 
-    def __init__(self, kube: Kube, clock: Clock, chance: Chance, recorder: Recorder, pace: Pace | None = None) -> None:
+    def __init__(
+        self, kube: Kube, clock: Clock, chance: Chance, recorder: EventRecorder, pace: Pace | None = None
+    ) -> None:
         self.pace = pace or Pace()
         self.seats: dict[str, Seat] = {}
         self.runs: dict[str, PodRun] = {}
@@ -449,7 +451,7 @@ class Fleet:
             notes = [note for note in notes if note[0] != "Normal"]
         if not notes:
             return
-        about = Involved.of("v1", "Pod", run.pod.metadata)
+        about = Reference.of("v1", "Pod", run.pod.metadata)
         for type_, reason, message, field in notes:
             if field != about.field_path:
                 about = about.at(field)

@@ -16,9 +16,9 @@ import msgspec
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, ApiError, Disconnected, NotFound
+from dovetail.kube.events import EventRecorder, Reference
 from dovetail.kube.resources import CSINODES, LEASES, NODES
 from dovetail.lab.controllers.timestamps import micro
-from dovetail.lab.event_recorder import Involved, Recorder
 from dovetail.lab.instances import SimulatedInstance
 from dovetail.lab.kubelet.node import body_of, conditions, csinode_of, lease_of
 
@@ -50,7 +50,7 @@ class Registration:
         self,
         kube: Kube,
         clock: Clock,
-        recorder: Recorder,
+        recorder: EventRecorder,
         seats: dict[str, Seat],
         heartbeat_seconds: float | None,
         stamp: Callable[[Seat | None, float], str],
@@ -176,9 +176,9 @@ class Registration:
         except AlreadyExists:
             return
 
-    def _about(self, seat: Seat) -> Involved:
+    def _about(self, seat: Seat) -> Reference:
         name = seat.instance.name
-        return Involved("v1", "Node", "", name, name)
+        return Reference("Node", name, uid=name)
 
     def _now(self, seat: Seat) -> str:
         return self._stamp(seat, self._clock.monotonic())

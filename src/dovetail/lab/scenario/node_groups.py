@@ -14,7 +14,7 @@ from dovetail.cloud.simulated.config import Market
 from dovetail.kube.client import Kube
 from dovetail.lab.cluster import Lab
 from dovetail.lab.scenario.processes import Connection, CrashInjection
-from dovetail.lab.scenario.schema import Step
+from dovetail.lab.scenario.schema import NodeGroupPart, Step
 from dovetail.lab.simulated_groups import GroupSpec, SimulatedGroups
 from dovetail.language import message
 from dovetail.model.instance_type import InstanceType
@@ -139,6 +139,20 @@ class GroupFleet:
     def _log(self, line: str) -> None:
         self.said[line] += 1
         self._line(line.strip())
+
+
+def spec_of(part: NodeGroupPart) -> GroupSpec:
+    """A group as a scenario describes it."""
+    return GroupSpec(
+        name=part.name,
+        instance_type=part.type,
+        min_size=part.min,
+        max_size=part.max,
+        size=part.min if part.size is None else part.size,
+        zones=part.zones,
+        labels=part.labels,
+        capacity_type=part.capacity_type,
+    )
 
 
 def _prices(types: Iterable[InstanceType]) -> dict[tuple[str, str, str], float]:

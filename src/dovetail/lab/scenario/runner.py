@@ -28,13 +28,12 @@ from dovetail.lab.kubelet.kubelets import Pace
 from dovetail.lab.load.model import on_curve
 from dovetail.lab.scenario.expectations import unmet, unsettled
 from dovetail.lab.scenario.fleet import Fleet
-from dovetail.lab.scenario.schema import Curve, Scenario, Step
+from dovetail.lab.scenario.schema import Curve, NodeGroupsPart, Scenario, ScenarioError, Step
 from dovetail.lab.scenario.steps import Acts
 from dovetail.language import message
 
 if TYPE_CHECKING:
     from dovetail.lab.checks.autoscaler import AutoscalerInvariants
-    from dovetail.lab.scenario.autoscaler import Autoscaled
 
 #: How long, in seconds, a step is tried again while the server is out of order.
 STEP_RETRY_S = 300.0
@@ -129,10 +128,25 @@ class Player:
             quiet=scenario.cluster.events == "warnings",
             event_sink=None if faulty else self._on_lab_event,
             faults=faulty,
-            check=self._judged and (not low or scenario.autoscaler is not None),
+            check=self._judged and (not low or scenario.autoscaler is not None or scenario.node_groups is not None),
         )
 
-    def _autoscaler(self) -> Autoscaled | None:
+    def _node_groups(self, part: NodeGroupsPart) -> Fleet:
+        from dovetail.cloud.aws import catalog
+        from dovetail.lab.scenario.node_groups import GroupFleet, GroupSettings, spec_of
+
+        wanted = {group.type for group in part.groups}
+        types = {kind.name: kind for kind in catalog.load(part.region) if kind.name in wanted}
+        if missing := sorted(wanted - types.keys()):
+            raise ScenarioError(f"nodeGroups: {', '.join(missing)}: no instance type of {part.region} is called so")
+        settings = GroupSettings(groups=tuple(map(spec_of, part.groups)), types=types, flags=part.flags)
+        if part.market:
+            settings = msgspec.structs.replace(settings, market=read_market(yaml.safe_dump(part.market)))
+        return GroupFleet(settings, lambda line: self._log("scaler", line))
+
+    def _autoscaler(self) -> Fleet | None:
+        if self._scenario.node_groups is not None:
+            return self._node_groups(self._scenario.node_groups)
         part = self._scenario.autoscaler
         if part is None:
             return None

@@ -80,6 +80,28 @@ class AutoscalerPart(_Part, frozen=True, kw_only=True):
     reuse: bool = False
 
 
+class NodeGroupPart(_Part, frozen=True, kw_only=True, rename="camel"):
+    """A node group of one instance type; `size` is what it starts with, the minimum if it is left out."""
+
+    name: str
+    type: str
+    min: int = 0
+    max: int = 10
+    size: int | None = None
+    zones: tuple[str, ...] = ("ap-northeast-2a",)
+    labels: dict[str, str] = {}
+    capacity_type: str = "on-demand"
+
+
+class NodeGroupsPart(_Part, frozen=True, kw_only=True):
+    """Cluster Autoscaler in place of the autoscaler of NodePools, with its flags, on node groups."""
+
+    groups: tuple[NodeGroupPart, ...]
+    region: str = "ap-northeast-2"
+    market: Json = {}
+    flags: tuple[str, ...] = ()
+
+
 class Interrupt(_Part, frozen=True, kw_only=True):
     """The cloud interrupts instances: so many of the running ones, oldest first, and any others by `ids`."""
 
@@ -249,6 +271,7 @@ class Scenario(_Part, frozen=True, kw_only=True):
     start: datetime = EPOCH
     cluster: Cluster = Cluster()
     autoscaler: AutoscalerPart | None = None
+    node_groups: NodeGroupsPart | None = msgspec.field(default=None, name="nodeGroups")
     manifests: tuple[str | Json, ...] = ()
     steps: tuple[Step, ...] = ()
     curves: tuple[Curve, ...] = ()
@@ -363,6 +386,8 @@ _PLACES: dict[str, type[msgspec.Struct]] = {
     "steps[...].clock": ClockJump,
     "expect": Expect,
     "autoscaler": AutoscalerPart,
+    "nodeGroups": NodeGroupsPart,
+    "nodeGroups.groups[...]": NodeGroupPart,
     "curves[...]": Curve,
     "report": Report,
 }
@@ -390,6 +415,19 @@ def _check(scenario: Scenario, where: str) -> None:
                     allowed=", ".join(allowed),
                 )
             )
+    if scenario.autoscaler is not None and scenario.node_groups is not None:
+        raise ScenarioError(
+            message("{where}: nodeGroups: a scenario has either an autoscaler or nodeGroups", where=where)
+        )
+    for group in scenario.node_groups.groups if scenario.node_groups is not None else ():
+        if not 0 <= group.min <= (group.min if group.size is None else group.size) <= group.max:
+            raise ScenarioError(
+                message(
+                    "{where}: nodeGroups: group {group}: its size must lie between min and max",
+                    where=where,
+                    group=group.name,
+                )
+            )
     for number, step in enumerate(scenario.steps):
         if sum(getattr(step, name) is not None for name in ACTS) != 1:
             raise ScenarioError(
@@ -401,7 +439,7 @@ def _check(scenario: Scenario, where: str) -> None:
                 )
             )
         ours = next((name for name in OURS if getattr(step, name)), None)
-        if ours is not None and scenario.autoscaler is None:
+        if ours is not None and scenario.autoscaler is None and scenario.node_groups is None:
             raise ScenarioError(
                 message(
                     "{where}: steps[{number}].{ours}: the scenario has no autoscaler",

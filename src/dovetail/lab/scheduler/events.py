@@ -11,9 +11,9 @@ import msgspec
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError
+from dovetail.kube.events import EventSink
 from dovetail.kube.resources import CORE_EVENTS
 from dovetail.lab.controllers.timestamps import micro
-from dovetail.lab.event_recorder import EventSink
 from dovetail.lab.scheduler.messages import shortened
 from dovetail.model.pods import Pod
 

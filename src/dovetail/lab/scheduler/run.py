@@ -11,9 +11,9 @@ from typing import Any
 
 from dovetail.clock import Clock
 from dovetail.kube.errors import ApiError, KubeError, NotFound
+from dovetail.kube.events import EventSink
 from dovetail.kube.log import Log
 from dovetail.lab.direct_client import DirectKube
-from dovetail.lab.event_recorder import EventSink
 from dovetail.lab.scheduler import binder, messages, queueing_hints
 from dovetail.lab.scheduler.cache import Cache
 from dovetail.lab.scheduler.events import Events

@@ -78,13 +78,13 @@ class AffinityState:
     def _near(self, labels: Mapping[str, str]) -> bool:
         """Beside a pod it wants, or the first of its kind where no such pod exists yet."""
         terms = self.pod.shape.affinity
-        found = True
+        satisfied = True
         for term in terms:
             value = labels.get(term.topology_key)
             if value is None:
                 return False
-            found = found and self.wanted.get((term.topology_key, value), 0) > 0
-        if found:
+            satisfied = satisfied and self.wanted.get((term.topology_key, value), 0) > 0
+        if satisfied:
             return True
         return not self.wanted and self._all_select(self.pod.kind)
 
@@ -92,14 +92,14 @@ class AffinityState:
         """Whether a pod like this one counts, wherever it is."""
         shape = self.pod.shape
         return self._means(pod.kind) or any(
-            each.selects(shape.namespace, shape.labels, self.namespace_labels) for each in pod.shape.anti_affinity
+            term.selects(shape.namespace, shape.labels, self.namespace_labels) for term in pod.shape.anti_affinity
         )
 
     def _means(self, kind: Kind) -> bool:
         """Whether the pod's own terms speak of such pods."""
         shape = self.pod.shape
         return bool(shape.affinity and self._all_select(kind)) or any(
-            self.index.selects(each, kind.namespace, kind.labels) for each in shape.anti_affinity
+            self.index.selects(term, kind.namespace, kind.labels) for term in shape.anti_affinity
         )
 
     def move(self, pod: PodInfo, info: NodeInfo, change: int) -> None:

@@ -72,8 +72,8 @@ class Cluster:
         info = self.nodes.get(name)
         if info is None:
             info = self.nodes[name] = NodeInfo(node)
-            for each in self._homeless.pop(name, {}).values():
-                info.add(each)
+            for pod in self._homeless.pop(name, {}).values():
+                info.add(pod)
         else:
             info.set_node(node)
         self._touch(name)
@@ -111,10 +111,10 @@ class Cluster:
     def refresh(self, key: str, pod: Pod) -> None:
         """A placed pod changed in nothing that counts: keep its newest state."""
         node = self.nodes.get(self._placed.get(key, ""))
-        known = node.pods.get(key) if node is not None else None
-        if node is None or known is None:
+        existing = node.pods.get(key) if node is not None else None
+        if node is None or existing is None:
             return
-        node.pods[key] = fresh = msgspec.structs.replace(known, pod=pod)
+        node.pods[key] = fresh = msgspec.structs.replace(existing, pod=pod)
         if key in node.vocal:
             node.vocal[key] = fresh
 

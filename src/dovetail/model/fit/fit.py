@@ -39,18 +39,18 @@ class Fit:
     def check(self, info: NodeInfo) -> Rejection | None:
         """None if the pod fits the node as it is, else the first rejection."""
         shape = self.pod.shape
-        found = (
+        reason = (
             check_static(shape, info.node, self.node_name)
             or (check_ports(shape, info) if shape.ports else None)
             or check_resources(shape, info)
         )
-        if found is None and self.volumes is not None:
-            found = self.volumes.check(info)
-        if found is None and self.spread is not None:
-            found = self.spread.check(info)
-        if found is None and self.affinity is not None:
-            found = self.affinity.check(info)
-        return found
+        if reason is None and self.volumes is not None:
+            reason = self.volumes.check(info)
+        if reason is None and self.spread is not None:
+            reason = self.spread.check(info)
+        if reason is None and self.affinity is not None:
+            reason = self.affinity.check(info)
+        return reason
 
     def move(self, pod: PodInfo, info: NodeInfo, change: int) -> None:
         """Count a pod that comes to a node (+1) or goes from it (-1); the caller changes the node itself."""
@@ -78,9 +78,9 @@ def _named_nodes(terms: tuple[NodeSelectorTerm, ...] | None) -> tuple[frozenset[
     names: set[str] = set()
     for term in terms:
         named: set[str] | None = None
-        for each in term.match_fields:
-            if each.key == "metadata.name" and each.operator == "In":
-                named = set(each.values) if named is None else named & set(each.values)
+        for match_field in term.match_fields:
+            if match_field.key == "metadata.name" and match_field.operator == "In":
+                named = set(match_field.values) if named is None else named & set(match_field.values)
         if named is None:
             return None, None
         names |= named

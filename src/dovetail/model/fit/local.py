@@ -16,14 +16,15 @@ _NAMED = ("cpu", "memory", "ephemeral-storage")
 def tolerates_node(shape: Shape, node: Node) -> bool:
     """Whether no NoSchedule or NoExecute taint of the node is in the pod's way."""
     return all(
-        taint.effect not in (NO_SCHEDULE, NO_EXECUTE) or any(tolerates(each, taint) for each in shape.tolerations)
+        taint.effect not in (NO_SCHEDULE, NO_EXECUTE)
+        or any(tolerates(toleration, taint) for toleration in shape.tolerations)
         for taint in node.spec.taints
     )
 
 
 def check_static(shape: Shape, node: Node, node_name: str = "") -> Rejection | None:
     """What only a change of the node itself could change."""
-    if node.spec.unschedulable and not any(tolerates(each, _CORDON) for each in shape.tolerations):
+    if node.spec.unschedulable and not any(tolerates(toleration, _CORDON) for toleration in shape.tolerations):
         return UNSCHEDULABLE
     if node_name and node_name != node.metadata.name:
         return NODE_NAME

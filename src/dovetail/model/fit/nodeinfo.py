@@ -47,7 +47,7 @@ class NodeInfo:
         self.name = node.metadata.name
         self.allocatable: Mapping[str, int] = resources(node.status.allocatable)
         self.images: dict[str, int] = {
-            name: each.size_bytes for each in reversed(node.status.images) for name in each.names
+            name: image.size_bytes for image in reversed(node.status.images) for name in image.names
         }  # of an image listed twice, the first
         self.generation += 1
         self.static_generation += 1

@@ -33,8 +33,10 @@ class Owners:
         for service in services:
             self.set_service(service)
         for kind, sets in (("ReplicaSet", replica_sets), ("StatefulSet", stateful_sets)):
-            for each in sets:
-                self.set_controller(kind, each.metadata.namespace, each.metadata.name, each.spec.selector)
+            for replicaset in sets:
+                self.set_controller(
+                    kind, replicaset.metadata.namespace, replicaset.metadata.name, replicaset.spec.selector
+                )
         for controller in replication_controllers:
             self.set_replication_controller(controller)
 

@@ -43,10 +43,10 @@ _KINDS: WeakValueDictionary[tuple[str, frozenset[tuple[str, str]], bool], Kind] 
 def kind_of(namespace: str, labels: Mapping[str, str], terminating: bool) -> Kind:
     """The one Kind of these facts."""
     key = (namespace, frozenset(labels.items()), terminating)
-    known = _KINDS.get(key)
-    if known is None:
-        known = _KINDS[key] = Kind(namespace, dict(labels), terminating)
-    return known
+    cached = _KINDS.get(key)
+    if cached is None:
+        cached = _KINDS[key] = Kind(namespace, dict(labels), terminating)
+    return cached
 
 
 class Shape(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -129,7 +129,10 @@ def _parts(pod: Pod) -> tuple[object, ...]:
 
 def _signature(pod: Pod, parts: tuple[object, ...]) -> bytes:
     spec = pod.spec
-    asked = [_asked(each) for each in spec.containers], [_asked(each) for each in spec.init_containers]
+    asked = (
+        [_asked(container) for container in spec.containers],
+        [_asked(init_container) for init_container in spec.init_containers],
+    )
     return _encoder.encode((*asked, *parts[2:]))
 
 
@@ -141,19 +144,19 @@ def shape_of(pod: Pod) -> Shape:
     """The shape a pod shares with its likes."""
     parts = _parts(pod)
     key = tuple(map(id, parts))
-    found = _PARTS.get(key)
-    if found is not None:
-        return found[1]
+    cached = _PARTS.get(key)
+    if cached is not None:
+        return cached[1]
     signature = _signature(pod, parts)
-    known = _SHAPES.get(signature)
-    if known is None:
+    shape = _SHAPES.get(signature)
+    if shape is None:
         if len(_SHAPES) > _LARGEST_CACHE:
             _SHAPES.clear()
-        known = _SHAPES[signature] = _shape(pod)
+        shape = _SHAPES[signature] = _shape(pod)
     if len(_PARTS) >= _MOST_PARTS:
         _PARTS.clear()
-    _PARTS[key] = parts, known  # the parts are held, so that nothing else can have their place in memory
-    return known
+    _PARTS[key] = parts, shape  # the parts are held, so that nothing else can have their place in memory
+    return shape
 
 
 def _shape(pod: Pod) -> Shape:
@@ -183,7 +186,7 @@ def _shape(pod: Pod) -> Shape:
         soft_spread=spreads(pod, "ScheduleAnyway"),
         own_spread=bool(spec.topology_spread_constraints),
         volumes=spec.volumes,
-        images=tuple(each.image for each in (*spec.init_containers, *spec.containers)),
+        images=tuple(init_container.image for init_container in (*spec.init_containers, *spec.containers)),
     )
 
 
@@ -191,13 +194,13 @@ def _as_asked(pod: Pod) -> bool:
     """Whether every container runs with what its spec asks for: then no resize is in flight."""
     status, spec = pod.status, pod.spec
     reported = [
-        (each.name, each.resources.requests, each.allocated_resources)
-        for each in (*status.container_statuses, *status.init_container_statuses)
-        if each.resources is not None
+        (container_status.name, container_status.resources.requests, container_status.allocated_resources)
+        for container_status in (*status.container_statuses, *status.init_container_statuses)
+        if container_status.resources is not None
     ]
     if not reported:
         return True
-    asked = {each.name: each.resources.requests for each in (*spec.containers, *spec.init_containers)}
+    asked = {container.name: container.resources.requests for container in (*spec.containers, *spec.init_containers)}
     return not [name for name, given, allocated in reported if not asked.get(name) == given == allocated]
 
 
@@ -225,23 +228,25 @@ def term_matches(term: NodeSelectorTerm, node: Node) -> bool:
     if not term.match_expressions and not term.match_fields:
         return False
     labels = node.metadata.labels
-    if not all(_label_matches(each, labels) for each in term.match_expressions):
+    if not all(_label_matches(match_expression, labels) for match_expression in term.match_expressions):
         return False
-    return all(_field_matches(each, node.metadata.name) for each in term.match_fields)
+    return all(_field_matches(match_field, node.metadata.name) for match_field in term.match_fields)
 
 
-def _label_matches(each: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
-    if each.operator in _MATCH_OPERATORS:
-        return LabelSelectorRequirement(key=each.key, operator=each.operator, values=each.values).matches(labels)
-    if each.operator not in ("Gt", "Lt") or len(each.values) != 1 or each.key not in labels:
+def _label_matches(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
+    if requirement.operator in _MATCH_OPERATORS:
+        return LabelSelectorRequirement(
+            key=requirement.key, operator=requirement.operator, values=requirement.values
+        ).matches(labels)
+    if requirement.operator not in ("Gt", "Lt") or len(requirement.values) != 1 or requirement.key not in labels:
         return False
-    mine, bound = integer(labels[each.key]), integer(each.values[0])
+    mine, bound = integer(labels[requirement.key]), integer(requirement.values[0])
     if mine is None or bound is None:
         return False
-    return mine > bound if each.operator == "Gt" else mine < bound
+    return mine > bound if requirement.operator == "Gt" else mine < bound
 
 
-def _field_matches(each: NodeSelectorRequirement, name: str) -> bool:
-    if each.key != "metadata.name" or len(each.values) != 1:
+def _field_matches(requirement: NodeSelectorRequirement, name: str) -> bool:
+    if requirement.key != "metadata.name" or len(requirement.values) != 1:
         return False
-    return (name == each.values[0]) == (each.operator == "In")
+    return (name == requirement.values[0]) == (requirement.operator == "In")

@@ -10,17 +10,17 @@ from dovetail.model.fit.rejection import SPREAD, SPREAD_LABEL, Rejection
 from dovetail.model.fit.terms import Spread
 
 
-def counts_on(constraint: Spread, shape: Shape, info: NodeInfo, known: dict[Kind, bool] | None = None) -> int:
+def counts_on(constraint: Spread, shape: Shape, info: NodeInfo, known_kinds: dict[Kind, bool] | None = None) -> int:
     """The pods of a node that a constraint counts: same namespace, selected, not going. `known`: kinds seen before."""
     if constraint.counts_nothing:
         return 0
-    known = {} if known is None else known
+    known_kinds = {} if known_kinds is None else known_kinds
     total = 0
     for kind, count in info.kinds.items():
-        if kind not in known:
+        if kind not in known_kinds:
             same = not kind.terminating and kind.namespace == shape.namespace
-            known[kind] = same and constraint.selects(kind.labels)
-        total += count if known[kind] else 0
+            known_kinds[kind] = same and constraint.selects(kind.labels)
+        total += count if known_kinds[kind] else 0
     return total
 
 
@@ -40,17 +40,17 @@ class SpreadState:
         self.counts: list[dict[str, int]] = [{} for _ in self.constraints]
         if not self.constraints:
             return
-        known: list[dict[Kind, bool]] = [{} for _ in self.constraints]
+        known_kinds: list[dict[Kind, bool]] = [{} for _ in self.constraints]
         for info in cluster.nodes.values():
             if not self._has_keys(info):
                 continue
-            for constraint, counts, kinds in zip(self.constraints, self.counts, known, strict=True):
+            for constraint, counts, kinds in zip(self.constraints, self.counts, known_kinds, strict=True):
                 if includes(constraint, self.shape, info):
                     value = info.labels[constraint.topology_key]
                     counts[value] = counts.get(value, 0) + counts_on(constraint, self.shape, info, kinds)
 
     def _has_keys(self, info: NodeInfo) -> bool:
-        return all(each.topology_key in info.labels for each in self.constraints)
+        return all(constraint.topology_key in info.labels for constraint in self.constraints)
 
     def check(self, info: NodeInfo) -> Rejection | None:
         for constraint, counts in zip(self.constraints, self.counts, strict=True):
@@ -70,7 +70,7 @@ class SpreadState:
         kind = pod.kind
         if kind.terminating or kind.namespace != self.shape.namespace:
             return False
-        return any(each.selects(kind.labels) for each in self.constraints)
+        return any(constraint.selects(kind.labels) for constraint in self.constraints)
 
     def move(self, pod: PodInfo, info: NodeInfo, change: int) -> None:
         """Count a pod that comes to a node, or goes from it."""

@@ -20,11 +20,11 @@ class Storage:
         csi_nodes: Iterable[CSINode] = (),
         attachments: Iterable[VolumeAttachment] = (),
     ) -> None:
-        self.claims = {each.metadata.key: each for each in claims}
-        self.volumes = {each.metadata.name: each for each in volumes}
-        self.classes = {each.metadata.name: each for each in classes}
-        self.csi_nodes = {each.metadata.name: each for each in csi_nodes}
-        self.attachments = {each.metadata.name: each for each in attachments}
+        self.claims = {claim.metadata.key: claim for claim in claims}
+        self.volumes = {volume.metadata.name: volume for volume in volumes}
+        self.classes = {storage_class.metadata.name: storage_class for storage_class in classes}
+        self.csi_nodes = {csi_node.metadata.name: csi_node for csi_node in csi_nodes}
+        self.attachments = {attachment.metadata.name: attachment for attachment in attachments}
         self.used: dict[str, int] = {}
         self.generation = 0
 

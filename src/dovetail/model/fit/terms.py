@@ -57,7 +57,7 @@ def affinity_terms(pod: Pod, terms: Sequence[PodAffinityTerm]) -> tuple[Affinity
 
 
 def weighted_terms(pod: Pod, terms: Sequence[WeightedPodAffinityTerm]) -> tuple[WeightedTerm, ...]:
-    return tuple(WeightedTerm(each.weight, _term(pod, each.pod_affinity_term)) for each in terms)
+    return tuple(WeightedTerm(term.weight, _term(pod, term.pod_affinity_term)) for term in terms)
 
 
 def _term(pod: Pod, term: PodAffinityTerm) -> AffinityTerm:
@@ -71,18 +71,20 @@ def _term(pod: Pod, term: PodAffinityTerm) -> AffinityTerm:
 def spreads(pod: Pod, action: str) -> tuple[Spread, ...]:
     """The pod's own constraints of one severity."""
     return tuple(
-        _spread(pod, each) for each in pod.spec.topology_spread_constraints if each.when_unsatisfiable == action
+        _spread(pod, constraint)
+        for constraint in pod.spec.topology_spread_constraints
+        if constraint.when_unsatisfiable == action
     )
 
 
-def _spread(pod: Pod, each: TopologySpreadConstraint) -> Spread:
+def _spread(pod: Pod, constraint: TopologySpreadConstraint) -> Spread:
     return Spread(
-        topology_key=each.topology_key,
-        max_skew=each.max_skew,
-        min_domains=1 if each.min_domains is None else each.min_domains,
-        honor_affinity=each.node_affinity_policy != "Ignore",
-        honor_taints=each.node_taints_policy == "Honor",
-        selector=_narrowed(each.label_selector, pod, each.match_label_keys, "In"),
+        topology_key=constraint.topology_key,
+        max_skew=constraint.max_skew,
+        min_domains=1 if constraint.min_domains is None else constraint.min_domains,
+        honor_affinity=constraint.node_affinity_policy != "Ignore",
+        honor_taints=constraint.node_taints_policy == "Honor",
+        selector=_narrowed(constraint.label_selector, pod, constraint.match_label_keys, "In"),
     )
 
 
@@ -94,7 +96,7 @@ def _narrowed(selector: LabelSelector | None, pod: Pod, keys: Sequence[str], ope
     )
     if selector is None or not more:
         return selector
-    expressions = tuple(each for each in more if each not in selector.match_expressions)
+    expressions = tuple(expression for expression in more if expression not in selector.match_expressions)
     return msgspec.structs.replace(selector, match_expressions=(*selector.match_expressions, *expressions))
 
 
@@ -112,8 +114,8 @@ class AffinityIndex(msgspec.Struct, frozen=True):
         if namespace not in term.namespaces:
             if chosen is None:
                 return False
-            known = self.namespaces.get(namespace)
-            listed = known is not None and chosen.matches(known)
+            labels_ = self.namespaces.get(namespace)
+            listed = labels_ is not None and chosen.matches(labels_)
             if not listed and not chosen.matches(_NO_LABELS):
                 return False
         return term.selector is not None and term.selector.matches(labels)

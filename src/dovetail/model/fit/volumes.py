@@ -37,7 +37,7 @@ class VolumeState:
         self.zones: list[tuple[str, frozenset[str]]] = []
         self.once = 0
         self.once_claims: set[str] = set()
-        self.disks = [each for each in self.pod.spec.volumes if any(_disks(each))]
+        self.disks = [volume for volume in self.pod.spec.volumes if any(_disks(volume))]
         self.claims = list(claim_volumes(self.pod))
         self.rejection = self._restrict() or self._bind() or self._find_zones() if self.claims else None
 
@@ -101,9 +101,9 @@ class VolumeState:
     def _check_limit(self, info: NodeInfo) -> Rejection | None:
         csi = self.storage.csi_nodes.get(info.name)
         limits = {
-            each.name: each.allocatable.count
-            for each in (csi.spec.drivers if csi else ())
-            if each.allocatable is not None and each.allocatable.count is not None
+            driver.name: driver.allocatable.count
+            for driver in (csi.spec.drivers if csi else ())
+            if driver.allocatable is not None and driver.allocatable.count is not None
         }
         if not limits:
             return None
@@ -116,21 +116,21 @@ class VolumeState:
         held |= self._lingering(info.name)
         for driver in set(fresh):
             limit = limits.get(driver)
-            in_use = sum(1 for each in held.values() if each == driver)
+            in_use = sum(1 for volume_driver in held.values() if volume_driver == driver)
             if limit is not None and in_use + fresh.count(driver) > limit:
                 return VOLUME_LIMIT
         return None
 
     def _lingering(self, node: str) -> dict[str, str]:
         """What is attached to a node, whether or not a pod there uses it."""
-        found: dict[str, str] = {}
+        attachments: dict[str, str] = {}
         for attachment in self.storage.attachments.values():
             driver = attachment.spec.attacher
             if attachment.spec.node_name == node and driver:
                 volume = self.storage.volumes.get(attachment.spec.source.persistent_volume_name)
                 if volume is not None and volume.spec.csi is not None:
-                    found[f"{driver}/{volume.spec.csi.volume_handle}"] = driver
-        return found
+                    attachments[f"{driver}/{volume.spec.csi.volume_handle}"] = driver
+        return attachments
 
     def _check_binding(self, info: NodeInfo) -> Rejection | None:
         reasons: list[str] = []
@@ -190,9 +190,9 @@ class VolumeState:
         """Count a pod that comes or goes among the users of a claim that allows only one."""
         if self.once_claims and pod.shape.volumes:
             names = [
-                each.persistent_volume_claim.claim_name
-                for each in pod.shape.volumes
-                if each.persistent_volume_claim is not None
+                volume.persistent_volume_claim.claim_name
+                for volume in pod.shape.volumes
+                if volume.persistent_volume_claim is not None
             ]
             self.once += change * sum(1 for name in names if name in self.once_claims)
 
@@ -241,18 +241,18 @@ def attached(pod: Pod, storage: Storage, migrated: bool) -> dict[str, str]:
 
     `migrated`: the node has CSI drivers, which then serve the volumes of the old in-tree plugins as well.
     """
-    found: dict[str, str] = {}
+    drivers: dict[str, str] = {}
     for volume in pod.spec.volumes:
         name = claim_name(pod, volume)
         if name is None:
             if migrated and volume.aws_elastic_block_store is not None:
-                found[f"{_EBS}/{_handle(volume.aws_elastic_block_store.volume_id)}"] = _EBS
+                drivers[f"{_EBS}/{_handle(volume.aws_elastic_block_store.volume_id)}"] = _EBS
             continue
         claim = storage.claim(pod.metadata.namespace, name)
         held = _attached_claim(claim, storage, migrated) if claim is not None else None
         if held is not None:
-            found[f"{held[0]}/{held[1]}"] = held[0]
-    return found
+            drivers[f"{held[0]}/{held[1]}"] = held[0]
+    return drivers
 
 
 def _attached_claim(claim: PersistentVolumeClaim, storage: Storage, migrated: bool) -> tuple[str, str] | None:
@@ -286,7 +286,7 @@ def _topology_allows(terms: tuple[TopologySelectorTerm, ...], labels: Mapping[st
     if not terms:
         return True
     asked = [term.match_label_expressions for term in terms if term.match_label_expressions]
-    return any(all(labels.get(each.key) in each.values for each in term) for term in asked)
+    return any(all(labels.get(requirement.key) in requirement.values for requirement in term) for term in asked)
 
 
 def _size(claim: PersistentVolumeClaim) -> Quantity:

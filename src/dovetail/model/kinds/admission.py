@@ -129,19 +129,19 @@ def check(obj: Mapping[str, Any], old: Mapping[str, Any] | None = None, *, thoro
     if root is None:
         return []
     whole = filled(obj, root)
-    found: list[Problem] = []
-    _shape(whole, root, (), found)
-    blocked = [problem.path for problem in found if problem.kind in BLOCKING]
+    problems: list[Problem] = []
+    _shape(whole, root, (), problems)
+    blocked = [problem.path for problem in problems if problem.kind in BLOCKING]
     if not blocked:
-        found.extend(_rules(whole, None if old is None else filled(old, root), root, ()))
+        problems.extend(_rules(whole, None if old is None else filled(old, root), root, ()))
     elif thorough:
-        found.extend(_sound_rules(whole, root, (), blocked))
-    return found
+        problems.extend(_sound_rules(whole, root, (), blocked))
+    return problems
 
 
 def _sound_rules(value: Any, node: Node, path: Path, blocked: list[Path]) -> Iterator[Problem]:
     """The rules of those parts that have the right shape."""
-    if not any(each[: len(path)] == path for each in blocked):
+    if not any(blocked_path[: len(path)] == path for blocked_path in blocked):
         yield from _rules(value, None, node, path)
     elif isinstance(value, dict):
         for key, member in value.items():
@@ -157,17 +157,17 @@ def filled(value: Any, node: Node) -> Any:
     """What the API server would store: nulls dropped, defaults filled in. What needs neither is not copied."""
     kind = node.type
     if kind == "object" and isinstance(value, dict):
-        fields, found = node.fields, {}
+        fields, defaulted = node.fields, {}
         for key, member in value.items():
             child = fields.get(key)
             if child is None:
-                found[key] = member
+                defaulted[key] = member
             elif member is not None:
-                found[key] = member if child.leaf else filled(member, child)
+                defaulted[key] = member if child.leaf else filled(member, child)
         for key in node.defaults:
-            if key not in found:
-                found[key] = filled(copy(fields[key].field.default), fields[key])
-        return found
+            if key not in defaulted:
+                defaulted[key] = filled(copy(fields[key].field.default), fields[key])
+        return defaulted
     if kind == "map" and isinstance(value, dict) and node.each is not None:
         return {key: filled(member, node.each) for key, member in value.items() if member is not None}
     if kind == "array" and isinstance(value, list) and node.each is not None and not node.each.leaf:
@@ -175,78 +175,78 @@ def filled(value: Any, node: Node) -> Any:
     return value
 
 
-def _shape(value: Any, node: Node, path: Path, found: list[Problem]) -> None:
+def _shape(value: Any, node: Node, path: Path, problems_: list[Problem]) -> None:
     kind = node.type
     if kind == "string":
         if not isinstance(value, str):
-            found.extend(_misplaced(value, "string", path))
+            problems_.extend(_misplaced(value, "string", path))
         elif node.limited and value not in node.good:
             problems = list(_string(value, node, path))
-            found.extend(problems)
+            problems_.extend(problems)
             if not problems and len(node.good) < _REMEMBERED:
                 node.good.add(value)
     elif kind == "array":
         if isinstance(value, list):
-            _array(value, node, path, found)
+            _array(value, node, path, problems_)
         else:
-            found.extend(_misplaced(value, "array", path))
+            problems_.extend(_misplaced(value, "array", path))
     elif kind == "object":
         if isinstance(value, dict):
-            _object(value, node, path, found)
+            _object(value, node, path, problems_)
         else:
-            found.append(_mistyped(value, "object", path))
+            problems_.append(_mistyped(value, "object", path))
     elif kind == "map":
         if isinstance(value, dict):
-            _map(value, node, path, found)
+            _map(value, node, path, problems_)
         else:
-            found.append(_mistyped(value, "object", path))
+            problems_.append(_mistyped(value, "object", path))
     elif kind != "any":
-        found.extend(_scalar(value, node, path))
+        problems_.extend(_scalar(value, node, path))
 
 
-def _object(value: Mapping[str, Any], node: Node, path: Path, found: list[Problem]) -> None:
+def _object(value: Mapping[str, Any], node: Node, path: Path, problems: list[Problem]) -> None:
     for name in node.required:
         if name not in value:
-            found.append(Problem((*path, name), "required", "Required value"))
+            problems.append(Problem((*path, name), "required", "Required value"))
     if node.field.max_properties is not None and len(value) > node.field.max_properties:
-        found.append(_too_many(len(value), node.field.max_properties, path))
+        problems.append(_too_many(len(value), node.field.max_properties, path))
     fields = node.fields
     for key, member in value.items():
         child = fields.get(key)
         if child is None:
-            found.append(Problem((*path, key), "unknown", f'unknown field "{render((*path, key))}"'))
+            problems.append(Problem((*path, key), "unknown", f'unknown field "{render((*path, key))}"'))
         else:
-            _shape(member, child, (*path, key), found)
+            _shape(member, child, (*path, key), problems)
 
 
-def _map(value: Mapping[str, Any], node: Node, path: Path, found: list[Problem]) -> None:
+def _map(value: Mapping[str, Any], node: Node, path: Path, problems: list[Problem]) -> None:
     most = node.field.max_properties
     if most is not None and len(value) > most:
-        found.append(_too_many(len(value), most, path))
+        problems.append(_too_many(len(value), most, path))
     if node.each is not None:
         for key, member in value.items():
-            _shape(member, node.each, (*path, key), found)
+            _shape(member, node.each, (*path, key), problems)
 
 
 def _too_many(count: int, most: int, path: Path) -> Problem:
     return Problem(path, "items", f"Too many: {count}: must have at most {most} items")
 
 
-def _array(value: list[Any], node: Node, path: Path, found: list[Problem]) -> None:
+def _array(value: list[Any], node: Node, path: Path, problems: list[Problem]) -> None:
     field = node.field
     if field.max_items is not None and len(value) > field.max_items:
-        found.append(_too_many(len(value), field.max_items, path))
+        problems.append(_too_many(len(value), field.max_items, path))
     if field.min_items is not None and len(value) < field.min_items:
         text = f"{render(path)} in body should have at least {field.min_items} items"
-        found.append(Problem(path, "range", f"Invalid value: {len(value)}: {text}"))
+        problems.append(Problem(path, "range", f"Invalid value: {len(value)}: {text}"))
     if field.list_type == "set":
         for index, member in enumerate(value):
             if member in value[:index]:
-                found.append(Problem((*path, index), "range", f"Duplicate value: {_json(member)}"))
-    each = node.each
-    if each is not None and (each.limited or not all(type(member) is str for member in value)):
+                problems.append(Problem((*path, index), "range", f"Duplicate value: {_json(member)}"))
+    item_schema = node.each
+    if item_schema is not None and (item_schema.limited or not all(type(member) is str for member in value)):
         for index, member in enumerate(value):
-            _shape(member, each, (*path, index), found)
+            _shape(member, item_schema, (*path, index), problems)
 
 
 def _string(value: str, node: Node, path: Path) -> Iterator[Problem]:

@@ -24,19 +24,19 @@ def adopted(obj: Mapping[str, Any], default_profile: str = "", default_family: s
 
     `default_family` is of templates that name neither a family nor images: AL2 has none for newer clusters.
     """
-    found = []
+    objects_ = []
     obj = _with_family(obj, default_family)
-    for each in expand(obj):
+    for obj_ in expand(obj):
         for version in ("v1alpha5", "v1alpha1", "v1"):
-            take(each, annotation(version))
-        take(each, CLASS_ANNOTATION)
-        spec = member(each, "spec")
-        if each.get("kind") == "NodePool":
-            _labels(each, spec)
+            take(obj_, annotation(version))
+        take(obj_, CLASS_ANNOTATION)
+        spec = member(obj_, "spec")
+        if obj_.get("kind") == "NodePool":
+            _labels(obj_, spec)
         elif "role" not in spec and "instanceProfile" not in spec and default_profile:
             spec["instanceProfile"] = default_profile
-        found.append({key: each[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": _metadata(each, obj)})
-    return found
+        objects_.append({key: obj_[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": _metadata(obj_, obj)})
+    return objects_
 
 
 def _with_family(obj: Mapping[str, Any], family: str) -> Mapping[str, Any]:
@@ -60,12 +60,12 @@ def _labels(pool: Json, spec: Json) -> None:
         member(spec, "template").pop("metadata", None)
 
 
-def _metadata(found: Json, owner: Mapping[str, Any]) -> Json:
+def _metadata(obj_: Json, owner: Mapping[str, Any]) -> Json:
     said = member(owner, "metadata")
     metadata: Json = {"name": said.get("name")}
     kept = {
         key: value
-        for key, value in member(found, "metadata", "annotations").items()
+        for key, value in member(obj_, "metadata", "annotations").items()
         if not key.startswith("kubectl.kubernetes.io/")
     }
     if kept:
@@ -85,8 +85,8 @@ def _metadata(found: Json, owner: Mapping[str, Any]) -> Json:
     return metadata
 
 
-def owned_by(found: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
+def owned_by(obj_: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
     """Whether an object stands for that old one, and not for itself."""
     uid = member(owner, "metadata").get("uid")
-    references = member(found, "metadata").get("ownerReferences")
-    return any(each.get("uid") == uid for each in references or () if isinstance(each, dict))
+    references = member(obj_, "metadata").get("ownerReferences")
+    return any(reference.get("uid") == uid for reference in references or () if isinstance(reference, dict))

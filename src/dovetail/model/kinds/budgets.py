@@ -81,10 +81,10 @@ def opens(budgets: Sequence[Budget], reason: str, total: int, now: datetime, day
 
     Only the ends of windows can open what is shut, so only they are looked at.
     """
-    found = allowance(budgets, reason, total, now)
-    if found.nodes > 0:
+    allowed = allowance(budgets, reason, total, now)
+    if allowed.nodes > 0:
         return now
-    if found.problem is not None:
+    if allowed.problem is not None:
         return None
     shut = [budget for budget in budgets if covers(budget, reason) and of(budget, total) == 0]
     if any(budget.schedule is None for budget in shut):
@@ -97,11 +97,11 @@ def _ends(budget: Budget, now: datetime, days: int) -> list[datetime]:
     """The ends of a budget's windows, up to a few hundred of them."""
     assert budget.schedule is not None and budget.duration is not None
     schedule, length = cron.parse(budget.schedule), duration.parse(budget.duration)
-    ends, at = [], now - length
+    ends, start = [], now - length
     for _ in range(min(days, 400)):
-        fire = schedule.next(at)
+        fire = schedule.next(start)
         if fire is None:
             break
         ends.append(fire + length)
-        at = fire
+        start = fire
     return ends

@@ -78,9 +78,9 @@ def domain_rule(name: str, allowed: tuple[str, ...], *, of_map: bool, friends: t
     """Keys of a domain are refused, but for those listed and for the friendly subdomains."""
     subject = "x" if of_map else "self"
     head = f'{subject}.find("^([^/]+)")'
-    known = f"{subject} in {_cel_list(allowed)} || " if allowed else ""
+    exempt = f"{subject} in {_cel_list(allowed)} || " if allowed else ""
     spared = "".join(f'{head}.endsWith("{friend}") || ' for friend in friends)
-    cel = f'{known}{spared}!{head}.endsWith("{name}")'
+    cel = f'{exempt}{spared}!{head}.endsWith("{name}")'
     permitted = frozenset(allowed)
 
     def may(key: str) -> bool:

@@ -31,29 +31,29 @@ def _differences(original: Any, simple: Any, path: tuple[str, ...]) -> Iterator[
         for key in sorted({*original, *simple}, key=str):
             yield from _differences(original.get(key, _ABSENT), simple.get(key, _ABSENT), (*path, key))
     elif not same(original, simple):
-        found: Json = {"at": list(path)}
+        difference: Json = {"at": list(path)}
         if simple is not _ABSENT:
-            found["was"] = simple
+            difference["was"] = simple
         if original is not _ABSENT:
-            found["is"] = original
-        yield found
+            difference["is"] = original
+        yield difference
 
 
-def same(one: Any, other: Any) -> bool:
+def same(left: Any, other: Any) -> bool:
     """Equality of JSON values: 1 is not true and not 1.0."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    return type(one) is type(other) and bool(one == other)
+    if isinstance(left, Mapping) and isinstance(other, Mapping):
+        return left.keys() == other.keys() and all(same(value, other[key]) for key, value in left.items())
+    if isinstance(left, list | tuple) and isinstance(other, list | tuple):
+        return len(left) == len(other) and all(map(same, left, other))
+    return type(left) is type(other) and bool(left == other)
 
 
 def recall(simple: Json, remembered: Sequence[Any]) -> Json:
     """The simple form with every difference put back whose place is as it was."""
     result = copied(simple)
-    for each in remembered:
-        if isinstance(each, dict) and isinstance(each.get("at"), list) and each["at"]:
-            _put_back(result, each)
+    for difference in remembered:
+        if isinstance(difference, dict) and isinstance(difference.get("at"), list) and difference["at"]:
+            _put_back(result, difference)
     return result
 
 
@@ -88,13 +88,13 @@ def copy(value: Any) -> Any:
 
 def tidy(obj: Mapping[str, Any]) -> Json:
     """A copy whose annotations, if it has any, can be added to and taken from without a trace."""
-    found = copied(obj)
-    metadata = found.get("metadata")
+    differences = copied(obj)
+    metadata = differences.get("metadata")
     if not isinstance(metadata, dict):
-        metadata = found["metadata"] = {}
+        metadata = differences["metadata"] = {}
     if not isinstance(metadata.get("annotations"), dict) or not metadata["annotations"]:
         metadata.pop("annotations", None)
-    return found
+    return differences
 
 
 def take(obj: Json, key: str) -> str | None:
@@ -124,11 +124,11 @@ def read(text: str | None) -> Sequence[Any]:
     if text is None:
         return ()
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except ValueError:
         return ()
-    return found if isinstance(found, list) else ()
+    return document if isinstance(document, list) else ()
 
 
-def write(found: Sequence[Json]) -> str:
-    return json.dumps(found, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+def write(differences: Sequence[Json]) -> str:
+    return json.dumps(differences, separators=(",", ":"), sort_keys=True, ensure_ascii=False)

@@ -106,11 +106,11 @@ def to_v1(obj: Mapping[str, Any], notes: Notes | None = None) -> Json:
         return _mended(copied(obj))
     source = copied(obj)
     remembered = read(take(source, annotation("v1")))
-    found = recall(_up(source, step, notes if notes is not None else Notes()), remembered)
-    if differences(obj, _down(found, step)):
-        found = tidy(found)
-        put(found, annotation(step.version), write(differences(obj, _down(found, step))))
-    return found
+    converted = recall(_up(source, step, notes if notes is not None else Notes()), remembered)
+    if differences(obj, _down(converted, step)):
+        converted = tidy(converted)
+        put(converted, annotation(step.version), write(differences(obj, _down(converted, step))))
+    return converted
 
 
 def from_v1(obj: Mapping[str, Any], version: str) -> Json:
@@ -135,11 +135,11 @@ def from_v1(obj: Mapping[str, Any], version: str) -> Json:
 
 def _down(source: Json, step: Step) -> Json:
     """The older form of a v1 object, with what it cannot say of v1 remembered in it."""
-    found = _relabel(step.down(tidy(source)), f"{step.group}/{step.version}", step.kind)
-    if differences(source, _up(found, step, Notes())):
-        found = tidy(found)
-        put(found, annotation("v1"), write(differences(source, _up(tidy(found), step, Notes()))))
-    return found
+    converted = _relabel(step.down(tidy(source)), f"{step.group}/{step.version}", step.kind)
+    if differences(source, _up(converted, step, Notes())):
+        converted = tidy(converted)
+        put(converted, annotation("v1"), write(differences(source, _up(tidy(converted), step, Notes()))))
+    return converted
 
 
 def _up(source: Json, step: Step, notes: Notes) -> Json:
@@ -222,10 +222,10 @@ def _mended(obj: Json) -> Json:
 
 def mending(obj: Mapping[str, Any]) -> Json | None:
     """The merge patch that makes a v1 object right which came through a v1beta1 door unconverted; None if it is."""
-    found = _mended(copied(obj))
-    if same(found, obj):
+    mended = _mended(copied(obj))
+    if same(mended, obj):
         return None
-    return {key: _merge_patch(obj.get(key, {}), found.get(key, {})) for key in ("metadata", "spec")}
+    return {key: _merge_patch(obj.get(key, {}), mended.get(key, {})) for key in ("metadata", "spec")}
 
 
 def _merge_patch(old: Any, new: Any) -> Any:
@@ -254,15 +254,15 @@ def _looks_beta(obj: Json) -> bool:
 def _applied(obj: Json) -> Json | None:
     text = convert_v1beta1.member(obj, "metadata", "annotations").get(LAST_APPLIED)
     try:
-        found = json.loads(text) if isinstance(text, str) else None
+        document = json.loads(text) if isinstance(text, str) else None
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def expand(obj: Mapping[str, Any], notes: Notes | None = None) -> list[Json]:
     """Everything an object means, in v1: a Provisioner with an inline provider is a pool and a class."""
-    found = [to_v1(obj, notes)]
+    objects_ = [to_v1(obj, notes)]
     provider = convert_v1beta1.member(obj, "spec", "provider")
     if obj.get("kind") == "Provisioner" and provider:
         metadata = {"name": convert_v1beta1.member(obj, "metadata").get("name")}
@@ -272,8 +272,8 @@ def expand(obj: Mapping[str, Any], notes: Notes | None = None) -> list[Json]:
             "metadata": metadata,
             "spec": provider,
         }
-        found.append(to_v1(template, notes))
-    return found
+        objects_.append(to_v1(template, notes))
+    return objects_
 
 
 class Collision(msgspec.Struct, frozen=True):
@@ -298,14 +298,14 @@ class Collision(msgspec.Struct, frozen=True):
 
 def gather(objects: Iterable[Mapping[str, Any]]) -> tuple[dict[tuple[str, str], Json], list[Collision]]:
     """Objects of all generations as one set of v1 objects, by kind and name; the newest generation wins a name."""
-    found: dict[tuple[str, str], Json] = {}
+    merged: dict[tuple[str, str], Json] = {}
     origin: dict[tuple[str, str], str] = {}
     collisions = []
-    for obj in sorted(objects, key=lambda each: generation(each) is not None):
-        for each in expand(obj):
-            key = (str(each.get("kind")), str(convert_v1beta1.member(each, "metadata").get("name")))
-            if key in found:
+    for obj in sorted(objects, key=lambda obj: generation(obj) is not None):
+        for converted in expand(obj):
+            key = (str(converted.get("kind")), str(convert_v1beta1.member(converted, "metadata").get("name")))
+            if key in merged:
                 collisions.append(Collision(*key, (origin[key], str(obj.get("kind")))))
             else:
-                found[key], origin[key] = each, str(obj.get("kind"))
-    return found, collisions
+                merged[key], origin[key] = converted, str(obj.get("kind"))
+    return merged, collisions

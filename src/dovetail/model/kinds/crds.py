@@ -289,6 +289,8 @@ class _Plain(yaml.SafeDumper):
         return True
 
 
-def render(found: list[Json]) -> str:
+def render(definitions: list[Json]) -> str:
     """The definitions as one YAML stream."""
-    return "".join("---\n" + yaml.dump(each, Dumper=_Plain, sort_keys=False, width=110) for each in found)
+    return "".join(
+        "---\n" + yaml.dump(definition, Dumper=_Plain, sort_keys=False, width=110) for definition in definitions
+    )

@@ -136,8 +136,8 @@ class NetworkInterface(View, frozen=True, kw_only=True):
 
 
 def _distinct(interfaces: list[dict[str, Any]]) -> bool:
-    places = [(each["networkCardIndex"], each["deviceIndex"]) for each in interfaces]
-    fabric = [each["networkCardIndex"] for each in interfaces if each["interfaceType"] == "efa-only"]
+    places = [(interface["networkCardIndex"], interface["deviceIndex"]) for interface in interfaces]
+    fabric = [interface["networkCardIndex"] for interface in interfaces if interface["interfaceType"] == "efa-only"]
     return len(places) == len(set(places)) and len(fabric) == len(set(fabric))
 
 
@@ -152,8 +152,9 @@ NETWORK_INTERFACES = Field(
             lambda interfaces: (
                 not interfaces
                 or any(
-                    (each["deviceIndex"], each["networkCardIndex"], each["interfaceType"]) == (0, 0, "interface")
-                    for each in interfaces
+                    (interface["deviceIndex"], interface["networkCardIndex"], interface["interfaceType"])
+                    == (0, 0, "interface")
+                    for interface in interfaces
                 )
             ),
         ),

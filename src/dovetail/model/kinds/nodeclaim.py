@@ -96,11 +96,11 @@ class NodeClaim(View, frozen=True, kw_only=True):
         return self.metadata.labels.get(NODEPOOL)
 
     def condition(self, kind: str) -> ClaimCondition | None:
-        for each in self.status.conditions:
-            if each.type == kind:
-                return each
+        for condition in self.status.conditions:
+            if condition.type == kind:
+                return condition
         return None
 
     def is_true(self, kind: str) -> bool:
-        found = self.condition(kind)
-        return found is not None and found.status == "True"
+        condition = self.condition(kind)
+        return condition is not None and condition.status == "True"

@@ -29,8 +29,8 @@ def unmarked(annotations: Mapping[str, str] | None) -> dict[str, str]:
 
 def _field(name: str) -> str:
     """A field's name in Go: `httpTokens` is HTTPTokens."""
-    found = _ACRONYM.match(name)
-    end = found.end() if found else 1
+    match = _ACRONYM.match(name)
+    end = match.end() if match else 1
     return name[:end].upper() + name[end:]
 
 

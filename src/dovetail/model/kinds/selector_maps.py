@@ -19,8 +19,8 @@ SPECIAL = (*ID_KEYS, NAME_KEY, OWNERS_KEY)
 
 def choices(value: Any) -> list[str]:
     """The choices of a comma list; nothing stands for anything."""
-    found = [part.strip() for part in str(value).split(",")]
-    return [part or "*" for part in found]
+    parts = [part.strip() for part in str(value).split(",")]
+    return [part or "*" for part in parts]
 
 
 def _ids(selector: Mapping[str, Any]) -> list[str]:
@@ -31,7 +31,7 @@ def terms_up(selector: Mapping[str, Any]) -> list[Json]:
     """Terms for subnets or security groups. Ids are exclusive: they leave nothing to tags."""
     ids = _ids(selector)
     if ids:
-        return [{"id": each} for each in ids]
+        return [{"id": id_} for id_ in ids]
     return [{"tags": tags} for tags in _tag_sets(selector)]
 
 
@@ -46,7 +46,7 @@ def images_up(selector: Mapping[str, Any]) -> list[Json]:
     """Terms for images: ids alone, or owners by names by tags."""
     ids = _ids(selector)
     if ids:
-        return [{"id": each} for each in ids]
+        return [{"id": id_} for id_ in ids]
     owners: Sequence[str | None] = choices(selector[OWNERS_KEY]) if OWNERS_KEY in selector else [None]
     names: Sequence[str | None] = choices(selector[NAME_KEY]) if NAME_KEY in selector else [None]
     tag_sets: Sequence[dict[str, str] | None] = _tag_sets(selector) or [None]
@@ -66,18 +66,18 @@ def terms_down(terms: Sequence[Mapping[str, Any]]) -> Json:
 
 
 def _tags_down(sets: Sequence[Mapping[str, Any]]) -> Json:
-    found: dict[str, list[str]] = {}
+    values_by_tag: dict[str, list[str]] = {}
     for tags in sets:
         for key, value in tags.items():
-            if str(value) not in found.setdefault(key, []):
-                found[key].append(str(value))
-    return {key: ",".join(values) for key, values in found.items()}
+            if str(value) not in values_by_tag.setdefault(key, []):
+                values_by_tag[key].append(str(value))
+    return {key: ",".join(values) for key, values in values_by_tag.items()}
 
 
 def images_down(terms: Sequence[Mapping[str, Any]]) -> Json:
-    found: Json = {}
+    selector: Json = {}
     for field, key in (("id", "aws::ids"), ("name", NAME_KEY), ("owner", OWNERS_KEY)):
         values = list(dict.fromkeys(str(term[field]) for term in terms if field in term))
         if values:
-            found[key] = ",".join(values)
-    return found | _tags_down([term["tags"] for term in terms if isinstance(term.get("tags"), Mapping)])
+            selector[key] = ",".join(values)
+    return selector | _tags_down([term["tags"] for term in terms if isinstance(term.get("tags"), Mapping)])

@@ -93,8 +93,8 @@ def _family(alias: str) -> str:
 
 
 def _alias_shape(alias: str) -> bool:
-    family, at, version = alias.partition("@")
-    return bool(at) and bool(version) and family.isascii() and family.isalnum()
+    family, separator, version = alias.partition("@")
+    return bool(separator) and bool(version) and family.isascii() and family.isalnum()
 
 
 ALIAS_RULES = (

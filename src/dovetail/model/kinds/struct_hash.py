@@ -12,14 +12,14 @@ _BASIS, _PRIME, _MASK = 0xCBF29CE484222325, 0x100000001B3, (1 << 64) - 1
 
 
 def _fnv(data: bytes) -> int:
-    found = _BASIS
+    hash_ = _BASIS
     for byte in data:
-        found = (found * _PRIME & _MASK) ^ byte
-    return found
+        hash_ = (hash_ * _PRIME & _MASK) ^ byte
+    return hash_
 
 
-def _pair(one: int, other: int) -> int:
-    return _fnv(one.to_bytes(8, "little") + other.to_bytes(8, "little"))
+def _pair(left: int, other: int) -> int:
+    return _fnv(left.to_bytes(8, "little") + other.to_bytes(8, "little"))
 
 
 def word(text: str) -> int:
@@ -32,23 +32,23 @@ def number(value: int, size: int = 8) -> int:
 
 
 def struct(name: str, fields: Iterable[tuple[str, int | None]]) -> int:
-    found = word(name)
+    hash_ = word(name)
     for field, value in fields:
         if value is not None:
-            found = _fnv((found ^ _pair(word(field), value)).to_bytes(8, "little"))
-    return found
+            hash_ = _fnv((hash_ ^ _pair(word(field), value)).to_bytes(8, "little"))
+    return hash_
 
 
 def mapping(values: Mapping[str, int]) -> int:
-    found = 0
+    hash_ = 0
     for key, value in values.items():
-        found ^= _pair(word(key), value)
-    return _fnv(found.to_bytes(8, "little"))
+        hash_ ^= _pair(word(key), value)
+    return _fnv(hash_.to_bytes(8, "little"))
 
 
 def bag(values: Iterable[int]) -> int:
     """A list whose order does not count."""
-    found = 0
+    hash_ = 0
     for value in values:
-        found ^= value
-    return found
+        hash_ ^= value
+    return hash_

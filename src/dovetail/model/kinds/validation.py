@@ -35,18 +35,18 @@ EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute", "")
 def pool_problems(pool: NodePool) -> list[str]:
     """Why a NodePool cannot be used: the message of its ValidationSucceeded condition, in parts."""
     template = pool.spec.template
-    found = list(_labels(template.metadata.labels))
+    problems_ = list(_labels(template.metadata.labels))
     seen: set[tuple[str, str]] = set()
-    found.extend(_taints(template.spec.taints, "taints", seen))
-    found.extend(_taints(template.spec.startup_taints, "startupTaints", seen))
-    found.extend(_requirements(template.spec.requirements))
-    found.extend(
+    problems_.extend(_taints(template.spec.taints, "taints", seen))
+    problems_.extend(_taints(template.spec.startup_taints, "startupTaints", seen))
+    problems_.extend(_requirements(template.spec.requirements))
+    problems_.extend(
         f'invalid key: "{term.key}" in requirements, restricted'
         for term in template.spec.requirements
         if term.key == labels.NODEPOOL
     )
-    found.extend(_lengths(pool))
-    return found
+    problems_.extend(_lengths(pool))
+    return problems_
 
 
 def _lengths(pool: NodePool) -> Iterator[str]:
@@ -128,18 +128,18 @@ def requirement_problems(term: Term) -> Iterator[str]:
 
 
 def _known_values(key: str, operator: str, values: Sequence[str], least: int | None) -> Iterator[str]:
-    known = KNOWN_VALUES.get(key)
-    if known is None or operator != "In":
+    known_values = KNOWN_VALUES.get(key)
+    if known_values is None or operator != "In":
         return
-    good = [value for value in values if value in known]
+    good = [value for value in values if value in known_values]
     given = " ".join(values)
     if not good:
-        choice = " ".join(f"{each}:{{}}" for each in known)
+        choice = " ".join(f"{value}:{{}}" for value in known_values)
         yield f"no valid values found in [{given}] for {key}, expected one of: map[{choice}], got: [{given}]"
     elif least is not None and len(good) < least:
         yield (
             f"not enough valid values found in [{given}] for {key}, expected at least {least} valid values "
-            f"from: [{' '.join(known)}], got: {len(good)}"
+            f"from: [{' '.join(known_values)}], got: {len(good)}"
         )
 
 
@@ -150,13 +150,13 @@ def _is_natural(text: str) -> bool:
 
 def overlay_problems(overlay: NodeOverlay) -> list[str]:
     """Why a NodeOverlay cannot be used."""
-    found = list(_requirements(overlay.spec.requirements))
-    found.extend(
+    problems = list(_requirements(overlay.spec.requirements))
+    problems.extend(
         f"key {term.key} with operator NotIn must have a value defined"
         for term in overlay.spec.requirements
         if term.operator == "NotIn" and not term.values
     )
-    found.extend(
+    problems.extend(
         f"invalid capacity: {name} in resource, restricted" for name in overlay.spec.capacity if name in COUNTED
     )
-    return found
+    return problems

@@ -38,9 +38,11 @@ def graft(tree: CommentedMap, value: Mapping[str, Any]) -> CommentedMap:
     for parent, key in _fields(tree):
         homes.setdefault(key, []).append((parent, key))
     kept = {(id(parent), key) for parent, key in _staying(tree, value)}
-    loose = {name: [home for home in found if (id(home[0]), home[1]) not in kept] for name, found in homes.items()}
+    loose = {name: [home for home in places if (id(home[0]), home[1]) not in kept] for name, places in homes.items()}
     originals = {
-        (id(parent), key): (parent[key], parent.ca.items.get(key)) for found in loose.values() for parent, key in found
+        (id(parent), key): (parent[key], parent.ca.items.get(key))
+        for places in loose.values()
+        for parent, key in places
     }
     return _map(tree, value, loose, originals)
 
@@ -91,14 +93,14 @@ def _build(value: Any, here: Any, loose: dict[str, list[Home]], originals: Origi
     if isinstance(value, Mapping):
         return _map(here if isinstance(here, CommentedMap) else CommentedMap(), value, loose, originals)
     if isinstance(value, list):
-        found = here if isinstance(here, CommentedSeq) else CommentedSeq()
-        del found[len(value) :]
+        node_ = here if isinstance(here, CommentedSeq) else CommentedSeq()
+        del node_[len(value) :]
         for index, member in enumerate(value):
-            if index < len(found):
-                found[index] = _build(member, found[index], loose, originals)
+            if index < len(node_):
+                node_[index] = _build(member, node_[index], loose, originals)
             else:
-                found.append(_build(member, None, loose, originals))
-        return found
+                node_.append(_build(member, None, loose, originals))
+        return node_
     return value
 
 
@@ -108,12 +110,12 @@ def _map(
     for key in [key for key in node if key not in value]:
         del node[key]
         node.ca.items.pop(key, None)
-    for at, (key, member) in enumerate(value.items()):
+    for index, (key, member) in enumerate(value.items()):
         if key in node:
             node[key] = _build(member, node[key], loose, originals)
             continue
         moved, comment = _moved(key, member, loose, originals)
-        node.insert(min(at, len(node)), key, _build(member, moved, loose, originals))
+        node.insert(min(index, len(node)), key, _build(member, moved, loose, originals))
         if comment is not None:
             node.ca.items[key] = comment
     return node
@@ -129,6 +131,6 @@ def _moved(key: str, value: Any, loose: dict[str, list[Home]], originals: Origin
             if (fits and (key in MOVING or same(plain(node), value))) or (scalar and name != key):
                 loose[name].remove(home)
                 for parent, inner in _fields(node):
-                    loose[inner] = [each for each in loose.get(inner, ()) if each[0] is not parent]
+                    loose[inner] = [place for place in loose.get(inner, ()) if place[0] is not parent]
                 return (node if fits else None), comment
     return None, None

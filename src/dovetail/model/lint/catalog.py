@@ -35,43 +35,54 @@ class InstanceCatalog:
     @cached_property
     def values(self) -> Mapping[str, frozenset[str]]:
         """Every value a label takes, by key, for the keys the catalogue knows."""
-        found: dict[str, set[str]] = {}
-        for each in self.types:
-            for key, values in each.labels.items():
-                found.setdefault(key, set()).update(values)
-            for offering in each.offerings:
-                found.setdefault(labels.ZONE, set()).add(offering.zone)
-                found.setdefault(labels.CAPACITY_TYPE, set()).add(offering.capacity_type)
+        values_: dict[str, set[str]] = {}
+        for instance_type in self.types:
+            for key, values in instance_type.labels.items():
+                values_.setdefault(key, set()).update(values)
+            for offering in instance_type.offerings:
+                values_.setdefault(labels.ZONE, set()).add(offering.zone)
+                values_.setdefault(labels.CAPACITY_TYPE, set()).add(offering.capacity_type)
                 for key, value in offering.labels.items():
-                    found.setdefault(key, set()).add(value)
-        found.setdefault(labels.CAPACITY_TYPE, set()).update(labels.CAPACITY_TYPES)
-        found.setdefault(labels.OS, set()).update(("linux", "windows"))
-        return {key: frozenset(values) for key, values in found.items() if key not in _OPEN}
+                    values_.setdefault(key, set()).add(value)
+        values_.setdefault(labels.CAPACITY_TYPE, set()).update(labels.CAPACITY_TYPES)
+        values_.setdefault(labels.OS, set()).update(("linux", "windows"))
+        return {key: frozenset(values) for key, values in values_.items() if key not in _OPEN}
 
     def meeting(self, wanted: Requirements, among: Iterable[InstanceType] | None = None) -> list[InstanceType]:
         """The types that meet every requirement, in some zone and capacity type."""
-        asked = [each for each in wanted.values() if each.key in labels.WELL_KNOWN and each.key not in _OPEN]
-        return [each for each in (self.types if among is None else among) if _meets(each, asked)]
+        asked = [
+            requirement
+            for requirement in wanted.values()
+            if requirement.key in labels.WELL_KNOWN and requirement.key not in _OPEN
+        ]
+        return [
+            instance_type for instance_type in (self.types if among is None else among) if _meets(instance_type, asked)
+        ]
 
 
 def _meets(kind: InstanceType, asked: Sequence[Requirement]) -> bool:
     of_offering = {labels.ZONE, labels.CAPACITY_TYPE, labels.ZONE_ID}
-    for each in asked:
-        if each.key in of_offering:
+    for requirement in asked:
+        if requirement.key in of_offering:
             continue
-        values = kind.labels.get(each.key, ())
-        if values and not any(each.has(value) for value in values):
+        values = kind.labels.get(requirement.key, ())
+        if values and not any(requirement.has(value) for value in values):
             return False
-        if not values and not each.negative:
+        if not values and not requirement.negative:
             return False
-    of_offerings = [each for each in asked if each.key in of_offering]
+    of_offerings = [requirement for requirement in asked if requirement.key in of_offering]
     if not of_offerings or any(
-        each.key == labels.CAPACITY_TYPE and each.operator == "In" and each.values == {labels.RESERVED}
-        for each in of_offerings
+        offering_labels.key == labels.CAPACITY_TYPE
+        and offering_labels.operator == "In"
+        and offering_labels.values == {labels.RESERVED}
+        for offering_labels in of_offerings
     ):
         return True
     return any(
-        all(_offers(each, offering.zone, offering.capacity_type, offering.labels) for each in of_offerings)
+        all(
+            _offers(offering_labels, offering.zone, offering.capacity_type, offering.labels)
+            for offering_labels in of_offerings
+        )
         for offering in kind.offerings
     )
 

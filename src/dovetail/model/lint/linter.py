@@ -21,7 +21,7 @@ from dovetail.model.lint.subject import Subject
 def lint(sources: Iterable[Source], now: datetime, shop: InstanceCatalog | None = None) -> list[Finding]:
     """Everything found, in the order of files and lines."""
     findings: list[Finding] = []
-    known: list[Subject] = []
+    subjects_: list[Subject] = []
     autoscalers: list[Subject] = []
     order: dict[str, int] = {}
     for source in sources:
@@ -32,21 +32,26 @@ def lint(sources: Iterable[Source], now: datetime, shop: InstanceCatalog | None 
             autoscalers.extend(pod_autoscalers(document))
             for subject in subjects(document):
                 if is_known(subject):
-                    known.append(subject)
+                    subjects_.append(subject)
                     findings.extend(_one(subject, shop, now))
                 else:
                     findings.extend(stranger(subject))
-    findings.extend(fleet(known, shop))
+    findings.extend(fleet(subjects_, shop))
     findings.extend(contradictions(autoscalers))
-    return sorted(set(findings), key=lambda each: (order[each.file], each.line, each.column, each.code, each.message))
+    return sorted(
+        set(findings),
+        key=lambda finding: (order[finding.file], finding.line, finding.column, finding.code, finding.message),
+    )
 
 
 def _one(subject: Subject, shop: InstanceCatalog | None, now: datetime) -> Iterator[Finding]:
-    found = [*metadata(subject), *shape(subject)]
-    found.extend(requirement_findings(subject, shop))
-    said = {each.path for each in found if each.severity == "error"}
-    found.extend(each for each in pools(subject, shop, now) if each.code != "DV107" or each.path not in said)
-    found.extend(refusals(subject, {each.path for each in found if each.severity == "error"}))
-    found.extend(classes(subject))
-    found.extend(deprecated(subject))
-    yield from found
+    findings = [*metadata(subject), *shape(subject)]
+    findings.extend(requirement_findings(subject, shop))
+    said = {finding.path for finding in findings if finding.severity == "error"}
+    findings.extend(
+        finding for finding in pools(subject, shop, now) if finding.code != "DV107" or finding.path not in said
+    )
+    findings.extend(refusals(subject, {finding.path for finding in findings if finding.severity == "error"}))
+    findings.extend(classes(subject))
+    findings.extend(deprecated(subject))
+    yield from findings

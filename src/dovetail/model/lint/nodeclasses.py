@@ -29,9 +29,9 @@ def classes(subject: Subject) -> Iterator[Finding]:
 
 def _devices(subject: Subject, node_class: EC2NodeClass) -> Iterator[Finding]:
     """Disks of which none is the one that pods write to: it stays as small as the image has it."""
-    named = [each.device_name for each in node_class.spec.block_device_mappings]
+    named = [mapping.device_name for mapping in node_class.spec.block_device_mappings]
     device = POD_DEVICES.get(node_class.family)
-    rooted = any(each.root_volume for each in node_class.spec.block_device_mappings)
+    rooted = any(mapping.root_volume for mapping in node_class.spec.block_device_mappings)
     if not named or device is None or device in named or rooted:
         return
     text = message(

@@ -59,7 +59,7 @@ def _limits(subject: Subject, pool: NodePool, shop: InstanceCatalog | None) -> I
         return
     types = shop.meeting(Requirements.of_entries(pool.spec.template.spec.requirements))
     for name in ("cpu", "memory"):
-        smallest = min(types, key=lambda each: each.capacity.get(name, 0), default=None)
+        smallest = min(types, key=lambda instance_type: instance_type.capacity.get(name, 0), default=None)
         if smallest is None or name not in limits:
             continue
         needs = smallest.capacity.get(name, 0)

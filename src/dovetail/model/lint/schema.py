@@ -56,7 +56,7 @@ def _unknown(subject: Subject, path: Path, root: Node) -> Finding:
             "DV102", path, text, hint=message("it belongs at {target}", target=target), edit=edit, key=True
         )
     present = subject.get(*path[:-1])
-    free = [each for each in siblings if not isinstance(present, dict) or each not in present]
+    free = [sibling for sibling in siblings if not isinstance(present, dict) or sibling not in present]
     meant = nearest(name, free)
     if meant is not None:
         edit = subject.rename_key(path, meant)
@@ -120,22 +120,22 @@ def _at(root: Node, path: Path) -> Node | None:
 
 def _places(node: Node, name: str, path: tuple[str, ...] = ()) -> list[str]:
     """Where in the kind a field of that name stands, the shallowest first."""
-    found = []
+    places = []
     for key, child in node.fields.items():
         if key == name:
-            found.append(".".join((*path, key)))
+            places.append(".".join((*path, key)))
         if key != "status":
-            found.extend(_places(child, name, (*path, key)))
+            places.extend(_places(child, name, (*path, key)))
     if node.each is not None:
-        found.extend(_places(node.each, name, (*path[:-1], f"{path[-1]}[]") if path else path))
-    return sorted(found, key=lambda each: (each.count("."), each))
+        places.extend(_places(node.each, name, (*path[:-1], f"{path[-1]}[]") if path else path))
+    return sorted(places, key=lambda place: (place.count("."), place))
 
 
 def _names(node: Node) -> set[str]:
-    found = {key for key in node.fields if key not in ("status", "apiVersion", "kind")}
+    names = {key for key in node.fields if key not in ("status", "apiVersion", "kind")}
     for key, child in node.fields.items():
-        found |= _names(child) if key != "status" else set()
-    return found | (_names(node.each) if node.each is not None else set())
+        names |= _names(child) if key != "status" else set()
+    return names | (_names(node.each) if node.each is not None else set())
 
 
 def _form(subject: Subject, problem: Problem, root: Node) -> Finding:

@@ -148,7 +148,7 @@ class _Reader:
 
     def _mapping(self, node: yaml.MappingNode, path: Path, above: frozenset[int]) -> dict[str, Any]:
         merged: dict[str, Any] = {}
-        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":
                 for base in value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]:
@@ -156,17 +156,17 @@ class _Reader:
                     merged = {**(inner if isinstance(inner, dict) else {}), **merged}
                 continue
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else str(key_node.tag)
-            if key in found:
+            if key in members:
                 self._twice(key, key_node, (*path, key))
                 self._forget((*path, key))
             self.keys[(*path, key)] = _span(key_node)
-            found[key] = self.value(value_node, (*path, key), above)
-        return {**merged, **found}
+            members[key] = self.value(value_node, (*path, key), above)
+        return {**merged, **members}
 
     def _forget(self, path: Path) -> None:
         for table in (self.keys, self.values):
-            for each in [each for each in table if each[: len(path)] == path]:
-                del table[each]
+            for path_ in [path_ for path_ in table if path_[: len(path)] == path]:
+                del table[path_]
 
     def _twice(self, key: str, node: yaml.Node, path: Path) -> None:
         first = self.keys[path].line

@@ -59,9 +59,9 @@ class Subject(msgspec.Struct):
     @property
     def terms(self) -> list[tuple[int, Term]]:
         """The requirements as written, those that can be read, with their place in the list."""
-        found = self.get(*self.terms_at)
+        entries = self.get(*self.terms_at)
         read = []
-        for index, entry in enumerate(found if isinstance(found, list) else ()):
+        for index, entry in enumerate(entries if isinstance(entries, list) else ()):
             term = readable(entry, Term)
             if term is not None and term.key:
                 read.append((index, term))
@@ -80,13 +80,13 @@ class Subject(msgspec.Struct):
         return readable(self.obj, NodeOverlay) if self.kind == "NodeOverlay" else None
 
     def get(self, *path: str | int) -> Any:
-        found: Any = self.obj
+        value_: Any = self.obj
         for part in path:
             try:
-                found = found[part]
+                value_ = value_[part]
             except (KeyError, IndexError, TypeError):
                 return None
-        return found
+        return value_
 
     def place(self, path: Path, *, key: bool = False) -> Span:
         return self.document.place((*self.at, *path), key=key)

@@ -150,7 +150,9 @@ def suggestion(rule: str) -> str:
 
 def fixed(text: str, findings: Iterable[Finding]) -> tuple[str, int]:
     """The text with every safe edit made, and how many that were; edits that overlap are made one at a time."""
-    edits = sorted({each.edit for each in findings if each.edit is not None}, key=lambda edit: (edit.start, edit.end))
+    edits = sorted(
+        {finding.edit for finding in findings if finding.edit is not None}, key=lambda edit: (edit.start, edit.end)
+    )
     chosen: list[Edit] = []
     for edit in edits:
         if not chosen or edit.start >= chosen[-1].end:

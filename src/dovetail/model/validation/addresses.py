@@ -20,16 +20,16 @@ def endpoint_ip(text: str, path: str) -> list[FieldError]:
     address = _parsed(text)
     if address is None:
         return [invalid(path, text, "must be a valid IP address")]
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if address.is_unspecified:
-        found.append(invalid(path, text, f"may not be unspecified ({text})"))
+        errors.append(invalid(path, text, f"may not be unspecified ({text})"))
     if address.is_loopback:
-        found.append(invalid(path, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)"))
+        errors.append(invalid(path, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)"))
     if address.is_link_local:
-        found.append(invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"))
+        errors.append(invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"))
     if _link_local_multicast(address):
-        found.append(invalid(path, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"))
-    return found
+        errors.append(invalid(path, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"))
+    return errors
 
 
 def valid_cidr(text: str, path: str) -> list[FieldError]:

@@ -19,29 +19,29 @@ def prefix_form(name: str) -> str:
 
 
 def labels(values: Mapping[str, str], path: str) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for key in sorted(values):
-        found += [invalid(path, key, text) for text in formats.qualified_name(key)]
-        found += [invalid(path, values[key], text) for text in formats.label_value(values[key])]
-    return found
+        errors += [invalid(path, key, text) for text in formats.qualified_name(key)]
+        errors += [invalid(path, values[key], text) for text in formats.label_value(values[key])]
+    return errors
 
 
 def annotation_set(values: Mapping[str, str], path: str) -> list[FieldError]:
-    found = []
+    errors = []
     total = 0
     for key in sorted(values):
-        found += [invalid(path, key, text) for text in formats.qualified_name(key.lower())]
+        errors += [invalid(path, key, text) for text in formats.qualified_name(key.lower())]
         total += formats.size(key) + formats.size(values[key])
     if total > ANNOTATIONS_LIMIT:
-        found.append(too_long(path, ANNOTATIONS_LIMIT))
-    return found
+        errors.append(too_long(path, ANNOTATIONS_LIMIT))
+    return errors
 
 
 def owner_references(references: Sequence[Mapping[str, Any]], path: str) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     controller = ""
     for reference in references:
-        found += _owner_reference(reference, path)
+        errors += _owner_reference(reference, path)
         if reference.get("controller"):
             current = f"{reference.get('kind', '')}/{reference.get('name', '')}"
             if controller:
@@ -49,24 +49,24 @@ def owner_references(references: Sequence[Mapping[str, Any]], path: str) -> list
                     "Only one reference can have Controller set to true. "
                     f'Found "true" in references for {controller} and {current}'
                 )
-                found.append(invalid(path, [_in_order(one) for one in references], text))
+                errors.append(invalid(path, [_in_order(reference) for reference in references], text))
             else:
                 controller = current
-    return found
+    return errors
 
 
 def _owner_reference(reference: Mapping[str, Any], path: str) -> list[FieldError]:
-    found = []
+    errors = []
     api_version = reference.get("apiVersion", "")
     if not api_version.rpartition("/")[2]:
-        found.append(invalid(f"{path}.apiVersion", api_version, "version must not be empty"))
+        errors.append(invalid(f"{path}.apiVersion", api_version, "version must not be empty"))
     for field in ("kind", "name", "uid"):
         if not reference.get(field):
-            found.append(invalid(f"{path}.{field}", reference.get(field, ""), "must not be empty"))
+            errors.append(invalid(f"{path}.{field}", reference.get(field, ""), "must not be empty"))
     if (api_version, reference.get("kind")) == ("v1", "Event"):
         text = "/v1, Kind=Event is disallowed from being an owner"
-        found.append(invalid(path, _in_order(reference), text))
-    return found
+        errors.append(invalid(path, _in_order(reference), text))
+    return errors
 
 
 _OWNER = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
@@ -77,83 +77,83 @@ def _in_order(reference: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def finalizers(names: Sequence[str], path: str) -> list[FieldError]:
-    found = [invalid(path, name, text) for name in names for text in formats.qualified_name(name)]
+    errors = [invalid(path, name, text) for name in names for text in formats.qualified_name(name)]
     if "orphan" in names and "foregroundDeletion" in names:
-        found.append(invalid(path, list(names), "finalizer orphan and foregroundDeletion cannot be both set"))
-    return found
+        errors.append(invalid(path, list(names), "finalizer orphan and foregroundDeletion cannot be both set"))
+    return errors
 
 
 def managed_fields(entries: Sequence[Mapping[str, Any]], path: str) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for index, entry in enumerate(entries):
-        at = f"{path}[{index}]"
+        field_path = f"{path}[{index}]"
         if entry.get("operation") not in ("Apply", "Update"):
-            found.append(invalid(f"{at}.operation", entry.get("operation", ""), "must be `Apply` or `Update`"))
+            errors.append(invalid(f"{field_path}.operation", entry.get("operation", ""), "must be `Apply` or `Update`"))
         if entry.get("fieldsType", "FieldsV1") != "FieldsV1":
-            found.append(invalid(f"{at}.fieldsType", entry["fieldsType"], "must be `FieldsV1`"))
-        found += manager(entry.get("manager", ""), f"{at}.manager")
+            errors.append(invalid(f"{field_path}.fieldsType", entry["fieldsType"], "must be `FieldsV1`"))
+        errors += manager(entry.get("manager", ""), f"{field_path}.manager")
         if len(entry.get("subresource", "")) > 256:
-            found.append(too_long(f"{at}.subresource", 256))
-    return found
+            errors.append(too_long(f"{field_path}.subresource", 256))
+    return errors
 
 
 def manager(name: str, path: str) -> list[FieldError]:
     """The name of a field manager."""
     if len(name) <= 128 and name.isascii() and name.isprintable():
         return []
-    found = [too_long(path, 128)] if formats.size(name) > 128 else []
+    errors = [too_long(path, 128)] if formats.size(name) > 128 else []
     offset = 0
     for rune in name:
         if not rune.isprintable():
-            found.append(invalid(path, name, f"invalid character U+{ord(rune):04X} (at position {offset})"))
+            errors.append(invalid(path, name, f"invalid character U+{ord(rune):04X} (at position {offset})"))
         offset += len(rune.encode())
-    return found
+    return errors
 
 
 def _common(meta: Mapping[str, Any], namespaced: bool, path: str) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     namespace = meta.get("namespace", "")
     if namespaced:
         if not namespace:
-            found.append(required(f"{path}.namespace"))
+            errors.append(required(f"{path}.namespace"))
         else:
-            found += [invalid(f"{path}.namespace", namespace, text) for text in formats.label(namespace)]
+            errors += [invalid(f"{path}.namespace", namespace, text) for text in formats.label(namespace)]
     elif namespace:
-        found.append(forbidden(f"{path}.namespace", "not allowed on this type"))
+        errors.append(forbidden(f"{path}.namespace", "not allowed on this type"))
     if meta.get("generation", 0) < 0:
-        found.append(invalid(f"{path}.generation", meta["generation"], "must be greater than or equal to 0"))
-    return found + _parts(meta, path)
+        errors.append(invalid(f"{path}.generation", meta["generation"], "must be greater than or equal to 0"))
+    return errors + _parts(meta, path)
 
 
 def _parts(meta: Mapping[str, Any], path: str, ends: bool = True) -> list[FieldError]:
     """What has rules of its own, in the server's order; `ends` asks about finalizers too."""
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if "labels" in meta:
-        found += labels(meta["labels"], f"{path}.labels")
+        errors += labels(meta["labels"], f"{path}.labels")
     if "annotations" in meta:
-        found += annotation_set(meta["annotations"], f"{path}.annotations")
+        errors += annotation_set(meta["annotations"], f"{path}.annotations")
     if "ownerReferences" in meta:
-        found += owner_references(meta["ownerReferences"], f"{path}.ownerReferences")
+        errors += owner_references(meta["ownerReferences"], f"{path}.ownerReferences")
     if ends and "finalizers" in meta:
-        found += finalizers(meta["finalizers"], f"{path}.finalizers")
+        errors += finalizers(meta["finalizers"], f"{path}.finalizers")
     if "managedFields" in meta:
-        found += managed_fields(meta["managedFields"], f"{path}.managedFields")
-    return found
+        errors += managed_fields(meta["managedFields"], f"{path}.managedFields")
+    return errors
 
 
 def check_name(meta: Mapping[str, Any], rule: NameRule, path: str = "metadata") -> list[FieldError]:
     """The name, and the prefix it was made from."""
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     generate = meta.get("generateName", "")
     if generate:
         plain = rule is formats.path_segment
         texts = formats.path_segment_prefix(generate) if plain else rule(prefix_form(generate))
-        found += [invalid(f"{path}.generateName", generate, text) for text in texts]
+        errors += [invalid(f"{path}.generateName", generate, text) for text in texts]
     name = meta.get("name", "")
     if not name:
-        return [*found, required(f"{path}.name", "name or generateName is required")]
+        return [*errors, required(f"{path}.name", "name or generateName is required")]
     texts = rule(name)
-    return found + [invalid(f"{path}.name", name, text) for text in texts] if texts else found
+    return errors + [invalid(f"{path}.name", name, text) for text in texts] if texts else errors
 
 
 def check(meta: Mapping[str, Any], namespaced: bool, rule: NameRule, path: str = "metadata") -> list[FieldError]:
@@ -182,7 +182,7 @@ def own_finalizers(meta: Mapping[str, Any], path: str = "metadata") -> list[Fiel
 
 def check_update(meta: Mapping[str, Any], old: Mapping[str, Any], path: str = "metadata") -> list[FieldError]:
     """What may not change, and the parts that may."""
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if old.get("deletionTimestamp"):
         extra = sorted(set(meta.get("finalizers", ())) - set(old.get("finalizers", ())))
         if extra:
@@ -191,13 +191,13 @@ def check_update(meta: Mapping[str, Any], old: Mapping[str, Any], path: str = "m
                 "no new finalizers can be added if the object is being deleted, "
                 f"found new finalizers []string{{{listed}}}"
             )
-            found.append(forbidden(f"{path}.finalizers", text))
+            errors.append(forbidden(f"{path}.finalizers", text))
     if meta.get("generation", 0) < old.get("generation", 0):
-        found.append(invalid(f"{path}.generation", meta.get("generation", 0), "must not be decremented"))
+        errors.append(invalid(f"{path}.generation", meta.get("generation", 0), "must not be decremented"))
     for field in ("name", "namespace", "uid"):
         if meta.get(field, "") != old.get(field, ""):
-            found.append(invalid(f"{path}.{field}", meta.get(field, ""), IMMUTABLE))
+            errors.append(invalid(f"{path}.{field}", meta.get(field, ""), IMMUTABLE))
     for field in ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"):
         if meta.get(field) != old.get(field):
-            found.append(invalid(f"{path}.{field}", meta.get(field), IMMUTABLE))
-    return found + _parts(meta, path, ends=False)
+            errors.append(invalid(f"{path}.{field}", meta.get(field), IMMUTABLE))
+    return errors + _parts(meta, path, ends=False)

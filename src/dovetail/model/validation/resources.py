@@ -78,40 +78,40 @@ def is_standard(name: str) -> bool:
 
 
 def resource_name(name: str, path: str) -> list[FieldError]:
-    found = [invalid(path, name, text) for text in formats.qualified_name(name)]
-    if not found and "/" not in name and not is_standard(name):
-        found.append(invalid(path, name, "must be a standard resource type or fully qualified"))
-    return found
+    errors = [invalid(path, name, text) for text in formats.qualified_name(name)]
+    if not errors and "/" not in name and not is_standard(name):
+        errors.append(invalid(path, name, "must be a standard resource type or fully qualified"))
+    return errors
 
 
 def container_resource_name(name: str, path: str) -> list[FieldError]:
     if name in ("cpu", "memory"):
         return []
-    found = resource_name(name, path)
+    errors = resource_name(name, path)
     if "/" not in name:
         if name != "ephemeral-storage" and not name.startswith(HUGEPAGES):
-            found.append(invalid(path, name, "must be a standard resource for containers"))
+            errors.append(invalid(path, name, "must be a standard resource for containers"))
     elif not is_native(name) and not is_extended(name):
-        found.append(invalid(path, name, "doesn't follow extended resource name standard"))
-    return found
+        errors.append(invalid(path, name, "doesn't follow extended resource name standard"))
+    return errors
 
 
 def pod_resource_name(name: str, path: str) -> list[FieldError]:
-    found = resource_name(name, path)
-    if not found and name not in ("cpu", "memory") and not name.startswith(HUGEPAGES):
-        found.append(unsupported(path, name, ("cpu", "hugepages-", "memory")))
-    return found
+    errors = resource_name(name, path)
+    if not errors and name not in ("cpu", "memory") and not name.startswith(HUGEPAGES):
+        errors.append(unsupported(path, name, ("cpu", "hugepages-", "memory")))
+    return errors
 
 
 def value(name: str, text: str, path: str) -> list[FieldError]:
     """A quantity of a resource: not negative, whole where the resource is counted."""
     number = amount(text)
-    found = []
+    errors = []
     if number < amount("0"):
-        found.append(invalid(path, text, NEGATIVE))
+        errors.append(invalid(path, text, NEGATIVE))
     if (name in COUNTED or is_extended(name)) and number.milli % 1000:
-        found.append(invalid(path, text, "must be an integer"))
-    return found
+        errors.append(invalid(path, text, "must be an integer"))
+    return errors
 
 
 def huge_page(name: str, text: str, path: str) -> list[FieldError]:
@@ -130,25 +130,25 @@ def requirements(
     name_rule: Callable[[str, str], list[FieldError]] = container_resource_name,
 ) -> list[FieldError]:
     """Limits and requests of a container (or of a pod, with its own name rule)."""
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for name in sorted(limits):
-        at = f"{path}.limits[{name}]"
-        found += name_rule(name, at) + value(name, limits[name], at)
+        field_path = f"{path}.limits[{name}]"
+        errors += name_rule(name, field_path) + value(name, limits[name], field_path)
         if name.startswith(HUGEPAGES):
-            found += huge_page(name, limits[name], at)
+            errors += huge_page(name, limits[name], field_path)
     for name in sorted(requests):
-        at = f"{path}.requests[{name}]"
-        found += name_rule(name, at) + value(name, requests[name], at)
-        found += _against_limit(name, requests[name], limits, path)
+        field_path = f"{path}.requests[{name}]"
+        errors += name_rule(name, field_path) + value(name, requests[name], field_path)
+        errors += _against_limit(name, requests[name], limits, path)
         if name.startswith(HUGEPAGES):
-            found += huge_page(name, requests[name], at)
+            errors += huge_page(name, requests[name], field_path)
     both = {*limits, *requests}
     if not both & {"cpu", "memory"} and any(name.startswith(HUGEPAGES) for name in both):
-        found.append(forbidden(path, "HugePages require cpu or memory"))
+        errors.append(forbidden(path, "HugePages require cpu or memory"))
     if "claims" in resources:
-        found += _claims(resources["claims"], claims, f"{path}.claims")
-    return found
+        errors += _claims(resources["claims"], claims, f"{path}.claims")
+    return errors
 
 
 def _against_limit(name: str, request: str, limits: Mapping[str, str], path: str) -> list[FieldError]:
@@ -160,29 +160,29 @@ def _against_limit(name: str, request: str, limits: Mapping[str, str], path: str
     if request == limit:
         return []
     asked, allowed = amount(request), amount(limit)
-    at = f"{path}.requests"
+    field_path = f"{path}.requests"
     if asked != allowed and not overcommit_allowed(name):
-        return [invalid(at, request, f"must be equal to {name} limit of {limit}")]
+        return [invalid(field_path, request, f"must be equal to {name} limit of {limit}")]
     if asked > allowed:
-        return [invalid(at, request, f"must be less than or equal to {name} limit of {limit}")]
+        return [invalid(field_path, request, f"must be less than or equal to {name} limit of {limit}")]
     return []
 
 
-def _claims(claims: Any, known: frozenset[str], path: str) -> list[FieldError]:
-    found: list[FieldError] = []
+def _claims(claims: Any, claim_names: frozenset[str], path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
     seen: set[str] = set()
     for index, claim in enumerate(claims):
-        name, at = claim.get("name", ""), f"{path}[{index}]"
+        name, field_path = claim.get("name", ""), f"{path}[{index}]"
         if not name:
-            found.append(required(at))
+            errors.append(required(field_path))
             continue
         key = f"{name}/{claim['request']}" if claim.get("request") else name
         if name in seen or key in seen:
-            found.append(duplicate(at, key))
+            errors.append(duplicate(field_path, key))
         seen.add(key)
-        if name not in known:
-            hint = ": " + ", ".join(sorted(known)) if known else " which is empty"
-            error = not_found(at, name)
+        if name not in claim_names:
+            hint = ": " + ", ".join(sorted(claim_names)) if claim_names else " which is empty"
+            error = not_found(field_path, name)
             detail = f"must be one of the names in pod.spec.resourceClaims{hint}"
-            found.append(FieldError(error.type, at, name, detail))
-    return found
+            errors.append(FieldError(error.type, field_path, name, detail))
+    return errors

@@ -22,27 +22,27 @@ def label_selector(selector: Selector | None, path: str, lenient: bool = False) 
     """A LabelSelector; `lenient` lets label values through that are none (node affinity preferences do)."""
     if not selector:
         return []
-    found = metadata.labels(selector.get("matchLabels", {}), f"{path}.matchLabels")
+    errors = metadata.labels(selector.get("matchLabels", {}), f"{path}.matchLabels")
     for index, expression in enumerate(selector.get("matchExpressions", ())):
-        found += _expression(expression, f"{path}.matchExpressions[{index}]", lenient)
-    return found
+        errors += _expression(expression, f"{path}.matchExpressions[{index}]", lenient)
+    return errors
 
 
 def _expression(expression: Selector, path: str, lenient: bool, numeric: bool = False) -> list[FieldError]:
     operator, values = expression.get("operator", ""), expression.get("values", ())
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if operator in ("In", "NotIn"):
         if not values:
-            found.append(required(f"{path}.values", _NEEDS_VALUES))
+            errors.append(required(f"{path}.values", _NEEDS_VALUES))
     elif operator in ("Exists", "DoesNotExist"):
         if values:
-            found.append(forbidden(f"{path}.values", _NO_VALUES))
+            errors.append(forbidden(f"{path}.values", _NO_VALUES))
     elif numeric and operator in ("Gt", "Lt"):
         if len(values) != 1:
-            found.append(required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'"))
+            errors.append(required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'"))
     else:
-        found.append(invalid(f"{path}.operator", operator, "not a valid selector operator"))
-    return found + label_name(expression.get("key", ""), f"{path}.key") + _values(values, path, lenient)
+        errors.append(invalid(f"{path}.operator", operator, "not a valid selector operator"))
+    return errors + label_name(expression.get("key", ""), f"{path}.key") + _values(values, path, lenient)
 
 
 def _values(values: Sequence[str], path: str, lenient: bool) -> list[FieldError]:
@@ -62,37 +62,37 @@ def node_requirement(expression: Selector, path: str, lenient: bool) -> list[Fie
 
 def _node_field(expression: Selector, path: str) -> list[FieldError]:
     operator, values, key = expression.get("operator", ""), expression.get("values", ()), expression.get("key", "")
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if operator in ("In", "NotIn"):
         if len(values) != 1:
             text = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
-            found.append(required(f"{path}.values", text))
+            errors.append(required(f"{path}.values", text))
     else:
-        found.append(invalid(f"{path}.operator", operator, "not a valid selector operator"))
+        errors.append(invalid(f"{path}.operator", operator, "not a valid selector operator"))
     if key != "metadata.name":
-        return [*found, invalid(f"{path}.key", key, "not a valid field selector key")]
+        return [*errors, invalid(f"{path}.key", key, "not a valid field selector key")]
     for index, value in enumerate(values):
-        found += [invalid(f"{path}.values[{index}]", value, text) for text in formats.subdomain(value)]
-    return found
+        errors += [invalid(f"{path}.values[{index}]", value, text) for text in formats.subdomain(value)]
+    return errors
 
 
 def node_term(term: Selector, path: str, lenient: bool = False) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for index, expression in enumerate(term.get("matchExpressions", ())):
-        found += node_requirement(expression, f"{path}.matchExpressions[{index}]", lenient)
+        errors += node_requirement(expression, f"{path}.matchExpressions[{index}]", lenient)
     for index, expression in enumerate(term.get("matchFields", ())):
-        found += _node_field(expression, f"{path}.matchFields[{index}]")
-    return found
+        errors += _node_field(expression, f"{path}.matchFields[{index}]")
+    return errors
 
 
 def node_selector(selector: Selector, path: str) -> list[FieldError]:
     terms = selector.get("nodeSelectorTerms") or ()
     if not terms:
         return [required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")]
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for index, term in enumerate(terms):
-        found += node_term(term, f"{path}.nodeSelectorTerms[{index}]")
-    return found
+        errors += node_term(term, f"{path}.nodeSelectorTerms[{index}]")
+    return errors
 
 
 def match_labels(selector: Selector | None, labels: Mapping[str, str]) -> bool:

@@ -34,10 +34,10 @@ class _Sort:
         self.keys = keys
         self.items: list[Any] = items
 
-    def swap(self, one: int, other: int) -> None:
+    def swap(self, pod_class: int, other: int) -> None:
         keys, items = self.keys, self.items
-        keys[one], keys[other] = keys[other], keys[one]
-        items[one], items[other] = items[other], items[one]
+        keys[pod_class], keys[other] = keys[other], keys[pod_class]
+        items[pod_class], items[other] = items[other], items[pod_class]
 
     def move(self, source: int, target: int) -> None:
         """A pod goes elsewhere, and those in between move up."""
@@ -72,14 +72,14 @@ class _Sort:
                 end = middle
         keys, items = self.keys, self.items
         order = sorted(range(start, end), key=keys.__getitem__)
-        keys[start:end], items[start:end] = [keys[at] for at in order], [items[at] for at in order]
+        keys[start:end], items[start:end] = [keys[index] for index in order], [items[index] for index in order]
 
     def _pivot(self, start: int, length: int) -> tuple[int, int]:
         """The place of the pivot, and how many of those looked at stood the wrong way round."""
         places, swaps = [start + length // 4 * part for part in (1, 2, 3)], 0
         if length >= _LONG:
-            for at, place in enumerate(places):
-                places[at], more = self._median(place - 1, place, place + 1)
+            for index, place in enumerate(places):
+                places[index], more = self._median(place - 1, place, place + 1)
                 swaps += more
         middle, more = self._median(*places)
         return middle, swaps + more
@@ -96,30 +96,30 @@ class _Sort:
 
     def _nearly_sorted(self, start: int, end: int) -> bool:
         """Whether a stretch is sorted, after a few shifts if it is long."""
-        keys, at = self.keys, start + 1
+        keys, index = self.keys, start + 1
         for _ in range(_SHIFTS):
-            falls = list(map(lt, keys[at:end], keys[at - 1 : end]))
+            falls = list(map(lt, keys[index:end], keys[index - 1 : end]))
             if True not in falls:
                 return True
-            at += falls.index(True)
+            index += falls.index(True)
             if end - start < _LONG:
                 return False
-            self.swap(at, at - 1)
-            self._shift(at, start, end)
+            self.swap(index, index - 1)
+            self._shift(index, start, end)
         return False
 
-    def _shift(self, at: int, start: int, end: int) -> None:
+    def _shift(self, node: int, start: int, end: int) -> None:
         """The smaller one goes left and the greater one right, as far as they must."""
-        keys, place = self.keys, at - 1
-        if at - start >= 2:
-            while place >= 1 and keys[at - 1] < keys[place - 1]:
+        keys, place = self.keys, node - 1
+        if node - start >= 2:
+            while place >= 1 and keys[node - 1] < keys[place - 1]:
                 place -= 1
-            self.move(at - 1, place)
-        place = at + 1
-        if end - at >= 2:
-            while place < end and keys[place] < keys[at]:
+            self.move(node - 1, place)
+        place = node + 1
+        if end - node >= 2:
+            while place < end and keys[place] < keys[node]:
                 place += 1
-            self.move(at, place - 1)
+            self.move(node, place - 1)
 
     def _cut(self, start: int, end: int, pivot: int) -> tuple[int, bool]:
         """Smaller ones before the pivot, the others behind it; where it ends, and whether they stood so before."""

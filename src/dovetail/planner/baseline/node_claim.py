@@ -85,7 +85,7 @@ class ClaimContext:
         self.catalog: OfferingCatalog = problem.catalog
         self.topology_counts = topology_counts
         self.left = dict(problem.reservations)
-        self.limits = [dict(each) for each in problem.limits]
+        self.limits = [dict(limit) for limit in problem.limits]
         of_name = {name: self.catalog.by_label(RESERVATION).get(name, 0) & self.catalog.reserved for name in self.left}
         self._of_reservation = {name: mask for name, mask in of_name.items() if self.left[name]}
         self._unreserved = self.catalog.everything & ~self.catalog.reserved
@@ -104,7 +104,7 @@ class ClaimContext:
 
     def narrowed_by(self, term: Term) -> list[int | None]:
         """The domains on every topology key that a term allows; None where it says nothing."""
-        keys = {each[0] for each in term}
+        keys = {clause[0] for clause in term}
         return [
             _among(topology_key.key, named, term) if topology_key.key in keys else None
             for topology_key, named in zip(self.problem.topology_keys, self.topology_counts.named, strict=True)
@@ -119,8 +119,8 @@ class ClaimContext:
                 self.problem.topology_keys[topology_key].values,
             )
             cached = 0
-            for at, value in enumerate(values):
-                if domains >> at & 1:
+            for index, value in enumerate(values):
+                if domains >> index & 1:
                     cached |= where.get(value, 0)
             self._in_domains[topology_key, domains] = cached
         return cached
@@ -146,9 +146,9 @@ class ClaimContext:
         if not mask:
             return None
         for volumes in request.cls.storage.alternatives:
-            found = self._narrowed(claim, step, mask & self.catalog.term(volumes), volumes)
-            if found is not None:
-                return found
+            narrowed = self._narrowed(claim, step, mask & self.catalog.term(volumes), volumes)
+            if narrowed is not None:
+                return narrowed
         return None
 
     def brought(self, claim: Claim, request: PlacementRequest) -> tuple[tuple[int, int], ...]:
@@ -158,16 +158,16 @@ class ClaimContext:
     def _narrowed(self, claim: Claim, step: Step, mask: int, volumes: Term) -> Change | None:
         open_to = list(claim.domains)
         for narrow in (step.narrow, self.narrowed_by(volumes)) if volumes else (step.narrow,):
-            for at, each in enumerate(narrow):
-                before = open_to[at]
-                if each is not None:
-                    open_to[at] = each if before is None else before & each
+            for index, narrowed_mask in enumerate(narrow):
+                before = open_to[index]
+                if narrowed_mask is not None:
+                    open_to[index] = narrowed_mask if before is None else before & narrowed_mask
         domains = self.topology_counts.domains(step.request, step.strict, open_to) if mask else None
         if domains is None:
             return None
-        for at, chosen in enumerate(domains):
+        for position, chosen in enumerate(domains):
             if chosen is not None:
-                mask &= self.within(at, chosen)
+                mask &= self.within(position, chosen)
         if not mask or not self._diverse(claim.pool, mask):
             return None
         return Change(mask, domains, self._reservations(claim, mask))
@@ -240,7 +240,7 @@ class ClaimContext:
 
 def open_domains(context: ClaimContext, pool: int) -> list[int | None]:
     """The domains that a pool's own requirements leave on every topology key; None where it says nothing."""
-    found: list[int | None] = []
+    open_domains: list[int | None] = []
     template = context.problem.pools[pool]
     given: Mapping[str, str] = template.labels
     for topology_key, named in zip(context.problem.topology_keys, context.topology_counts.named, strict=True):
@@ -250,29 +250,29 @@ def open_domains(context: ClaimContext, pool: int) -> list[int | None]:
             if requirement.key == topology_key.key and requirement.operator == "In"
         ]
         if topology_key.key in given:
-            found.append(bits(at for at, value in enumerate(named) if value == given[topology_key.key]))
+            open_domains.append(bits(index for index, value in enumerate(named) if value == given[topology_key.key]))
         else:
-            found.append(_among(topology_key.key, named, tuple(rules)) if rules else None)
-    return found
+            open_domains.append(_among(topology_key.key, named, tuple(rules)) if rules else None)
+    return open_domains
 
 
 def _offered(problem: Problem, mask: int) -> int:
     """The offerings of a mask whose offerings are there, whether or not any node is left of them."""
-    gone, found = problem.snapshot.unavailable, 0
+    gone, offered = problem.snapshot.unavailable, 0
     for offering in problem.catalog.listed(mask):
         offer = offering.offering
         if offer.available and (offering.type.name, offer.zone, offer.capacity_type) not in gone:
-            found |= 1 << offering.index
-    return found
+            offered |= 1 << offering.index
+    return offered
 
 
 def _among(key: str, values: list[str], term: Term) -> int:
-    rules = [each for each in term if each[0] == key]
-    return bits(at for at, value in enumerate(values) if all(holds(rule, value) for rule in rules))
+    rules = [clause for clause in term if clause[0] == key]
+    return bits(index for index, value in enumerate(values) if all(holds(rule, value) for rule in rules))
 
 
 def _union(masks: Iterable[int]) -> int:
-    found = 0
+    union_mask = 0
     for mask in masks:
-        found |= mask
-    return found
+        union_mask |= mask
+    return union_mask

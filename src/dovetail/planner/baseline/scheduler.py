@@ -57,14 +57,18 @@ class SchedulerSimulation:
         self.free, self.attached = problem.free.copy(), dict(problem.attached)
         initialised = [(not node.initialized, node.name) for node in problem.nodes]
         self.rows = np.array(sorted(range(len(initialised)), key=initialised.__getitem__), dtype=np.int64)
-        self.pools = sorted(range(len(problem.pools)), key=lambda at: problem.pools[at].name, reverse=True)
-        self.pools.sort(key=lambda at: -problem.pools[at].weight)
+        self.pools = sorted(range(len(problem.pools)), key=lambda index: problem.pools[index].name, reverse=True)
+        self.pools.sort(key=lambda pool: -problem.pools[pool].weight)
         self.steps: dict[int, list[Step]]
         self.queue: list[tuple[PodClass, str]]
         if before is not None:
             self.steps, self.queue = before.steps, before.queue
         else:
-            self.steps = {one.index: list(_steps(self.context, one)) for one in problem.classes if not one.error}
+            self.steps = {
+                pod_class.index: list(_steps(self.context, pod_class))
+                for pod_class in problem.classes
+                if not pod_class.error
+            }
             self.queue = _queue(problem)
         self.claims: list[Claim] = []
         self.loads: list[int] = []
@@ -77,25 +81,25 @@ class SchedulerSimulation:
         failed: dict[int, int] = {}
         idle = 0
         while queue and idle < len(queue):
-            one, name = queue.popleft()
-            if failed.get(one.index) == len(self.placed) or not self._try(one):
-                failed[one.index] = len(self.placed)
-                queue.append((one, name))
+            pod_class, name = queue.popleft()
+            if failed.get(pod_class.index) == len(self.placed) or not self._try(pod_class):
+                failed[pod_class.index] = len(self.placed)
+                queue.append((pod_class, name))
                 idle += 1
             else:
                 idle = 0
-        for one, _ in queue:
-            left[one.index] = left.get(one.index, 0) + 1
+        for pod_class, _ in queue:
+            left[pod_class.index] = left.get(pod_class.index, 0) + 1
         masks = {claim.number: self.context.final(claim) for claim in self.claims}
         price = sum(self.context.price(claim) for claim in self.claims)
         wide = {claim.number: claim.mask for claim in self.claims}
         return Outcome(self.placed, masks, wide, left, frozenset(name for _, name in queue), price)
 
-    def _try(self, one: PodClass) -> bool:
+    def _try(self, pod_class: PodClass) -> bool:
         try:
             return any(
                 self._there(step) or self._claimed(step) or self._add_to_new_claim(step)
-                for step in self.steps.get(one.index, ())
+                for step in self.steps.get(pod_class.index, ())
             )
         except Deferred:
             return False
@@ -109,7 +113,7 @@ class SchedulerSimulation:
             ok &= self.free[dim] >= amount
         for row in self.rows[ok[self.rows]].tolist():
             lying = [int(topology_key.nodes[row]) for topology_key in self.problem.topology_keys]
-            domains: list[int | None] = [1 << at if at >= 0 else 0 for at in lying]
+            domains: list[int | None] = [1 << index if index >= 0 else 0 for index in lying]
             brought = self.problem.sharing.amounts(request.shared & ~self.attached.get(row, 0))
             if any(self.free[dim, row] < request.amounts[dim] + more for dim, more in brought):
                 continue
@@ -131,7 +135,7 @@ class SchedulerSimulation:
     def _claimed(self, step: Step) -> bool:
         go_sort(self.loads, self.claims)
         closed = self.topology_counts.closed_hosts(step.request)
-        for at, claim in enumerate(self.claims):
+        for index, claim in enumerate(self.claims):
             if claim.number in closed or step.size in claim.dead:
                 continue
             try:
@@ -140,7 +144,7 @@ class SchedulerSimulation:
                 continue
             if change is not None:
                 self.context.add(claim, step, change)
-                self.loads[at] += 1
+                self.loads[index] += 1
                 self.placed.append(Placed(step.request, claim.number))
                 return True
         return False
@@ -160,29 +164,35 @@ class SchedulerSimulation:
         return False
 
 
-def _steps(context: ClaimContext, one: PodClass) -> Iterable[Step]:
+def _steps(context: ClaimContext, pod_class: PodClass) -> Iterable[Step]:
     """The ways down: required terms are dropped one by one before anything soft is, and the last one stays."""
-    problem, required = context.problem, one.shape.required
-    for at, term in enumerate(required[:-1]):
-        yield Step(context, problem.request(one, 0), 0, _joined(one, 0, at), term)
-    for level_index in range(len(one.levels)):
-        yield Step(context, problem.request(one, level_index), level_index, _joined(one, level_index, -1), required[-1])
+    problem, required = context.problem, pod_class.shape.required
+    for index, term in enumerate(required[:-1]):
+        yield Step(context, problem.request(pod_class, 0), 0, _joined(pod_class, 0, index), term)
+    for level_index in range(len(pod_class.levels)):
+        yield Step(
+            context,
+            problem.request(pod_class, level_index),
+            level_index,
+            _joined(pod_class, level_index, -1),
+            required[-1],
+        )
 
 
-def _joined(one: PodClass, level_index: int, at: int) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+def _joined(pod_class: PodClass, level_index: int, node: int) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
     """A required term with the preference of a level; equal ones are listed once, so the last may stand for others."""
-    terms = one.levels[level_index].terms
-    return terms[at] if at < len(terms) else terms[-1]
+    terms = pod_class.levels[level_index].terms
+    return terms[node] if node < len(terms) else terms[-1]
 
 
 def _queue(problem: Problem) -> list[tuple[PodClass, str]]:
     """Most CPU first, then most memory, then the oldest, then by UID. It knows nothing else: then priority decides."""
     asked = {pod_key(pod): pod.metadata for pod in problem.snapshot.pending}
     keyed = []
-    for one in problem.classes:
-        size = (-one.requests.get("cpu", 0), -one.requests.get("memory", 0))
-        for name in one.pods:
+    for pod_class in problem.classes:
+        size = (-pod_class.requests.get("cpu", 0), -pod_class.requests.get("memory", 0))
+        for name in pod_class.pods:
             made = asked[name].creation_timestamp
             age = made.isoformat() if made is not None else ""
-            keyed.append((*size, age, asked[name].uid, -one.priority, one.index, name))
+            keyed.append((*size, age, asked[name].uid, -pod_class.priority, pod_class.index, name))
     return [(problem.classes[index], name) for *_, index, name in sorted(keyed)]

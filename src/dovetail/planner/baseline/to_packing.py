@@ -89,9 +89,9 @@ def _followed(
     state = packer.state
     for index in sorted(left & never):
         state = _joined(state, left, index)
-    for at in state.new_nodes():
-        if not state.contents[at]:
-            state.close(at)
+    for node in state.new_nodes():
+        if not state.contents[node]:
+            state.close(node)
     shrink(state)
     return Packing(state, +left)
 
@@ -100,25 +100,25 @@ def _joined(state: PackingState, left: Counter[int], index: int) -> PackingState
     """The packing state with as many more pods of a class as keep it from falling further behind the baseline in
     preferences.
     """
-    one, baseline = state.problem.classes[index], state.run.baseline
+    pod_class, baseline = state.problem.classes[index], state.run.baseline
     lot = left[index]
     missed = baseline.excess(violated_on(state), left) if baseline is not None else 0
     while lot:
         packer = Packer(state.problem, Strategy(), state.clone())
-        found = _placed(packer, one, lot)
-        after = left - Counter({index: found})
+        placed = _placed(packer, pod_class, lot)
+        after = left - Counter({index: placed})
         if baseline is not None and baseline.excess(violated_on(packer.state), after) > max(0, missed):
             lot //= 2
             continue
         state, left[index] = packer.state, after[index]
-        lot = min(lot, left[index]) if found == lot else 0
+        lot = min(lot, left[index]) if placed == lot else 0
     return state
 
 
-def _placed(packer: Packer, one: PodClass, count: int) -> int:
+def _placed(packer: Packer, pod_class: PodClass, count: int) -> int:
     """How many of some pods of a class find a place, on the highest level that gives them one."""
     done = 0
-    for request in packer.problem.levels_of(one) if not one.error else ():
+    for request in packer.problem.levels_of(pod_class) if not pod_class.error else ():
         done += packer.place(request, count - done) if done < count else 0
     return done
 
@@ -132,9 +132,9 @@ def _replayed(
     """
     state = PackingState(problem, run)
     placement_requests: dict[int, Counter[PlacementRequest]] = {place: Counter() for place in outcome.masks}
-    for each in outcome.placed:
-        if each.place < 0:
-            placement_requests[each.place][each.request] += 1
+    for placement in outcome.placed:
+        if placement.place < 0:
+            placement_requests[placement.place][placement.request] += 1
     choosy = problem.diversity is not None and ignore_counted is not None
     bins = {
         place: _opened(state, mask, placement_requests[place], outcome.wide[place] if choosy else None)
@@ -143,26 +143,28 @@ def _replayed(
     waiting, before = outcome.placed, len(outcome.placed) + 1
     while len(waiting) < before:  # a spread that refuses a pod may take it once others have come
         before, refused = len(waiting), list[Placed]()
-        for each in waiting:
-            at = each.place if each.place >= 0 else bins[each.place]
+        for waiting_placement in waiting:
+            place = waiting_placement.place if waiting_placement.place >= 0 else bins[waiting_placement.place]
             request = (
-                each.request if ignore_counted is None else _admitted(problem, state, each.request, at, ignore_counted)
+                waiting_placement.request
+                if ignore_counted is None
+                else _admitted(problem, state, waiting_placement.request, place, ignore_counted)
             )
-            if at < 0 or request is None:
-                refused.append(each)
+            if place < 0 or request is None:
+                refused.append(waiting_placement)
             else:
-                state.put(request, at, 1)
+                state.put(request, place, 1)
         waiting = refused
     return state, Counter(placement.request.cls.index for placement in waiting)
 
 
 def _admitted(
-    problem: Problem, state: PackingState, request: PlacementRequest, at: int, ignore_counted: bool
+    problem: Problem, state: PackingState, request: PlacementRequest, node: int, ignore_counted: bool
 ) -> PlacementRequest | None:
     """The ask, or one that relaxes more, of which one more pod may go onto a node."""
-    levels_of = range(request.level.level_index, len(request.cls.levels)) if at >= 0 else ()
-    found = (problem.request(request.cls, level_index) for level_index in levels_of)
-    return next((each for each in found if _admits(state, each, at, ignore_counted)), None)
+    levels_of = range(request.level.level_index, len(request.cls.levels)) if node >= 0 else ()
+    requests = (problem.request(request.cls, level_index) for level_index in levels_of)
+    return next((request for request in requests if _admits(state, request, node, ignore_counted)), None)
 
 
 def _opened(state: PackingState, mask: int, placement_requests: Counter[PlacementRequest], wide: int | None) -> int:
@@ -202,15 +204,15 @@ def _as_good(problem: Problem, mask: int, placement_requests: Counter[PlacementR
     return ok
 
 
-def _admits(state: PackingState, request: PlacementRequest, at: int, ignore_counted: bool) -> bool:
+def _admits(state: PackingState, request: PlacementRequest, node: int, ignore_counted: bool) -> bool:
     """Whether one more pod of the request may go onto a node, by every rule."""
-    if not state.holds(request, at, 1):
+    if not state.holds(request, node, 1):
         return False
     for key in request.keys:
         topology_key = state.key_index[key]
-        if state.allowance(request, topology_key, ignore_counted)[state.domains[topology_key][at]] < 1:
+        if state.allowance(request, topology_key, ignore_counted)[state.domains[topology_key][node]] < 1:
             return False
     if not request.topology.ruled and state.problem.diversity is None:
         return True
-    bins, _ = state.shares(request, np.array([at]), 1, ignore_counted)
+    bins, _ = state.shares(request, np.array([node]), 1, ignore_counted)
     return len(bins) == 1

@@ -45,8 +45,8 @@ class TopologyCounts:
                 for topology_key in problem.topology_keys
             ]
             self.named = [
-                [*topology_key.values, *sorted(set[str]().union(*each).difference(topology_key.values))]
-                for each, topology_key in zip(named, problem.topology_keys, strict=True)
+                [*topology_key.values, *sorted(set[str]().union(*values).difference(topology_key.values))]
+                for values, topology_key in zip(named, problem.topology_keys, strict=True)
             ]
             self._offered = _offered(problem, named)
         """The domains on every topology key; behind those on offer others that pools name: Karpenter sees them,
@@ -58,10 +58,12 @@ class TopologyCounts:
             for every, topology_key in zip(self.named, problem.topology_keys, strict=True)
         ]
         self._known = dict(self._offered)
-        self.key_index = {topology_key.key: at for at, topology_key in enumerate(problem.topology_keys)}
+        self.key_index = {topology_key.key: index for index, topology_key in enumerate(problem.topology_keys)}
         self._members: dict[int, dict[int, int]] = {}
         self._owners: dict[int, dict[int, int]] = {}
-        self.feared = {group for one in problem.classes for group in one.levels[0].hard if group.kind == ANTI}
+        self.feared = {
+            group for pod_class in problem.classes for group in pod_class.levels[0].hard if group.kind == ANTI
+        }
         for group, counter in problem.counters.items():
             self._members[counter.index] = _counted(counter.counts.tolist())
             self._owners[counter.index] = _counted(counter.owners.tolist())
@@ -87,17 +89,17 @@ class TopologyCounts:
 
     def closed_hosts(self, request: PlacementRequest) -> set[Place]:
         """Nodes that hostname rules close to a pod, all at once; of those that are open `host_admits` knows more."""
-        found: set[Place] = set()
+        places: set[Place] = set()
         for counter in request.topology.host_owned:
             counts, top = self._members[counter.index], counter.skew - (counter in request.topology.own)
             if counter.kind == SPREAD:
-                found.update([place for place, here in counts.items() if here > top])
+                places.update([place for place, here in counts.items() if here > top])
             elif counter.kind == ANTI:
-                found.update(counts)
+                places.update(counts)
         for counter in request.topology.host_members:
             if counter.kind == ANTI:
-                found.update(self._owners[counter.index])
-        return found
+                places.update(self._owners[counter.index])
+        return places
 
     def domains(
         self, request: PlacementRequest, strict: list[int], open_to: list[int | None]
@@ -107,7 +109,7 @@ class TopologyCounts:
         `strict` are the domains that the pod's hard requirements allow. Every rule chooses on its own, among the
         domains the node had before; rules that choose differently exclude each other.
         """
-        found = list(open_to)
+        open_domains = list(open_to)
         rules: list[tuple[TopologyCounter, bool]] = [(counter, True) for counter in request.topology.domain_owned]
         rules += [(counter, False) for counter in request.topology.domain_members if counter.group in self.feared]
         for counter, own in rules:
@@ -117,12 +119,12 @@ class TopologyCounts:
             chosen = (
                 self._owner(request, counter, strict[topology_key], among) if own else self._unfeared(counter, among)
             )
-            before = found[topology_key]
+            before = open_domains[topology_key]
             left = chosen if before is None else chosen & before
             if not left:
                 return None
-            found[topology_key] = left
-        return found
+            open_domains[topology_key] = left
+        return open_domains
 
     def _owner(self, request: PlacementRequest, counter: TopologyCounter, strict: int, among: int) -> int:
         if counter.kind == SPREAD:
@@ -134,8 +136,8 @@ class TopologyCounts:
             return counted & strict & among
         if counter.group not in request.cls.members or counted & strict:
             return 0
-        found = strict & among & self._known[counter.index]
-        return self._begun(counter, found, strict & self._known[counter.index]) if found else 0
+        domains = strict & among & self._known[counter.index]
+        return self._begun(counter, domains, strict & self._known[counter.index]) if domains else 0
 
     def _begun(self, counter: TopologyCounter, here: int, anywhere: int) -> int:
         """Where the first of some pods that want to be together goes: a domain of the node and, drawn again, any."""
@@ -146,10 +148,10 @@ class TopologyCounts:
         counts = self._members[counter.index]
         universe = self._known[counter.index] | self._unsold[counter.place]
         universe |= bits(counts)  # where a pod is, there is a domain
-        seen = [counts.get(at, 0) for at in places(universe & strict)]
+        seen = [counts.get(place, 0) for place in places(universe & strict)]
         least = min(seen) if seen and len(seen) >= counter.group.min_domains else 0
         top = least + counter.skew - (counter.group in request.cls.members)
-        allowed = [at for at in places(universe & among) if counts.get(at, 0) <= top]
+        allowed = [place for place in places(universe & among) if counts.get(place, 0) <= top]
         if not allowed:
             return 0
         return 1 << self._chosen(counter, allowed, counts)
@@ -159,10 +161,10 @@ class TopologyCounts:
         self._draws += self._turn
         every = len(self.named[counter.place])
         open_to = list(domains)
-        chosen = min(open_to, key=lambda at: (counts.get(at, 0), (at + self._draws) % every))
+        chosen = min(open_to, key=lambda index: (counts.get(index, 0), (index + self._draws) % every))
         if not self.left_to_chance:
             fewest = counts.get(chosen, 0)
-            self.left_to_chance = any(at != chosen and counts.get(at, 0) == fewest for at in open_to)
+            self.left_to_chance = any(index != chosen and counts.get(index, 0) == fewest for index in open_to)
         return chosen
 
     def _unfeared(self, counter: TopologyCounter, among: int) -> int:
@@ -192,8 +194,8 @@ class TopologyCounts:
         among = domains[self.key_index[counter.group.key]]
         if among is None or (counter.kind != ANTI and among & (among - 1)):
             return
-        for at in places(among):
-            topology_counts[at] = topology_counts.get(at, 0) + 1
+        for index in places(among):
+            topology_counts[index] = topology_counts.get(index, 0) + 1
 
 
 def _offered(problem: Problem, named: list[list[set[str]]]) -> dict[int, int]:
@@ -203,16 +205,16 @@ def _offered(problem: Problem, named: list[list[set[str]]]) -> dict[int, int]:
     there; an affinity those that the first pod tolerates that asks for it, before it gives anything up.
     """
     first: dict[Group, PodClass] = {}
-    for one in problem.classes:
-        for group in (*one.levels[0].hard, *one.levels[0].soft):
-            first.setdefault(group, one)
-    found: dict[int, int] = {}
+    for pod_class in problem.classes:
+        for group in (*pod_class.levels[0].hard, *pod_class.levels[0].soft):
+            first.setdefault(group, pod_class)
+    offered: dict[int, int] = {}
     for group, counter in problem.counters.items():
         if not counter.host:
             borne = [_bears(group, first.get(group), pool) for pool in problem.pools]
             values = set[str]().union(*itertools.compress(named[counter.place], borne))
-            found[counter.index] = _places_of(problem.topology_keys[counter.place], values)
-    return found
+            offered[counter.index] = _places_of(problem.topology_keys[counter.place], values)
+    return offered
 
 
 def _bears(group: Group, first: PodClass | None, pool: Pool) -> bool:
@@ -242,7 +244,7 @@ def _domains_of(pool: Pool, key: str) -> set[str]:
         return set()
     if key in pool.labels:
         return {pool.labels[key]}
-    rules = [each for each in pool_clauses(pool) if each[0] == key]
+    rules = [pool_clause for pool_clause in pool_clauses(pool) if pool_clause[0] == key]
     values = {value for kind in pool.types for value in _values(kind, key)}
     values.update(value for _, operator, listed in rules if operator == "In" for value in listed)
     return {value for value in values if all(holds(rule, value) for rule in rules)}
@@ -260,18 +262,18 @@ def _values(kind: InstanceType, key: str) -> Iterable[str]:
 
 
 def _places_of(topology_key: TopologyKey, values: set[str]) -> int:
-    return bits(at for at, value in enumerate(topology_key.values) if value in values)
+    return bits(index for index, value in enumerate(topology_key.values) if value in values)
 
 
 def _counted(counts: list[int]) -> dict[int, int]:
-    return {at: count for at, count in enumerate(counts) if count}
+    return {index: count for index, count in enumerate(counts) if count}
 
 
 def bits(where: Iterable[int]) -> int:
-    found = 0
-    for at in where:
-        found |= 1 << at
-    return found
+    mask = 0
+    for index in where:
+        mask |= 1 << index
+    return mask
 
 
 def places(mask: int) -> Iterable[int]:

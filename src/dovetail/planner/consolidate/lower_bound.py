@@ -52,20 +52,22 @@ def floor_of(
     In `problem` all `stands` are gone and their pods to be placed; `staying` is what the others cost. Of a pool with a
     budget at most so many may go.
     """
-    nowhere = {one.index: one.count for one in problem.classes if not _is_offered(problem, one.index)}
+    nowhere = {
+        pod_class.index: pod_class.count for pod_class in problem.classes if not _is_offered(problem, pod_class.index)
+    }
     relaxation = relaxed(problem, nowhere, seconds)
     if relaxation is None:
         return None
-    prices, pools = np.array([each.price for each in stands]), [each.pool for each in stands]
+    prices, pools = np.array([stand.price for stand in stands]), [stand.pool for stand in stands]
     values, must = _values(relaxation, stands), {pool: pools.count(pool) - most for pool, most in budgets.items()}
-    found = max(
+    kept = max(
         _kept(share * relaxation.price, prices - share * values, pools, must)
         for share in np.linspace(0.0, 1.0, _STEPS + 1)
     )
-    if all(each.resold for each in stands):
-        found = max(found, whole(problem, nowhere))
+    if all(stand.resold for stand in stands):
+        kept = max(kept, whole(problem, nowhere))
     words = f"{_MAX_LISTED}, where {WORDS}{_KEPT if any(count > 0 for count in must.values()) else ''}"
-    return Floor(float(staying + found), words)
+    return Floor(float(staying + kept), words)
 
 
 def _is_offered(problem: Problem, index: int) -> bool:
@@ -78,7 +80,7 @@ def _kept(new_nodes: float, dues: Floats, pools: Sequence[str], must: Mapping[st
     total = new_nodes + float(np.minimum(dues, 0.0).sum())
     for pool, count in must.items():
         if count > 0:
-            mine = np.sort(dues[[each == pool for each in pools]])
+            mine = np.sort(dues[[pool_name == pool for pool_name in pools]])
             total += float(np.maximum(mine[:count], 0.0).sum())
     return total
 
@@ -86,14 +88,16 @@ def _kept(new_nodes: float, dues: Floats, pools: Sequence[str], must: Mapping[st
 def _values(relaxation: Relaxation, stands: Sequence[Stand]) -> Floats:
     """What the pods are worth at most that each node holds if it stays: its own, and as many more as have room."""
     placement_requests = [flow.demand.request for flow in relaxation.flows]
-    each = {
+    values_by_index = {
         request.cls.index: float(total) / flow.demand.count
         for request, flow, total in zip(placement_requests, relaxation.flows, relaxation.worth, strict=True)
     }
-    own = np.array([sum(each.get(index, 0.0) for index in stand.pods) for stand in stands])
+    own = np.array([sum(values_by_index.get(index, 0.0) for index in stand.pods) for stand in stands])
     if placement_requests and stands:
         asked = relaxation.rates @ np.array([request.amounts for request in placement_requests], dtype=np.float64).T
-        dear = (asked >= np.array([each[request.cls.index] for request in placement_requests]) * (1 - 1e-9)).all(axis=1)
+        dear = (
+            asked >= np.array([values_by_index[request.cls.index] for request in placement_requests]) * (1 - 1e-9)
+        ).all(axis=1)
         rates = relaxation.rates[dear] if dear.any() else relaxation.rates.max(axis=0, keepdims=True)
         own = own + (np.maximum([stand.free for stand in stands], 0.0) @ rates.T).min(axis=1)
-    return np.where([stand.resold for stand in stands], np.minimum(own, [each.price for each in stands]), own)
+    return np.where([stand.resold for stand in stands], np.minimum(own, [stand.price for stand in stands]), own)

@@ -75,10 +75,10 @@ class _Search:
         for number, going in enumerate(proposals.sets()):
             if number < _LEAST or not self.over():
                 self._consider(going)
-        for each in self._promising():
-            self._swap(each)
-        for each in self._promising():
-            self._search(each, _SHARE, _SHARE * self.deadline)
+        for proposal in self._promising():
+            self._swap(proposal)
+        for promising_proposal in self._promising():
+            self._search(promising_proposal, _SHARE, _SHARE * self.deadline)
         self._swap(self.best)
         self._one_by_one(proposals)
         self._spare()
@@ -98,19 +98,19 @@ class _Search:
         if key in self.tried:
             return False
         self.left -= 1
-        found = self.tried[key] = self.fleet.without(gone, self.seed, _BRISK, along_relaxation)
-        return self._keep(found)
+        proposal = self.tried[key] = self.fleet.without(gone, self.seed, _BRISK, along_relaxation)
+        return self._keep(proposal)
 
-    def _keep(self, found: Choice | None) -> bool:
-        if found is None or found.worth <= self.best.worth + _CENT:
+    def _keep(self, choice: Choice | None) -> bool:
+        if choice is None or choice.worth <= self.best.worth + _CENT:
             return False
-        self.best = found
+        self.best = choice
         return True
 
     def _promising(self) -> list[Choice]:
         """The best choices so far for which something is launched."""
-        found = [(-each.worth, sorted(key), each) for key, each in self.tried.items() if each and each.plan.nodes]
-        return [each for _, _, each in sorted(found, key=lambda one: one[:2])[:_SEARCHED]]
+        ranked = [(-value.worth, sorted(key), value) for key, value in self.tried.items() if value and value.plan.nodes]
+        return [proposal for _, _, proposal in sorted(ranked, key=lambda pod_class: pod_class[:2])[:_SEARCHED]]
 
     def _search(self, choice: Choice, share: float, seconds: float = inf) -> None:
         """Look for something cheaper to launch, with work for a share of the deadline, and never beyond its end."""
@@ -130,7 +130,7 @@ class _Search:
         room = np.array([[node.allocatable.get(name, 0) for name in names] for node in gone], dtype=np.int64)
         room = room.reshape(len(gone), len(names))
         prices, kept = np.array([node.price or 0.0 for node in gone]), set[str]()
-        for planned in sorted(choice.plan.nodes, key=lambda each: -each.price):
+        for planned in sorted(choice.plan.nodes, key=lambda node: -node.price):
             asked = [planned.requests.get(name, 0) for name in names]
             would = np.flatnonzero((prices <= planned.price + _CENT) & (room >= asked).all(axis=1))
             if len(would):
@@ -144,7 +144,7 @@ class _Search:
         for node in proposals.ranked():
             if self.over():
                 return
-            gone = {each.name for each in self.best.gone}
+            gone = {node.name for node in self.best.gone}
             more = (*self.best.gone, node)
             if node.name not in gone and len(self.fleet.within(more)) == len(more):
                 self._consider(more)
@@ -152,7 +152,7 @@ class _Search:
     def _spare(self) -> None:
         """Nodes whose going saves nothing, now that the others go, stay: by halves, those with most pods first."""
         moved = self.fleet.moved
-        parts = [sorted(self.best.gone, key=lambda each: (-len(moved[each.name]), each.name))]
+        parts = [sorted(self.best.gone, key=lambda node: (-len(moved[node.name]), node.name))]
         while parts and not self.over():
             part = parts.pop(0)
             names = {node.name for node in part}

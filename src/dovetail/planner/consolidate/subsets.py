@@ -35,7 +35,7 @@ class Proposals:
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
         problem = self.problem = fleet.whole
-        self.dims = [at for at, name in enumerate(problem.dims) if not name.startswith((PORT, ATTACH))]
+        self.dims = [index for index, name in enumerate(problem.dims) if not name.startswith((PORT, ATTACH))]
         number = [[fleet.classes[pod_key(pod)] for pod in fleet.moved[node.name]] for node in fleet.candidates]
         load = [problem.requests[mine].sum(axis=0)[self.dims] for mine in number]
         self.load: Table = np.array(load, dtype=np.float64).reshape(len(load), len(self.dims))
@@ -47,8 +47,8 @@ class Proposals:
         """The least useful for their price first."""
         taken = (self.load / np.maximum(self.load.sum(axis=0), 1.0)).max(axis=1, initial=0.0)
         use = (taken + self.charges) / np.maximum(self.prices, 1e-9)
-        order = sorted(range(len(use)), key=lambda at: (use[at], self.fleet.candidates[at].name))
-        return [self.fleet.candidates[at] for at in order]
+        order = sorted(range(len(use)), key=lambda index: (use[index], self.fleet.candidates[index].name))
+        return [self.fleet.candidates[index] for index in order]
 
     def sets(self) -> Iterator[tuple[NodeState, ...]]:
         """Sets to go: those that the cheapest fleet does not keep, by several margins, and every pod."""
@@ -74,19 +74,19 @@ class Proposals:
 
     def _limits(self) -> list[Need]:
         """How many must stay by the budgets of their pools, and how many pods by their own."""
-        fleet, found = self.fleet, list[Need]()
+        fleet, limits = self.fleet, list[Need]()
         for pool, quota in fleet.terms.budgets.items():
             mine = np.array([float(node.pool == pool) for node in fleet.candidates])
             used = mine * [float(bool(fleet.moved[node.name])) for node in fleet.candidates]
             for members, most in ((mine, fleet.most[pool]), (used, quota.used)):
                 if members.sum() > most:
-                    found.append((members, float(members.sum() - most)))
+                    limits.append((members, float(members.sum() - most)))
         for key, spare in fleet.spare.items():
             counts = [fleet.guarded[node.name][key] for node in fleet.candidates]
             pods = np.minimum(np.array(counts, dtype=np.float64), 1e4)
             if pods.sum() > spare:
-                found.append((pods, float(pods.sum() - spare)))
-        return found
+                limits.append((pods, float(pods.sum() - spare)))
+        return limits
 
 
 #: More nodes than this are not weighed one by one; beside a few, what is launched is weighed whole as well.
@@ -120,5 +120,5 @@ def cheapest(worth: Floats, needs: Sequence[Need], offers: Floats = _NO_OFFERS) 
         enough = float(amount.sum()) if not amount[count:].any() else least
         solver.addRow(min(least, enough), highspy.kHighsInf, len(index), index, amount[index])
     solver.run()
-    found = solver.getSolution().col_value
-    return np.array(found)[:count] > 1e-6 if found else np.ones(count, dtype=np.bool_)
+    values = solver.getSolution().col_value
+    return np.array(values)[:count] > 1e-6 if values else np.ones(count, dtype=np.bool_)

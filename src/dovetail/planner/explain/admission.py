@@ -23,7 +23,7 @@ def refusal(pool: Pool, terms: Sequence[Term], tolerations: Sequence[Toleration]
     missing = untolerated(pool.taints, tolerations, ("NoSchedule", "NoExecute"))
     if missing:
         return f"taint{'s' * (len(missing) != 1)} {', '.join(map(taint_text, missing))}"
-    refused = [next((each for each in term if not _possible(pool, each)), None) for term in terms]
+    refused = [next((clause for clause in term if not _possible(pool, clause)), None) for term in terms]
     first = next(iter(refused), None)
     return text(first) if first is not None and None not in refused else ""
 
@@ -35,10 +35,10 @@ def _possible(pool: Pool, asked: Clause) -> bool:
         return False
     if key in pool.labels:
         return holds(asked, pool.labels[key])
-    rules = [each for each in pool_clauses(pool) if each[0] == key]
+    rules = [pool_clause for pool_clause in pool_clauses(pool) if pool_clause[0] == key]
     if not rules and key not in WELL_KNOWN:
         return operator in ("NotIn", "DoesNotExist")
-    named = {value for each in rules if each[1] == "In" for value in each[2]}
+    named = {value for rule in rules if rule[1] == "In" for value in rule[2]}
     candidates = set(values) if operator == "In" else named
     if not candidates:
         return operator != "DoesNotExist"

@@ -78,20 +78,20 @@ class UnusablePools:
     """The pools that launch nothing now, asked whether they would hold a pod. `classes` are the pods without a node."""
 
     def __init__(self, problem: Problem, classes: Sequence[PodClass]) -> None:
-        self._unusable = {each.pool.name: each for each in problem.snapshot.unusable_pools}
+        self._unusable = {unusable_pool.pool.name: unusable_pool for unusable_pool in problem.snapshot.unusable_pools}
         self._problem: Problem | None = None
         self._class_of: dict[str, PodClass] = {}
         if not self._unusable or not classes:
             return
-        first = {one.pods[0] for one in classes if one.pods}
+        first = {pod_class.pods[0] for pod_class in classes if pod_class.pods}
         pods = tuple(pod for pod in problem.snapshot.pending if pod_key(pod) in first)
-        pools = tuple(each.pool for each in self._unusable.values())
+        pools = tuple(unusable.pool for unusable in self._unusable.values())
         self._problem = Problem(replace(problem.snapshot, pools=pools, unusable_pools=(), pending=pods))
-        self._class_of = {name: one for one in self._problem.classes for name in one.pods}
+        self._class_of = {name: pod_class for pod_class in self._problem.classes for name in pod_class.pods}
 
-    def verdicts(self, one: PodClass) -> list[Verdict]:
+    def verdicts(self, pod_class: PodClass) -> list[Verdict]:
         """What each of them would say if it could launch nodes."""
-        alike = self._class_of.get(one.pods[0]) if one.pods else None
+        alike = self._class_of.get(pod_class.pods[0]) if pod_class.pods else None
         problem = self._problem
         if problem is None or alike is None or alike.error:
             return []
@@ -134,24 +134,24 @@ def _of_unusable(cause: UnusablePool, words: str, misses: int, suits: bool) -> V
 
 
 def unschedulable(
-    problem: Problem, state: PackingState, one: PodClass, unusable: UnusablePools | None = None
+    problem: Problem, state: PackingState, pod_class: PodClass, unusable: UnusablePools | None = None
 ) -> Unschedulable:
     """The reason for a class, with every pool's funnel; the pool to blame comes first."""
-    if one.error:
-        return _plainly(one.shape.code if one.shape.error else one.storage.code, one.error)
-    verdicts = (unusable or UnusablePools(problem, [one])).verdicts(one)
+    if pod_class.error:
+        return _plainly(pod_class.shape.code if pod_class.shape.error else pod_class.storage.code, pod_class.error)
+    verdicts = (unusable or UnusablePools(problem, [pod_class])).verdicts(pod_class)
     if not problem.pools and not verdicts:
         return NO_NODEPOOL
-    request = problem.request(one, len(one.levels) - 1)
+    request = problem.request(pod_class, len(pod_class.levels) - 1)
     for index, pool in enumerate(problem.pools):
         funnel = _funnel(problem, state, request, index)
         verdicts.append(Verdict(_tier(pool, request, funnel), funnel, _alike(problem, index)))
-    order = sorted(range(len(verdicts)), key=lambda at: (*verdicts[at].rank, at))
+    order = sorted(range(len(verdicts)), key=lambda index: (*verdicts[index].rank, index))
     first = verdicts[order[0]]
     if not first.funnel.unusable:
         blamed = next(index for index, pool in enumerate(problem.pools) if pool.name == first.names[0])
         first = first._replace(funnel=widened(problem, state, request, blamed, first.funnel))
-    ordered = [first, *(verdicts[at] for at in order[1:])]
+    ordered = [first, *(verdicts[index] for index in order[1:])]
     best = first.funnel
     return Unschedulable(
         code=best.code,
@@ -200,8 +200,8 @@ def _alike(problem: Problem, pool: int) -> tuple[str, ...]:
 
 
 def _plainly(code: str, text: str) -> Unschedulable:
-    known = reason(code)
-    return Unschedulable(code=code, message=f"{text}; {known.remedy}", remedy=known.remedy)
+    reason_ = reason(code)
+    return Unschedulable(code=code, message=f"{text}; {reason_.remedy}", remedy=reason_.remedy)
 
 
 def _funnel(problem: Problem, state: PackingState, request: PlacementRequest, pool: int) -> Funnel:
@@ -220,14 +220,14 @@ def _funnel(problem: Problem, state: PackingState, request: PlacementRequest, po
             break
         steps.append(_step(catalog, question.words, before, left))
     more = questions[len(steps) + 1 :]
-    at = _nearest(problem, request, before, more)
-    short = _lacks_feasible_pod(problem, request, at)
-    others = [each.words for each in more if not each.resource and not each.mask >> at & 1]
-    one = problem.pools[pool]
+    nearest = _nearest(problem, request, before, more)
+    short = _lacks_feasible_pod(problem, request, nearest)
+    others = [question_.words for question_ in more if not question_.resource and not question_.mask >> nearest & 1]
+    pod_class = problem.pools[pool]
     described = (
-        hints.of_amounts(catalog, one, question.resource, at)
+        hints.of_amounts(catalog, pod_class, question.resource, nearest)
         if question.resource
-        else hints.of_labels(catalog, problem.pools, one, question.clauses, before)
+        else hints.of_labels(catalog, problem.pools, pod_class, question.clauses, before)
     )
     words = f"{question.words} ({described})" if described else question.words
     steps.append(_step(catalog, words, before, 0))
@@ -236,8 +236,8 @@ def _funnel(problem: Problem, state: PackingState, request: PlacementRequest, po
         steps=tuple(steps),
         code=question.code,
         emptied_by=words,
-        remedy=remedy(catalog, one, question),
-        nearest=catalog.rows[at].choice,
+        remedy=remedy(catalog, pod_class, question),
+        nearest=catalog.rows[nearest].choice,
         nearest_lacks=", ".join([*short.values(), *others]),
         misses=len(short.keys() - {question.resource}) + len(others) + 1,
         suits=question.code not in _UNSUITABLE and not question.absent,
@@ -255,20 +255,20 @@ def _turned_away(catalog: OfferingCatalog, lost: int) -> tuple[str, ...]:
 
 
 def _types(catalog: OfferingCatalog, lost: int) -> tuple[str, ...]:
-    found: dict[str, None] = {}
+    types: dict[str, None] = {}
     for _ in range(min(lost.bit_count(), _LOOKED_AT)):
-        at = lowest(lost)
-        lost ^= 1 << at
-        found[catalog.rows[at].type.name] = None
-        if len(found) == _NAMED:
+        index = lowest(lost)
+        lost ^= 1 << index
+        types[catalog.rows[index].type.name] = None
+        if len(types) == _NAMED:
             break
-    return tuple(found)
+    return tuple(types)
 
 
 def _passing(among: int, questions: Iterable[Question]) -> int:
     """Those that pass as many of the questions as can be."""
-    for each in questions:
-        among = among & each.mask or among
+    for question in questions:
+        among = among & question.mask or among
     return among
 
 
@@ -284,11 +284,11 @@ def _nearest(problem: Problem, request: PlacementRequest, among: int, more: Sequ
     return lowest(among)
 
 
-def _lacks_feasible_pod(problem: Problem, request: PlacementRequest, at: int) -> dict[str, str]:
+def _lacks_feasible_pod(problem: Problem, request: PlacementRequest, node: int) -> dict[str, str]:
     """What a nearest miss has too little of, in words."""
     catalog = problem.catalog
     return {
-        name: size_words(name, amount - int(catalog.amounts(name)[at]))
+        name: size_words(name, amount - int(catalog.amounts(name)[node]))
         for name, amount in request.cls.requests.items()
-        if amount > catalog.amounts(name)[at] and not name.startswith(PORT)
+        if amount > catalog.amounts(name)[node] and not name.startswith(PORT)
     }

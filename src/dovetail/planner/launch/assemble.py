@@ -26,7 +26,7 @@ def plan_of(problem: Problem, packing: Packing, tier: int = 1, bound: float | No
     planned_nodes, placements, left = nodes_and_placements(problem, packing)
     least = _price(planned_nodes)
     if tier > 1 and len(planned_nodes) <= _DISPERSED:
-        choosy = {problem.pools[at].name: problem.pools[at] for at in problem.min_values}
+        choosy = {problem.pools[node].name: problem.pools[node] for node in problem.min_values}
 
         def settled(was: PlannedNode, planned: PlannedNode) -> PlannedNode | None:
             varies = planned.pool not in choosy or varied(choosy[planned.pool], planned.offerings)

@@ -42,7 +42,7 @@ class Launcher:
         self.state = state
         self.catalog = problem.catalog
         self.zones: Counter[str] = Counter()
-        self.counts = Counter([problem.frontier.pool_at[state.offering_of(at)] for at in state.new_nodes()])
+        self.counts = Counter([problem.frontier.pool_at[state.offering_of(node)] for node in state.new_nodes()])
         self._explained = 0
         self._fitting: dict[tuple[int, NodeConstraints], tuple[int, bool]] = {}
         self._try_shortage_portfolio: dict[int, list[tuple[str, int]]] = {}
@@ -53,13 +53,13 @@ class Launcher:
         self._charged = daemons_take(self.catalog)
         self._held = held_by(state) if problem.preferences else {}
 
-    def planned_node(self, at: int, name: str, pods: tuple[str, ...]) -> PlannedNode:
-        entry = self.catalog.rows[self._rows[self.state.offering_of(at)]]
-        used = self._used[at - self.state.existing]
+    def planned_node(self, node: int, name: str, pods: tuple[str, ...]) -> PlannedNode:
+        entry = self.catalog.rows[self._rows[self.state.offering_of(node)]]
+        used = self._used[node - self.state.existing]
         pool = self.problem.pools[entry.pool]
-        these = constraints_on(self.state, at)
-        offer = self._offer(self.offerings(at, these, entry, used), entry, pool)
-        choices = self._choices(offer, at, entry)
+        these = constraints_on(self.state, node)
+        offer = self._offer(self.offerings(node, these, entry, used), entry, pool)
+        choices = self._choices(offer, node, entry)
         return PlannedNode(
             name=name,
             pool=pool.name,
@@ -68,7 +68,7 @@ class Launcher:
             requests=self._requests(used, choices[0], entry),
             pods=pods,
             labels={key: value for key, value in entry.open_labels if value is not None} if entry.open_labels else {},
-            cheaper=cheaper(self.state, at, entry, used, these) if self._described() else (),
+            cheaper=cheaper(self.state, node, entry, used, these) if self._described() else (),
         )
 
     def _described(self) -> bool:
@@ -76,7 +76,7 @@ class Launcher:
         self._explained += 1
         return self._explained <= _MAX_EXPLAINED_NODES
 
-    def offerings(self, at: int, these: NodeConstraints, entry: CatalogEntry, used: list[int]) -> int:
+    def offerings(self, node: int, these: NodeConstraints, entry: CatalogEntry, used: list[int]) -> int:
         """All offerings that hold the co-located pods on a node, and what is `used` of it."""
         cached = self._fitting.get((entry.index, these))
         if cached is None:
@@ -85,9 +85,9 @@ class Launcher:
         for (levels, masks), amount in zip(self._steps, used, strict=True):
             if amount:
                 mask &= masks[bisect_left(levels, amount)]
-        mask = self._within_limits(mask, entry, self.state.offering_of(at))
+        mask = self._within_limits(mask, entry, self.state.offering_of(node))
         mask = mask if plain else self._sayable(mask, entry)
-        return self._keeping_preferences(mask, at, entry) if self.problem.preferences else mask
+        return self._keeping_preferences(mask, node, entry) if self.problem.preferences else mask
 
     def _sayable(self, mask: int, entry: CatalogEntry) -> int:
         """What a claim can say of a mask, if that leaves the variety that its pool asks for."""
@@ -103,27 +103,34 @@ class Launcher:
             mask &= self.catalog.by_label(key).get(self.catalog.label(entry, key), 0)
         return mask, not beyond(self.catalog, mask, entry)
 
-    def _keeping_preferences(self, mask: int, at: int, entry: CatalogEntry) -> int:
+    def _keeping_preferences(self, mask: int, node: int, entry: CatalogEntry) -> int:
         """Of some offerings those that keep every preference about nodes which the node keeps where it stands, and the
         co-located pods that its pods like to have near.
 
         Where its pool asks for variety, the heaviest come first, as far as they leave enough.
         """
-        needs, contents = self.problem.min_values.get(entry.pool), self.state.contents[at]
-        preferred = {each for number in contents for each in self.state.placement_requests[number].cls.shape.preferred}
-        wheres = [self.catalog.term(term) for _, term in sorted(preferred, key=lambda each: (-each[0], each[1]))]
-        for key in sorted(key for kind, key in self._held.get(at, ()) if kind == AFFINITY):
+        needs, contents = self.problem.min_values.get(entry.pool), self.state.contents[node]
+        preferred = {
+            preference
+            for number in contents
+            for preference in self.state.placement_requests[number].cls.shape.preferred
+        }
+        wheres = [
+            self.catalog.term(term)
+            for _, term in sorted(preferred, key=lambda preference: (-preference[0], preference[1]))
+        ]
+        for key in sorted(key for kind, key in self._held.get(node, ()) if kind == AFFINITY):
             wheres.append(self.catalog.by_label(key).get(self.catalog.label(entry, key), 0))
         for where in wheres:
             if where >> entry.index & 1 and (needs is None or various(self.catalog, mask & where, needs)):
                 mask &= where
         return mask
 
-    def _within_limits(self, mask: int, entry: CatalogEntry, at: int) -> int:
+    def _within_limits(self, mask: int, entry: CatalogEntry, node: int) -> int:
         """Those that keep the pool's limits even if every node of the pool takes its largest."""
         for name, left in self._scarce(entry.pool):
             charge = self.problem.frontier.limited.get(name)
-            own = entry.type.capacity.get(name, 0) if charge is None else int(charge[at])
+            own = entry.type.capacity.get(name, 0) if charge is None else int(charge[node])
             most = own + max(0, left) // max(1, self.counts[entry.pool])
             mask &= capacity_at_most(self.catalog, name, most) | 1 << entry.index
         return mask
@@ -144,13 +151,13 @@ class Launcher:
         own = entry.index if entry.open_labels or entry.offering.reservation_id else -entry.pool - 1
         return self.catalog.recall(("offer", mask, own), lambda: offer_of(self.catalog.listed(mask), entry, pool))
 
-    def _choices(self, offer: Offer, at: int, entry: CatalogEntry) -> tuple[Choice, ...]:
+    def _choices(self, offer: Offer, node: int, entry: CatalogEntry) -> tuple[Choice, ...]:
         """All offerings; of those at the best price, the one in the zone used least so far comes first.
 
         A node that keeps a preference about other pods by its zone stays in it.
         """
         zone = min(offer.led_by, key=self.zones.__getitem__)
-        if entry.offering.zone in offer.led_by and any(key == ZONE for _, key in self._held.get(at, ())):
+        if entry.offering.zone in offer.led_by and any(key == ZONE for _, key in self._held.get(node, ())):
             zone = entry.offering.zone
         self.zones[zone] += 1
         return offer.led_by[zone]
@@ -181,18 +188,18 @@ class Offer(NamedTuple):
 
 
 def offer_of(held: list[CatalogEntry], entry: CatalogEntry, pool: Pool) -> Offer:
-    return Offer(_led_by(tuple(dict.fromkeys(each.choice for each in held))), requirements(held, entry, pool))
+    return Offer(_led_by(tuple(dict.fromkeys(entry.choice for entry in held))), requirements(held, entry, pool))
 
 
 def _led_by(choices: tuple[Choice, ...]) -> dict[str, tuple[Choice, ...]]:
     """For each zone that has an offering at the best price: all offerings, its own first."""
-    found: dict[str, tuple[Choice, ...]] = {}
-    for at, choice in enumerate(choices):
+    led: dict[str, tuple[Choice, ...]] = {}
+    for index, choice in enumerate(choices):
         if choice.price != choices[0].price:
             break
-        if choice.zone not in found:
-            found[choice.zone] = (choice, *choices[:at], *choices[at + 1 :])
-    return found
+        if choice.zone not in led:
+            led[choice.zone] = (choice, *choices[:index], *choices[index + 1 :])
+    return led
 
 
 def recharged(problem: Problem, was: PlannedNode, planned: PlannedNode) -> PlannedNode:
@@ -227,9 +234,9 @@ def daemons_take(catalog: OfferingCatalog) -> list[str]:
 def requirements(held: list[CatalogEntry], entry: CatalogEntry, pool: Pool) -> tuple[Mapping[str, Any], ...]:
     """What the NodeClaim asks: the pool's own requirements, narrowed to what was chosen."""
     narrowed: dict[str, set[str]] = {
-        INSTANCE_TYPE: {each.type.name for each in held},
-        ZONE: {each.offering.zone for each in held},
-        CAPACITY_TYPE: {each.offering.capacity_type for each in held},
+        INSTANCE_TYPE: {entry.type.name for entry in held},
+        ZONE: {entry.offering.zone for entry in held},
+        CAPACITY_TYPE: {entry.offering.capacity_type for entry in held},
         NODEPOOL: {pool.name},
     }
     for name, value in entry.open_labels:
@@ -237,22 +244,26 @@ def requirements(held: list[CatalogEntry], entry: CatalogEntry, pool: Pool) -> t
             narrowed[name] = {value}
     if entry.offering.reservation_id and narrowed[CAPACITY_TYPE] == {RESERVED}:
         narrowed[RESERVATION] = {entry.offering.reservation_id}
-    found: list[Mapping[str, Any]] = []
-    least = {each.key: each.min_values for each in pool.requirements if each.min_values is not None}
+    requirements: list[Mapping[str, Any]] = []
+    least = {
+        requirement.key: requirement.min_values
+        for requirement in pool.requirements
+        if requirement.min_values is not None
+    }
     for name in sorted(narrowed):
         requirement: dict[str, Any] = {"key": name, "operator": "In", "values": sorted(narrowed[name])}
         if name in least:
             requirement["minValues"] = least[name]
-        found.append(requirement)
-    for each in pool.requirements:
-        if each.key not in narrowed:
-            requirement = {"key": each.key, "operator": each.operator}
-            if each.values:
-                requirement["values"] = list(each.values)
-            if each.min_values is not None:
-                requirement["minValues"] = each.min_values
-            found.append(requirement)
-    return tuple(found)
+        requirements.append(requirement)
+    for pool_requirement in pool.requirements:
+        if pool_requirement.key not in narrowed:
+            requirement = {"key": pool_requirement.key, "operator": pool_requirement.operator}
+            if pool_requirement.values:
+                requirement["values"] = list(pool_requirement.values)
+            if pool_requirement.min_values is not None:
+                requirement["minValues"] = pool_requirement.min_values
+            requirements.append(requirement)
+    return tuple(requirements)
 
 
 def _prefix(problem: Problem) -> str:
@@ -274,30 +285,34 @@ def nodes_and_placements(
     launcher = Launcher(problem, state)
     planned_nodes: list[PlannedNode] = []
     prefix = _prefix(problem) if state.size > state.existing else ""
-    for at, contents in enumerate(state.contents):
+    for index, contents in enumerate(state.contents):
         if not contents:
             continue
-        target = problem.nodes[at].name if at < state.existing else f"{prefix}{len(planned_nodes) + 1}"
+        target = problem.nodes[index].name if index < state.existing else f"{prefix}{len(planned_nodes) + 1}"
         pods: list[str] = []
-        plain = Placement(node=target) if at < state.existing else Placement(new_node=target)
+        plain = Placement(node=target) if index < state.existing else Placement(new_node=target)
         relaxed_placements: dict[str, Placement] = {}
         for number in sorted(contents):
             request, count = placement_requests[number], contents[number]
-            one, relaxed = request.cls, request.level.relaxed
-            first = taken[one.index]
-            taken[one.index] = first + count
+            pod_class, relaxed = request.cls, request.level.relaxed
+            first = taken[pod_class.index]
+            taken[pod_class.index] = first + count
             if starts:
-                first = starts.get((at, number), first)
-            these = names[one.index][first : first + count]
+                first = starts.get((index, number), first)
+            these = names[pod_class.index][first : first + count]
             pods += these
             if relaxed:
                 relaxed_placements.update(dict.fromkeys(these, replace(plain, relaxed=relaxed)))
         placements.update(dict.fromkeys(pods, plain))
         placements.update(relaxed_placements)
-        if at >= state.existing:
-            planned_nodes.append(launcher.planned_node(at, target, tuple(pods)))
+        if index >= state.existing:
+            planned_nodes.append(launcher.planned_node(index, target, tuple(pods)))
     short = problem.classes if sum(taken) < problem.total else ()
-    left = {one.index: names[one.index][taken[one.index] :] for one in short if taken[one.index] < one.count}
+    left = {
+        pod_class.index: names[pod_class.index][taken[pod_class.index] :]
+        for pod_class in short
+        if taken[pod_class.index] < pod_class.count
+    }
     return tuple(planned_nodes), placements, left
 
 
@@ -306,9 +321,9 @@ def _pod_names(problem: Problem, state: PackingState) -> list[list[str]]:
     pending here as well."""
     baseline = state.run.baseline
     if baseline is None or not baseline.names:
-        return [one.pods for one in problem.classes]
+        return [pod_class.pods for pod_class in problem.classes]
     missed = baseline.names
-    return [sorted(one.pods, key=lambda name: missed.get(name, 0)) for one in problem.classes]
+    return [sorted(pod_class.pods, key=lambda name: missed.get(name, 0)) for pod_class in problem.classes]
 
 
 def _starts(problem: Problem, state: PackingState, names: Sequence[list[str]]) -> dict[tuple[int, int], int]:
@@ -318,12 +333,12 @@ def _starts(problem: Problem, state: PackingState, names: Sequence[list[str]]) -
     """
     missed = state.run.baseline.names if state.run.baseline is not None else {}
     short = {index for index, pods in enumerate(names) if pods and pods[-1] in missed} if missed else set()
-    found: dict[tuple[int, int], int] = {}
+    starts: dict[tuple[int, int], int] = {}
     taken: Counter[int] = Counter()
-    shares = sorted((failing, at, number) for at, number, failing in failing_on(state)) if short else ()
-    for _, at, number in shares:
+    shares = sorted((failing, node, number) for node, number, failing in failing_on(state)) if short else ()
+    for _, node, number in shares:
         index = state.placement_requests[number].cls.index
         if index in short:
-            found[at, number] = taken[index]
-            taken[index] += state.contents[at][number]
-    return found
+            starts[node, number] = taken[index]
+            taken[index] += state.contents[node][number]
+    return starts

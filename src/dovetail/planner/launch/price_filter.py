@@ -19,8 +19,8 @@ def cheaper(planned: PlannedNode, ceiling: float, types: Types) -> PlannedNode |
     Where spot is among them on-demand goes: a failed spot launch must not become a dearer node.
     """
     kept = [offering for offering in planned.offerings if offering.price is not None and offering.price < ceiling]
-    if any(each.capacity_type == "spot" for each in kept):
-        kept = [each for each in kept if each.capacity_type == "spot"]
+    if any(choice.capacity_type == "spot" for choice in kept):
+        kept = [choice for choice in kept if choice.capacity_type == "spot"]
     return _only(planned, kept) if kept and _varied(planned, kept, types) else None
 
 
@@ -46,8 +46,8 @@ def _only(planned: PlannedNode, kept: Sequence[Choice]) -> PlannedNode:
     """The node with these offerings, and with requirements that admit no other."""
     least = _least(planned)
     narrowed = {
-        INSTANCE_TYPE: sorted({each.instance_type for each in kept}),
-        CAPACITY_TYPE: sorted({each.capacity_type for each in kept}),
+        INSTANCE_TYPE: sorted({choice.instance_type for choice in kept}),
+        CAPACITY_TYPE: sorted({choice.capacity_type for choice in kept}),
     }
     requirements = [requirement for requirement in planned.requirements if requirement["key"] not in narrowed]
     requirements += [
@@ -64,12 +64,12 @@ def _varied(planned: PlannedNode, kept: Sequence[Choice], types: Types) -> bool:
 
 def _values(key: str, kept: Sequence[Choice], types: Types) -> Iterator[str]:
     """What the offerings have of a label."""
-    for each in kept:
-        own = {INSTANCE_TYPE: each.instance_type, CAPACITY_TYPE: each.capacity_type, ZONE: each.zone}
+    for choice in kept:
+        own = {INSTANCE_TYPE: choice.instance_type, CAPACITY_TYPE: choice.capacity_type, ZONE: choice.zone}
         if key in own:
             yield own[key]
-        elif each.instance_type in types:
-            yield from types[each.instance_type].labels.get(key, ())
+        elif choice.instance_type in types:
+            yield from types[choice.instance_type].labels.get(key, ())
 
 
 def _least(planned: PlannedNode) -> dict[str, int]:

@@ -30,7 +30,7 @@ class _Rival(NamedTuple):
 
 
 def cheaper(
-    state: PackingState, at: int, chosen: CatalogEntry, used: list[int], these: NodeConstraints
+    state: PackingState, node: int, chosen: CatalogEntry, used: list[int], these: NodeConstraints
 ) -> tuple[Lost, ...]:
     """Up to ten types that cost less than the chosen one, nearest in price first, each with its reason.
 
@@ -39,34 +39,36 @@ def cheaper(
     catalog, dims = state.problem.catalog, state.problem.dims
     rivals = catalog.recall(("rivals", chosen.index, *dims), lambda: _rivals(catalog, chosen, dims))
     return tuple(
-        [Lost(choice=each.entry.choice, because=_because(state, at, each, chosen, these, used)) for each in rivals]
+        [Lost(choice=rival.entry.choice, because=_because(state, node, rival, chosen, these, used)) for rival in rivals]
     )
 
 
 def _rivals(catalog: OfferingCatalog, chosen: CatalogEntry, dims: Sequence[str]) -> list[_Rival]:
     """An offering of each of the types next below in price."""
-    found: dict[str, CatalogEntry] = {}
+    entries: dict[str, CatalogEntry] = {}
     for entry in reversed(catalog.rows[: chosen.index]):
         if entry.type.name != chosen.type.name and entry.choice.price != chosen.choice.price:
-            found.setdefault(entry.type.name, entry)
-        if len(found) == _MOST:
+            entries.setdefault(entry.type.name, entry)
+        if len(entries) == _MOST:
             break
     return [
         _Rival(
-            each, [max(0, int(catalog.amounts(name)[each.index])) for name in dims], 1 << each.index & catalog.available
+            entry,
+            [max(0, int(catalog.amounts(name)[entry.index])) for name in dims],
+            1 << entry.index & catalog.available,
         )
-        for each in found.values()
+        for entry in entries.values()
     ]
 
 
 def _because(
-    state: PackingState, at: int, rival: _Rival, chosen: CatalogEntry, these: NodeConstraints, used: list[int]
+    state: PackingState, node: int, rival: _Rival, chosen: CatalogEntry, these: NodeConstraints, used: list[int]
 ) -> str:
     problem, entry = state.problem, rival.entry
     if not rival.bit:
         return message("not available now")
     if not these.mask & rival.bit:
-        return _failed_insertions(state, at, entry)
+        return _failed_insertions(state, node, entry)
     for name, amount, room in zip(problem.dims, used, rival.rooms, strict=True):
         if amount > room:
             return (
@@ -100,9 +102,9 @@ def _forbidden(state: PackingState, entry: CatalogEntry, chosen: CatalogEntry) -
     return message("a pod preference, or it would change the node's labels")
 
 
-def _failed_insertions(state: PackingState, at: int, entry: CatalogEntry) -> str:
+def _failed_insertions(state: PackingState, node: int, entry: CatalogEntry) -> str:
     """Which of the pods on a node asks what of the node that an offering has not, or would rather have it."""
-    placement_requests = (state.placement_requests[number] for number in state.contents[at])
+    placement_requests = (state.placement_requests[number] for number in state.contents[node])
     unwilling = next(request for request in placement_requests if not request.mask >> entry.index & 1)
     return f"{unwilling.cls.pods[0]} {_verb(state, unwilling, entry)}"
 

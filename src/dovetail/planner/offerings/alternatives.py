@@ -32,11 +32,11 @@ def kind_mask(catalog: OfferingCatalog, entry: CatalogEntry) -> int:
 
 def beyond(catalog: OfferingCatalog, mask: int, entry: CatalogEntry) -> int:
     """What a claim admits beside a mask: it names types, zones and capacity types, and any of them go together."""
-    found = kind_mask(catalog, entry) & ~mask
+    rows = kind_mask(catalog, entry) & ~mask
     for key in _SAID:
-        if found:
-            found &= reduce(or_, (where for where in catalog.by_label(key).values() if where & mask), 0)
-    return found
+        if rows:
+            rows &= reduce(or_, (where for where in catalog.by_label(key).values() if where & mask), 0)
+    return rows
 
 
 def sayable(catalog: OfferingCatalog, mask: int, entry: CatalogEntry, enough: Callable[[int], bool]) -> int:

@@ -93,28 +93,28 @@ class OfferingCatalog:
         self.pools = tuple(pools)
         self.asked = asked
         self._rules = [_by_key(pool_clauses(pool)) for pool in pools]
-        found: list[CatalogEntry] = []
+        catalog_entries: list[CatalogEntry] = []
         blocks = _Blocks(asked)
         for index, (pool, rules) in enumerate(zip(pools, self._rules, strict=True)):
-            found += [CatalogEntry(index, *each) for each in blocks.of(pool, rules)]
-        found.sort(key=attrgetter("sort_key"))
-        for at, entry in enumerate(found):
-            entry.index = at
-        self.rows = found
-        self.size = len(found)
+            catalog_entries += [CatalogEntry(index, *row) for row in blocks.of(pool, rules)]
+        catalog_entries.sort(key=attrgetter("sort_key"))
+        for position, entry in enumerate(catalog_entries):
+            entry.index = position
+        self.rows = catalog_entries
+        self.size = len(catalog_entries)
         self.everything = (1 << self.size) - 1
-        prices = [c.offering.price for c in found]
+        prices = [c.offering.price for c in catalog_entries]
         self.prices: Floats = np.array([np.inf if price is None else price for price in prices], dtype=np.float64)
         of_pool: list[list[int]] = [[] for _ in pools]
-        for entry in found:
+        for entry in catalog_entries:
             of_pool[entry.pool].append(entry.index)
         self.of_pool = [of_bits(where) for where in of_pool]
-        self.available = self.mask(_launchable(c.offering, c.type, unavailable) for c in found)
+        self.available = self.mask(_launchable(c.offering, c.type, unavailable) for c in catalog_entries)
         self.overcommitted = 0
         """Offerings whose DaemonSets alone do not fit on a node."""
-        self.reserved = self.mask(c.offering.capacity_type == "reserved" for c in found)
+        self.reserved = self.mask(c.offering.capacity_type == "reserved" for c in catalog_entries)
         self._labels: dict[str, dict[str | None, int]] = {}
-        self._described = _described(found).union(*(pool.labels for pool in pools), *self._rules)
+        self._described = _described(catalog_entries).union(*(pool.labels for pool in pools), *self._rules)
         """The labels that any node may have."""
         self._clauses: dict[Clause, int] = {}
         self._amounts: dict[str, Ints] = {}
@@ -144,8 +144,8 @@ class OfferingCatalog:
             if len(self.remembered) >= _MOST_REMEMBERED:
                 self.remembered.clear()
             cached = self.remembered[key] = make()
-        found: T = cached
-        return found
+        value: T = cached
+        return value
 
     @staticmethod
     def mask(bits: Iterable[bool]) -> int:
@@ -192,21 +192,21 @@ class OfferingCatalog:
             return entry.offering.reservation_id
         return fixed_label(pool, self._rules[entry.pool].get(key, ()), entry.type, entry.offering, key)
 
-    def clause(self, each: Clause) -> int:
+    def clause(self, clause: Clause) -> int:
         """The offerings on which a clause holds."""
-        cached = self._clauses.get(each)
+        cached = self._clauses.get(clause)
         if cached is None:
             cached = 0
-            for value, mask in self.by_label(each[0]).items():
-                if holds(each, value):
+            for value, mask in self.by_label(clause[0]).items():
+                if holds(clause, value):
                     cached |= mask
-            self._clauses[each] = cached
+            self._clauses[clause] = cached
         return cached
 
     def term(self, term: Term) -> int:
         mask = self.everything
-        for each in term:
-            mask &= self.clause(each)
+        for clause in term:
+            mask &= self.clause(clause)
             if not mask:
                 break
         return mask
@@ -301,7 +301,7 @@ class OfferingCatalog:
 
     def listed(self, mask: int) -> list[CatalogEntry]:
         """The offerings of a mask, cheapest first."""
-        return [self.rows[at] for at in np.flatnonzero(self.bools(mask))] if mask else []
+        return [self.rows[index] for index in np.flatnonzero(self.bools(mask))] if mask else []
 
 
 def of_bits(where: Iterable[int]) -> int:
@@ -309,8 +309,8 @@ def of_bits(where: Iterable[int]) -> int:
     if not places:
         return 0
     buffer = bytearray(max(places) // 8 + 1)
-    for at in places:
-        buffer[at >> 3] |= 1 << (at & 7)
+    for place in places:
+        buffer[place >> 3] |= 1 << (place & 7)
     return int.from_bytes(buffer, "little")
 
 
@@ -338,20 +338,20 @@ def offered(pool: Pool, clauses: Iterable[Clause]) -> bool:
 
 def _described(catalog: Iterable[CatalogEntry]) -> set[str]:
     """The labels that nodes have whatever their pools say."""
-    found = {*_OF_ALL, *ALWAYS}
-    found.update(key for open_labels in {each.open_labels for each in catalog} for key, _ in open_labels)
-    types = {id(each.type): each.type for each in catalog}.values()
-    return found.union(
+    keys = {*_OF_ALL, *ALWAYS}
+    keys.update(key for open_labels in {entry.open_labels for entry in catalog} for key, _ in open_labels)
+    types = {id(entry.type): entry.type for entry in catalog}.values()
+    return keys.union(
         *(instance_type.labels for instance_type in types),
         *(offering.labels for kind in types for offering in kind.offerings),
     )
 
 
 def _by_key(clauses: Iterable[Clause]) -> dict[str, list[Clause]]:
-    found: dict[str, list[Clause]] = {}
+    clauses_by_key: dict[str, list[Clause]] = {}
     for clause in clauses:
-        found.setdefault(clause[0], []).append(clause)
-    return found
+        clauses_by_key.setdefault(clause[0], []).append(clause)
+    return clauses_by_key
 
 
 def _defined(pool: Pool) -> set[str]:
@@ -397,15 +397,15 @@ def _entries(pool: Pool, by_key: Mapping[str, list[Clause]], asked: Asked) -> li
         if kind.offerings and all(_possible(kind, key, rules, defined, pool) for key, rules in by_key.items())
     ]
     left = [left_open(pool, kind, by_key, defined, asked.values) for kind in kinds]
-    open_keys = [key for key in asked.values if any(key in each for each in left)]
-    found: list[_Entry] = []
+    open_keys = [key for key in asked.values if any(key in open_labels for open_labels in left)]
+    entries: list[_Entry] = []
     for kind, options in zip(kinds, left, strict=True):
         label_values = list(open_label_values(pool, kind, by_key, options, open_keys)) if open_keys else [()]
         for offering in kind.offerings:
             if _offering_allowed(offering, by_key):
                 choice = _choice(kind, offering)
-                found += [(kind, offering, open_labels, choice) for open_labels in label_values]
-    return found
+                entries += [(kind, offering, open_labels, choice) for open_labels in label_values]
+    return entries
 
 
 def _possible(kind: InstanceType, key: str, rules: list[Clause], defined: set[str], pool: Pool) -> bool:

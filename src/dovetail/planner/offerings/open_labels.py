@@ -62,7 +62,7 @@ def left_open(
 
     `by_key` are the pool's requirements, `defined` the labels that any of its types has.
     """
-    found: dict[str, list[str | None]] = {}
+    left_open: dict[str, list[str | None]] = {}
     for key, named in asked.items():
         if not (key in defined or key in by_key or well_known(key)):
             continue
@@ -73,8 +73,8 @@ def left_open(
         rules = by_key.get(key, ())
         options = _options(kind, key, rules, named, defined)
         if options != [fixed_label(pool, rules, kind, kind.offerings[0], key)]:
-            found[key] = options
-    return found
+            left_open[key] = options
+    return left_open
 
 
 def open_label_values(

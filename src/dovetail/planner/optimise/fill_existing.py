@@ -37,23 +37,23 @@ def filled(problem: Problem, start: Packing, largest: int) -> Packing | None:
     suits = np.array([request.nodes for request in placement_requests])
     there = state.free[:, : state.existing]
     roomy = (there / there.max(axis=1, initial=1, keepdims=True)).sum(axis=0)
-    for at in np.argsort(-roomy, kind="stable").tolist():
-        open_to = np.flatnonzero(suits[:, at] & (counts > 0))
-        for place, take in _picked(state.free[:, at].copy(), requests[open_to], counts[open_to], worth[open_to]):
+    for node in np.argsort(-roomy, kind="stable").tolist():
+        open_to = np.flatnonzero(suits[:, node] & (counts > 0))
+        for place, take in _picked(state.free[:, node].copy(), requests[open_to], counts[open_to], worth[open_to]):
             number = int(open_to[place])
-            state.put(placement_requests[number], at, take)
+            state.put(placement_requests[number], node, take)
             counts[number] -= take
     return _add_to_new_claim(problem, start, state, placement_requests, counts)
 
 
 def _picked(free: Ints, requests: Ints, counts: Ints, worth: Floats) -> list[tuple[int, int]]:
     """Which pods a node takes, and how many: each time those worth most for the largest share of its room."""
-    found = list[tuple[int, int]]()
+    picked = list[tuple[int, int]]()
     counts = counts.copy()
     while True:
         able = np.flatnonzero((counts > 0) & (requests <= free).all(axis=1))
         if not len(able):
-            return found
+            return picked
         shares = (requests[able] / np.maximum(free, 1)).max(axis=1)
         best = int(able[np.argmax(worth[able] / np.maximum(shares, 1e-9))])
         asked = requests[best] > 0
@@ -61,7 +61,7 @@ def _picked(free: Ints, requests: Ints, counts: Ints, worth: Floats) -> list[tup
         take = max(1, most // _PART)
         free = free - take * requests[best]
         counts[best] -= take
-        found.append((best, take))
+        picked.append((best, take))
 
 
 def _worth(problem: Problem, placement_requests: list[PlacementRequest], counts: Ints, largest: int) -> Floats:
@@ -75,26 +75,26 @@ def _worth(problem: Problem, placement_requests: list[PlacementRequest], counts:
     context = relaxation(problem, list(offered.values()), 3600.0, largest=largest, proven=True)
     if context is None:
         return np.ones(len(placement_requests))
-    known = {
+    worth_by_request = {
         flow.demand.request: float(worth) / flow.demand.count
         for flow, worth in zip(context.flows, context.worth, strict=True)
     }
-    return np.array([known.get(request, _PRECIOUS) for request in placement_requests])
+    return np.array([worth_by_request.get(request, _PRECIOUS) for request in placement_requests])
 
 
 def _loosened(problem: Problem, before: PackingState) -> tuple[PackingState, dict[PlacementRequest, int]]:
     """A packing state with those who are tied to others where they are, and the pods to be placed again."""
     state = PackingState(problem, before.run)
     loose: dict[PlacementRequest, int] = {}
-    for at, contents in enumerate(before.contents):
+    for index, contents in enumerate(before.contents):
         placement_requests = [(before.placement_requests[number], count) for number, count in contents.items()]
-        tied = [each for each in placement_requests if _tied(each[0])]
-        stays = placement_requests if tied and at >= before.existing else tied
+        tied = [placement_request for placement_request in placement_requests if _tied(placement_request[0])]
+        stays = placement_requests if tied and index >= before.existing else tied
         if stays:
-            place = at if at < before.existing else state.open(int(before.offering[at]))
+            place = index if index < before.existing else state.open(int(before.offering[index]))
             for request, count in stays:
                 state.put(request, place, count)
-        for request, count in placement_requests if not stays or at < before.existing else ():
+        for request, count in placement_requests if not stays or index < before.existing else ():
             if not _tied(request):
                 state.placement_requests[request.number] = request
                 loose[request] = loose.get(request, 0) + count
@@ -114,7 +114,7 @@ def _add_to_new_claim(
     packer = Packer(problem, Strategy(), state)
     rest = [(request, count) for request, count in zip(placement_requests, counts.tolist(), strict=True) if count]
     largest = problem.frontier.capacity.max(axis=1, initial=1)
-    rest.sort(key=lambda each: (-float((each[0].amounts / np.maximum(largest, 1)).max()), each[0].number))
+    rest.sort(key=lambda row: (-float((row[0].amounts / np.maximum(largest, 1)).max()), row[0].number))
     for request, count in rest:
         packer.waiting += request.amounts * float(count)
     for request, count in rest:

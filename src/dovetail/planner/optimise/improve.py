@@ -130,17 +130,17 @@ class _Attempt:
         """The packing along the relaxation alone."""
         if can_relax(self.problem):
             self._fill()
-            found = rounded(self.problem, self.best, self.left, COARSE)
-            if found is not None and sound(found.state):
-                self._try(found)
+            packing = rounded(self.problem, self.best, self.left, COARSE)
+            if packing is not None and sound(packing.state):
+                self._try(packing)
         return Improvement(self.best)
 
     def _fill(self) -> None:
         """Fill existing nodes anew, where something is launched beside them."""
         if self.problem.nodes and self.best.state.new_nodes():
-            found = filled(self.problem, self.best, COARSE)
-            if found is not None:
-                self._try(found)
+            packing = filled(self.problem, self.best, COARSE)
+            if packing is not None:
+                self._try(packing)
 
     def left(self) -> float:
         """How many seconds are left."""
@@ -153,8 +153,8 @@ class _Attempt:
         if self.on_improvement is not None:
             self.on_improvement(Improvement(self.best, self.bound))
 
-    def _try(self, found: Packing) -> None:
-        self.best = min(self.best, found, key=lambda each: each.score)
+    def _try(self, packing: Packing) -> None:
+        self.best = min(self.best, packing, key=lambda packing_: packing_.score)
 
     def _search(self, turn: int, budget: int, afresh: bool) -> None:
         self.best = improve(self.problem, self.best, self.seed + turn, budget, self.bound or 0.0, self.over, afresh)
@@ -165,26 +165,26 @@ class _Attempt:
         patterned = self.problem.total >= _MIN_PATTERN_PODS
         small = patterned and nodes >= _MANY and self.problem.total < _ROOMY * nodes
         finely = FINE if not small or self.problem.total <= _HORDE else COARSE
-        found = rounded(self.problem, self.best, lambda: self.left() / 3, finely)
-        if found is None or not sound(found.state):
+        packing = rounded(self.problem, self.best, lambda: self.left() / 3, finely)
+        if packing is None or not sound(packing.state):
             return False
         if small:
-            self._cut(found)
+            self._cut(packing)
         else:
-            self._try(found)
+            self._try(packing)
         return True
 
-    def _cut(self, found: Packing) -> None:
+    def _cut(self, packing: Packing) -> None:
         """Many nodes with few pods each: cut them by patterns, while new ones are found on the way."""
-        patterns = Patterns(self.problem, found)
-        self._try(found)
+        patterns = Patterns(self.problem, packing)
+        self._try(packing)
         for turn in range(1, _ROUNDS + 1):
-            if self.over() or not any([patterns.learn(found.state), patterns.learn(self.best.state)]):
+            if self.over() or not any([patterns.learn(packing.state), patterns.learn(self.best.state)]):
                 return
             cut = patterns.packed(self.left)
             if cut is None:
                 return
-            found = cut
-            self._try(found)
+            packing = cut
+            self._try(packing)
             self._search(turn, self.budget // _STROLL, afresh=False)
             self._report()

@@ -118,19 +118,19 @@ class _LocalSearch:
         self.idle += 1
         inserted = chance.choice(self.waiting) if self.waiting and chance.random() < _INVITE else None
         insist = self.preferred is not self.problem and chance.random() < _PREFERRED_SHARE
-        found = _step(self.preferred if insist else self.problem, self.current, chance, inserted)
-        if found is not None:
-            found.bind_to(self.problem)
+        step_ = _step(self.preferred if insist else self.problem, self.current, chance, inserted)
+        if step_ is not None:
+            step_.bind_to(self.problem)
         if inserted is not None:
-            self._accept_insertion(inserted, found)
+            self._accept_insertion(inserted, step_)
             return
-        if found is None:
+        if step_ is None:
             return
-        price = self._weigh(found, violated_on(found), self.best.left)
+        price = self._weigh(step_, violated_on(step_), self.best.left)
         if price < self.cost * (1 + self.temperature * temperature * chance.random() ** 2) - EPSILON:
-            self.current, self.cost = found, price
+            self.current, self.cost = step_, price
             if price < self.least - EPSILON:
-                self.best, self.least, self.idle = Packing(found.clone(), self.best.left), price, 0
+                self.best, self.least, self.idle = Packing(step_.clone(), self.best.left), price, 0
         if self.cost > self.least * (1 + 2 * self.temperature):
             self.current, self.cost = self.best.state, self.least
 
@@ -140,19 +140,19 @@ class _LocalSearch:
         missed = baseline.zones - zones_reached(state, baseline.zones) if baseline is not None else 0
         return search_cost(state.cost(), violated, left, baseline, missed)
 
-    def _accept_insertion(self, inserted: int, found: PackingState | None) -> None:
+    def _accept_insertion(self, inserted: int, packing_state: PackingState | None) -> None:
         """A pod more with a place is worth its price. Those who are refused too often are not asked again."""
         left = {index: count - (index == inserted) for index, count in self.best.left.items()}
         left = {index: count for index, count in left.items() if count}
-        if found is None:
+        if packing_state is None:
             self._failed_insertions += 1
             if self._failed_insertions > _MAX_FAILED_INSERTIONS:
                 self.waiting.clear()
             return
-        self.best = Packing(found.clone(), left)
+        self.best = Packing(packing_state.clone(), left)
         self.waiting = [index for index in self.waiting if index in left]
-        self.current = found
-        self.cost = self.least = self._weigh(found, self.best.violated, left)
+        self.current = packing_state
+        self.cost = self.least = self._weigh(packing_state, self.best.violated, left)
         self.idle = self._failed_insertions = 0
 
 
@@ -161,23 +161,23 @@ def _starts(problem: Problem, chance: Chance) -> list[Strategy]:
     prices = problem.frontier.prices
     shares = (0.1, 0.25, 0.4, 0.6, 0.8) if len(prices) else ()
     ceilings = sorted({float(prices[int(len(prices) * share)]) for share in shares})
-    found = [
+    starts = [
         Strategy(existing_first=True),
         Strategy(balance_counted=True),
         Strategy(existing_first=True, prefer_larger_nodes=True, future_demand_weight=0.0),
     ]
-    found += [Strategy(cheapest_domain=True, future_demand_weight=0.0)]
-    found += [
+    starts += [Strategy(cheapest_domain=True, future_demand_weight=0.0)]
+    starts += [
         Strategy(max_node_price=ceiling, future_demand_weight=weight) for ceiling in ceilings for weight in (1.0, 0.2)
     ]
-    found += [
+    starts += [
         Strategy(order=order, prefer_larger_nodes=grow) for order in ("sum", "cpu", "memory") for grow in (False, True)
     ]
-    found += [Strategy(domain_rotation=turn, future_demand_weight=0.5) for turn in range(1, 3)]
-    found += [Strategy(future_demand_weight=0.0, full_nodes_first=True, order=order) for order in ("sum", "memory")]
+    starts += [Strategy(domain_rotation=turn, future_demand_weight=0.5) for turn in range(1, 3)]
+    starts += [Strategy(future_demand_weight=0.0, full_nodes_first=True, order=order) for order in ("sum", "memory")]
     if problem.weighted:
-        found += [replace(each, pessimistic_limits=True) for each in found]
-    return found
+        starts += [replace(start, pessimistic_limits=True) for start in starts]
+    return starts
 
 
 def _step(problem: Problem, before: PackingState, chance: Chance, inserted: int | None = None) -> PackingState | None:
@@ -188,8 +188,8 @@ def _step(problem: Problem, before: PackingState, chance: Chance, inserted: int 
     if not new_nodes and inserted is None:
         return None
     pods: dict[int, int] = {}
-    for at in _destroyed(state, new_nodes, chance) if new_nodes else ():
-        _collect(pods, state.clear(at))
+    for node in _destroyed(state, new_nodes, chance) if new_nodes else ():
+        _collect(pods, state.clear(node))
     if state.existing and (inserted is not None or chance.random() < _UNLOAD):
         _unload(state, pods, chance)
     if _lost_affinity(before, state):
@@ -226,23 +226,23 @@ def _placed(packer: Packer, request: PlacementRequest, count: int, climb: bool) 
         else []
     )
     got = 0
-    for each in (*levels_of, request):
-        got += packer.place(each, count - got) if got < count else 0
+    for level in (*levels_of, request):
+        got += packer.place(level, count - got) if got < count else 0
     return got
 
 
 def _unload(state: PackingState, pods: dict[int, int], chance: Chance) -> None:
     """Take pods of this plan off a few existing nodes; others may make better use of the room."""
-    held = [at for at in range(state.existing) if state.contents[at]]
+    held = [node for node in range(state.existing) if state.contents[node]]
     chance.shuffle(held)
-    for at in held[: chance.choice((1, 2, 4, 8))]:
-        for number, count in state.contents[at].items():
+    for node in held[: chance.choice((1, 2, 4, 8))]:
+        for number, count in state.contents[node].items():
             request = state.placement_requests[number]
             if not any(
                 counter.kind == AFFINITY
                 for counter in (*request.topology.host_members, *request.topology.domain_members)
             ):
-                state.put(request, at, -count)
+                state.put(request, node, -count)
                 _collect(pods, {number: count})
 
 
@@ -257,14 +257,17 @@ def _destroyed(state: PackingState, new_nodes: list[int], chance: Chance) -> lis
     count = min(len(new_nodes), chance.choice((9, 14, 20) if many else (1, 2, 2, 3, 3, 4, 5, 6)))
     first = chance.choice(new_nodes)
     kind = chance.random()
-    others = [at for at in new_nodes if at != first]
+    others = [node for node in new_nodes if node != first]
     if kind < 0.4:
         shared = set(state.contents[first])
-        others.sort(key=lambda at: (-len(shared & set(state.contents[at])), chance.random()))
+        others.sort(key=lambda other: (-len(shared & set(state.contents[other])), chance.random()))
     elif kind < 0.6:
         frontier = state.frontier
-        waste = {at: float((state.free[:, at] / (frontier.capacity[:, state.offering[at]] + 1)).sum()) for at in others}
-        others.sort(key=lambda at: -waste[at] - 0.3 * chance.random())
+        waste = {
+            other: float((state.free[:, other] / (frontier.capacity[:, state.offering[other]] + 1)).sum())
+            for other in others
+        }
+        others.sort(key=lambda other: -waste[other] - 0.3 * chance.random())
     else:
         chance.shuffle(others)
     return [first, *others[: count - 1]]
@@ -277,7 +280,7 @@ def _lost_affinity(before: PackingState, state: PackingState) -> bool:
             size = state.size
             was = before.host_counts[counter.slot, :size].tolist() if counter.host else before.counts[counter.slot]
             now = state.host_counts[counter.slot, :size].tolist() if counter.host else state.counts[counter.slot]
-            if any(one and not other for one, other in zip(was, now, strict=True)):
+            if any(pod_class and not other for pod_class, other in zip(was, now, strict=True)):
                 return True
     return False
 
@@ -285,11 +288,11 @@ def _lost_affinity(before: PackingState, state: PackingState) -> bool:
 def _drop_widows(state: PackingState, pods: dict[int, int]) -> None:
     """Pods whose co-located pods was taken away must be placed again as well."""
     while True:
-        lost = [at for at in state.new_nodes() if has_lost_affinity(state, at)]
+        lost = [node for node in state.new_nodes() if has_lost_affinity(state, node)]
         if not lost:
             return
-        for at in lost:
-            _collect(pods, state.clear(at))
+        for node in lost:
+            _collect(pods, state.clear(node))
 
 
 def _random_strategy(problem: Problem, chance: Chance) -> Strategy:

@@ -49,15 +49,15 @@ def proven(problem: Problem, left: dict[int, int], seconds: float) -> float | No
 def relaxed(problem: Problem, left: dict[int, int], seconds: float) -> Relaxation | None:
     """The relaxation for the pods that a plan places (`left` has none): a coarser one, or None, where time is short."""
     finite = np.isfinite(problem.frontier.prices)
-    found = []
-    for one in problem.classes:
-        count = one.count - left.get(one.index, 0)
+    demands = []
+    for pod_class in problem.classes:
+        count = pod_class.count - left.get(pod_class.index, 0)
         if count > 0:
-            request = problem.request(one, len(one.levels) - 1)
+            request = problem.request(pod_class, len(pod_class.levels) - 1)
             offerings = np.flatnonzero(holding(problem, request, problem.blurred) & finite)
-            found.append(Demand(request, float(count), offerings, _one_per_node(request)))
-    along_relaxation = relaxation(problem, found, seconds, True, _FINE, proven=True)
-    along_relaxation = along_relaxation or relaxation(problem, found, max(seconds, 1.0), True, _COARSE, proven=True)
+            demands.append(Demand(request, float(count), offerings, _one_per_node(request)))
+    along_relaxation = relaxation(problem, demands, seconds, True, _FINE, proven=True)
+    along_relaxation = along_relaxation or relaxation(problem, demands, max(seconds, 1.0), True, _COARSE, proven=True)
     return None if along_relaxation is None else stretched(problem, along_relaxation)
 
 
@@ -65,10 +65,10 @@ def whole(problem: Problem, left: dict[int, int]) -> float:
     """What nodes cost at least for pods of one class, of those that find no room on existing nodes."""
     finite = np.isfinite(problem.frontier.prices)
     needs: list[tuple[float, int, Ints, Floats]] = []
-    for one in problem.classes:
-        request = problem.request(one, len(one.levels) - 1)
+    for pod_class in problem.classes:
+        request = problem.request(pod_class, len(pod_class.levels) - 1)
         there = int(_fitting(problem, request, problem.free)[request.nodes].sum())
-        count, offerings = one.count - left.get(one.index, 0) - there, request.offerings & finite
+        count, offerings = pod_class.count - left.get(pod_class.index, 0) - there, request.offerings & finite
         if count > 0 and offerings.any():
             fits, prices = (
                 _fitting(problem, request, problem.frontier.capacity)[offerings],
@@ -77,7 +77,7 @@ def whole(problem: Problem, left: dict[int, int]) -> float:
             if fits.any():
                 rate = float((prices[fits > 0] / fits[fits > 0]).min())
                 needs.append((count * rate, count, fits, prices))
-    needs.sort(key=lambda each: -each[0])
+    needs.sort(key=lambda need: -need[0])
     return max((_cover(count, fits, prices) for _, count, fits, prices in needs[:_ASKED]), default=0.0)
 
 
@@ -85,11 +85,11 @@ def _fitting(
     problem: Problem, request: PlacementRequest, room: np.ndarray[tuple[int, int], np.dtype[np.int64]]
 ) -> Ints:
     """How many pods of a request each node holds at most by itself, with so much room in every dimension."""
-    found: Ints = np.full(room.shape[1], 1 if _one_per_node(request) else UNLIMITED, dtype=np.int64)
+    full: Ints = np.full(room.shape[1], 1 if _one_per_node(request) else UNLIMITED, dtype=np.int64)
     for dim, amount in request.steps:
         if dim not in problem.blurred:
-            np.minimum(found, np.maximum(room[dim], 0) // amount, out=found)
-    return found
+            np.minimum(full, np.maximum(room[dim], 0) // amount, out=full)
+    return full
 
 
 def _cover(count: int, fits: Ints, prices: Floats) -> float:
@@ -161,10 +161,10 @@ def stretched(problem: Problem, relaxation: Relaxation) -> Relaxation:
         for offering, value in zip(relaxation.slack, held, strict=True)
     }
     factor = np.inf
-    for offering in sorted(most, key=lambda each: (most[each], each)):
+    for offering in sorted(most, key=lambda offering_: (most[offering_], offering_)):
         if most[offering] >= factor:
             break
-        here = [at for at, flow in enumerate(relaxation.flows) if offering in flow.demand.offerings]
+        here = [index for index, flow in enumerate(relaxation.flows) if offering in flow.demand.offerings]
         best = _most(worth[here], requests[here], counts[here], frontier.capacity[:, offering].astype(np.float64))
         if best > 0:
             factor = min(factor, float(frontier.prices[offering]) / best)

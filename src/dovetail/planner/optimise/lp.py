@@ -51,7 +51,7 @@ class Model:
         model.col_lower_ = np.zeros(self._width)
         model.col_upper_ = np.full(self._width, _INFINITY)
         model.row_lower_, model.row_upper_ = np.concatenate(self._lower), np.concatenate(self._upper)
-        rows, columns, values = (np.concatenate(each) for each in zip(*self._entries, strict=True))
+        rows, columns, values = (np.concatenate(parts) for parts in zip(*self._entries, strict=True))
         nonzero = values != 0.0
         rows, columns, values = rows[nonzero], columns[nonzero], values[nonzero]
         order = np.lexsort((rows, columns))
@@ -74,10 +74,10 @@ def minimise(model: Model, seconds: float) -> Solved | None:
     solver.run()
     if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None
-    found = solver.getSolution()
+    solution = solver.getSolution()
     return Solved(
         float(solver.getInfo().objective_function_value),
-        np.array(found.col_value),
-        np.array(found.col_dual),
-        np.array(found.row_dual),
+        np.array(solution.col_value),
+        np.array(solution.col_dual),
+        np.array(solution.row_dual),
     )

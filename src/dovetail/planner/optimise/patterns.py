@@ -62,36 +62,36 @@ class Patterns:
         self.uncut = Rounding(problem, start, COARSE)
         laid = list(zip(self.uncut.demands, self.uncut.where, strict=True))
         self.cloths = [self._item_type(demand, where) for demand, where in laid]
-        self.known = {(demand.request.number, where): at for at, (demand, where) in enumerate(laid)}
+        self.known = {(demand.request.number, where): index for index, (demand, where) in enumerate(laid)}
         self.rolls: dict[tuple[ItemType, Place], list[int]] = {}
         """Demands of one cloth in one place, by their numbers."""
-        for at, (item_type, where) in enumerate(zip(self.cloths, self.uncut.where, strict=True)):
-            self.rolls.setdefault((item_type, where), []).append(at)
+        for index, (item_type, where) in enumerate(zip(self.cloths, self.uncut.where, strict=True)):
+            self.rolls.setdefault((item_type, where), []).append(index)
 
     def _item_type(self, demand: Demand, where: Place) -> ItemType:
         types = np.unique(self.types[demand.offerings])
         return ItemType(
-            demand.request.amounts.tobytes(), demand.caps, types.tobytes(), tuple(each >= 0 for each in where)
+            demand.request.amounts.tobytes(), demand.caps, types.tobytes(), tuple(column >= 0 for column in where)
         )
 
     def learn(self, state: PackingState) -> bool:
         """Take up the patterns of a packing state; says whether any is new."""
         before = len(self.seen)
-        for at in state.new_nodes():
-            offering, cloths = state.offering_of(at), self._on(state, at)
+        for node in state.new_nodes():
+            offering, cloths = state.offering_of(node), self._on(state, node)
             if cloths is not None and np.isfinite(self.problem.frontier.prices[offering]):
                 self.seen[Pattern(int(self.types[offering]), tuple(sorted(cloths.items())))] = None
         return len(self.seen) > before
 
-    def _on(self, state: PackingState, at: int) -> Counter[ItemType] | None:
+    def _on(self, state: PackingState, node: int) -> Counter[ItemType] | None:
         """What is on a node; None if some of it is not to be placed anew."""
-        found = Counter[ItemType]()
-        for number, count in state.contents[at].items():
-            demand = self.known.get((number, where_on(state, at, state.placement_requests[number])))
+        items = Counter[ItemType]()
+        for number, count in state.contents[node].items():
+            demand = self.known.get((number, where_on(state, node, state.placement_requests[number])))
             if demand is None:
                 return None
-            found[self.cloths[demand]] += count
-        return found
+            items[self.cloths[demand]] += count
+        return items
 
     def packed(self, seconds: Callable[[], float]) -> Packing | None:
         """A packing cut by the patterns, as the linear programme has it; None if it came to nothing."""
@@ -128,11 +128,11 @@ class Patterns:
     def _take(self, cut: PatternUse, rounding: Rounding) -> None:
         """Open the node of a cut with as many of its pods as hostname rules let on it, if there are enough left."""
         rolls = [(self._left(first, rounding), count) for first, count in cut.pods.items()]
-        if any(sum(each.count for each in demands) < count for demands, count in rolls):
+        if any(sum(demand.count for demand in demands) < count for demands, count in rolls):
             return
         state = rounding.state
         node = state.open(cut.offering)
-        for demands, count in sorted(rolls, key=lambda each: not each[0][0].caps):
+        for demands, count in sorted(rolls, key=lambda roll: not roll[0][0].caps):
             for demand in demands:
                 count -= _put(state, demand, node, count)
         if not state.contents[node]:
@@ -140,7 +140,7 @@ class Patterns:
 
     def _left(self, first: int, rounding: Rounding) -> list[Demand]:
         """What may stand for a demand."""
-        return [rounding.demands[at] for at in self.rolls[self.cloths[first], self.uncut.where[first]]]
+        return [rounding.demands[node] for node in self.rolls[self.cloths[first], self.uncut.where[first]]]
 
 
 def _put(state: PackingState, demand: Demand, node: int, most: int) -> int:
@@ -163,15 +163,15 @@ def _pinned(item_type: ItemType, place: Place) -> Place:
 def _by_place(frontier: OfferingFrontier) -> list[dict[Place, int]]:
     """The offerings of each type by their place."""
     types = frontier.types().tolist()
-    found: list[dict[Place, int]] = [{} for _ in range(max(types, default=-1) + 1)]
+    by_place: list[dict[Place, int]] = [{} for _ in range(max(types, default=-1) + 1)]
     for offering, (type_, place) in enumerate(zip(types, frontier.places, strict=True)):
-        found[type_].setdefault(place, offering)
-    return found
+        by_place[type_].setdefault(place, offering)
+    return by_place
 
 
 def _taken(cuts: list[PatternUse], flow: Relaxation) -> list[tuple[PatternUse, int]]:
     """How often to take each cut: first all that are wanted whole, then once more what is wanted most."""
     whole = [(cut, int(wanted + 1e-6)) for cut, wanted in zip(cuts, flow.cuts, strict=True)]
-    rest = [(wanted - times, at) for at, ((_, times), wanted) in enumerate(zip(whole, flow.cuts, strict=True))]
-    more = [(cuts[at], 1) for share, at in sorted(rest, key=lambda each: (-each[0], each[1])) if share > _WORTHWHILE]
-    return [*sorted(whole, key=lambda each: -each[1]), *more]
+    rest = [(wanted - times, index) for index, ((_, times), wanted) in enumerate(zip(whole, flow.cuts, strict=True))]
+    more = [(cuts[node], 1) for share, node in sorted(rest, key=lambda row: (-row[0], row[1])) if share > _WORTHWHILE]
+    return [*sorted(whole, key=lambda row: -row[1]), *more]

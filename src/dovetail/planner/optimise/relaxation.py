@@ -123,18 +123,18 @@ def relaxation(
     for fineness in (None, 8.0, 4.0, 2.0, 1.0, 0.0):
         marks = requests if fineness is None else np.round(shares * fineness)
         keys = [
-            (mark.tobytes(), _open_to(each, offerings, bool(cuts), proven and fineness is not None), caps)
-            for mark, offerings, each, caps in zip(marks, shown, demands, rules, strict=True)
+            (mark.tobytes(), _open_to(demand, offerings, bool(cuts), proven and fineness is not None), caps)
+            for mark, offerings, demand, caps in zip(marks, shown, demands, rules, strict=True)
         ]
         if sum(map(len, dict(zip(keys, shown, strict=True)).values())) <= largest:
             break
     by_key = _rounded(demands, shown, rules, totals, keys)
-    number = {key: at for at, key in enumerate(by_key)}
+    number = {key: index for index, key in enumerate(by_key)}
     programme = _Programme(problem, list(by_key.values()), existing and bool(len(problem.nodes)))
     for cut in cuts:
         served = Counter[int]()
-        for at, count in cut.pods.items():
-            served[number[keys[at]]] += count
+        for pod, count in cut.pods.items():
+            served[number[keys[pod]]] += count
         programme.offer(float(problem.frontier.prices[cut.offering]), served)
     return programme.minimised(seconds, proven)
 
@@ -157,8 +157,8 @@ def _undominated(problem: Problem, demands: list[Demand]) -> Bools:
         admitted[row, offerings] = True
     _, family = np.unique(np.packbits(admitted, axis=0), axis=1, return_inverse=True)
     kept = np.zeros(frontier.size, dtype=np.bool_)
-    for each in np.unique(family):
-        kept[undominated(np.flatnonzero(family.ravel() == each), frontier.capacity)] = True
+    for member in np.unique(family):
+        kept[undominated(np.flatnonzero(family.ravel() == member), frontier.capacity)] = True
     return kept
 
 
@@ -183,17 +183,17 @@ def _rounded(
 ) -> dict[object, _Pool]:
     """Demands with the same key as one. Where their requests differ, that hardly changes what resources are worth."""
     pools: dict[object, _Pool] = {}
-    for each, offerings, caps, total, key in zip(demands, shown, rules, totals, keys, strict=True):
+    for demand, offerings, caps, total, key in zip(demands, shown, rules, totals, keys, strict=True):
         cached = pools.get(key)
         if cached is None:
-            pools[key] = _Pool([each], [offerings], total.copy(), offerings, caps, each.count)
+            pools[key] = _Pool([demand], [offerings], total.copy(), offerings, caps, demand.count)
         else:
-            cached.members.append(each)
+            cached.members.append(demand)
             cached.admitted.append(offerings)
             if len(offerings) != len(cached.offerings) or (offerings != cached.offerings).any():
                 cached.offerings = np.union1d(cached.offerings, offerings)
             cached.request += total
-            cached.count += each.count
+            cached.count += demand.count
     return pools
 
 
@@ -216,7 +216,7 @@ class _Programme:
             self.existing = np.maximum(problem.free[self.dims], 0).sum(axis=1) / self.total
             self.spare = self.model.rows(len(self.dims), upper=self.existing)
         self.served = self.model.rows(len(pools), lower=1.0)
-        self.shares = [self._round(number, each) for number, each in enumerate(pools)]
+        self.shares = [self._round(number, pool) for number, pool in enumerate(pools)]
         self.offered: list[Ints] = []
 
     def _open(self, rules: set[tuple[int, int]]) -> None:
@@ -227,8 +227,8 @@ class _Programme:
         self.new_nodes = model.columns(frontier.prices[self.used])
         model.entries(self.rows.ravel(), np.repeat(self.new_nodes, wide), -room.ravel())
         self.limits = {rule: model.rows(high, upper=0.0) for rule in sorted(rules)}
-        for rule, at in self.limits.items():
-            model.entries(at, self.new_nodes, np.full(high, -float(rule[1])))
+        for rule, node in self.limits.items():
+            model.entries(node, self.new_nodes, np.full(high, -float(rule[1])))
 
     def _round(self, number: int, pool: _Pool) -> Ints:
         """The shares of a pool on its offerings, and with them on existing nodes."""
@@ -257,14 +257,14 @@ class _Programme:
         if solved is None:
             return None
         values = solved.values
-        nodes = {int(at): float(n) for at, n in zip(self.used, values[self.new_nodes], strict=True) if n > 1e-9}
+        nodes = {int(node): float(n) for node, n in zip(self.used, values[self.new_nodes], strict=True) if n > 1e-9}
         slack = dict(zip(self.used.tolist(), solved.reduced[self.new_nodes].tolist(), strict=True))
         flows = [
-            _flow(one, each, values[mine])
-            for each, mine in zip(self.pools, self.shares, strict=True)
-            for one in each.members
+            _flow(member, pool, values[mine])
+            for pool, mine in zip(self.pools, self.shares, strict=True)
+            for member in pool.members
         ]
-        cuts = [float(values[at][0]) for at in self.offered]
+        cuts = [float(values[node][0]) for node in self.offered]
         price, worth, rates = self._proof(solved) if proven else (solved.price, _NONE, _NO_TABLE)
         return Relaxation(max(0.0, price * (1 - _SAFETY) - 1e-9), flows, nodes, slack, worth, rates, cuts)
 
@@ -276,8 +276,8 @@ class _Programme:
         """
         frontier, free = self.problem.frontier, 0.0
         rates = np.maximum(-solved.duals[self.rows], 0.0)
-        one_per_node = {rule: np.maximum(-solved.duals[at], 0.0) for rule, at in self.limits.items()}
-        held = (rates * self.room).sum(axis=1) + sum((rule[1] * each for rule, each in one_per_node.items()), 0.0)
+        one_per_node = {rule: np.maximum(-solved.duals[node], 0.0) for rule, node in self.limits.items()}
+        held = (rates * self.room).sum(axis=1) + sum((rule[1] * value for rule, value in one_per_node.items()), 0.0)
         fair = np.minimum(1.0, frontier.prices[self.used] / np.maximum(held, 1e-12))
         rates *= fair[:, None]
         there = _NONE
@@ -287,21 +287,21 @@ class _Programme:
         worth = []
         for pool in self.pools:
             places = self.place[pool.offerings]
-            asked = np.array([one.request.amounts[self.dims] * one.count for one in pool.members]) / self.total
+            asked = np.array([member.request.amounts[self.dims] * member.count for member in pool.members]) / self.total
             costs = asked @ rates[places].T
             for rule in pool.caps:
-                costs += np.array([[one.count] for one in pool.members]) * (one_per_node[rule] * fair)[places]
+                costs += np.array([[member.count] for member in pool.members]) * (one_per_node[rule] * fair)[places]
             for row, offerings in zip(costs, pool.admitted, strict=True):
                 if len(offerings) < len(row):
                     row[~np.isin(pool.offerings, offerings, assume_unique=True)] = np.inf
             cheapest = costs.min(axis=1, initial=np.inf)
             worth.append(cheapest if self.spare is None else np.minimum(cheapest, asked @ there))
-        each: Floats = np.concatenate(worth)
+        concatenate: Floats = np.concatenate(worth)
         spread = np.zeros((len(self.used), len(self.problem.dims)))
         spread[:, self.dims] = rates / self.total
-        return float(each.sum()) - free, each, spread
+        return float(concatenate.sum()) - free, concatenate, spread
 
 
-def _flow(one: Demand, pool: _Pool, shares: Floats) -> Flow:
+def _flow(demand: Demand, pool: _Pool, shares: Floats) -> Flow:
     chosen = np.flatnonzero(shares > 1e-7)
-    return Flow(one, {int(pool.offerings[n]): float(shares[n]) * one.count for n in chosen})
+    return Flow(demand, {int(pool.offerings[n]): float(shares[n]) * demand.count for n in chosen})

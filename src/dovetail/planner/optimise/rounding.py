@@ -77,11 +77,11 @@ class Rounding:
                 ok &= self.problem.frontier.domains[topology_key] == domain
         if self.weights is not None and ok.any():
             ok &= self.weights == self.weights[ok].max()
-        found = np.flatnonzero(ok)
-        if len(found) and any(counter.kind == SPREAD for counter in request.topology.host_owned):
-            prices = self.problem.frontier.prices[found]
-            found = found[prices <= _SMALL * prices.min()]
-        return found
+        columns = np.flatnonzero(ok)
+        if len(columns) and any(counter.kind == SPREAD for counter in request.topology.host_owned):
+            prices = self.problem.frontier.prices[columns]
+            columns = columns[prices <= _SMALL * prices.min()]
+        return columns
 
     def run(self, seconds: Callable[[], float]) -> PackingState | None:
         """Pour until little is left, and pack the rest whenever it might do; the cheapest packing state found."""
@@ -101,7 +101,7 @@ class Rounding:
                 )
                 for demand in waiting
             ]
-            hopeful = bool(waiting) and all(len(each.offerings) for each in shown)
+            hopeful = bool(waiting) and all(len(demand.offerings) for demand in shown)
             flow = relaxation(self.problem, shown, seconds(), largest=self.largest) if hopeful else None
             if flow is None:
                 break
@@ -112,7 +112,9 @@ class Rounding:
                 best, tried = self._cheaper(best), self.state.size
             if flow.price <= _CRUMBS * whole:
                 return best
-            if not self._pour_all(flow, {id(one): each for one, each in zip(shown, waiting, strict=True)}):
+            if not self._pour_all(
+                flow, {id(pod_class): demand_ for pod_class, demand_ in zip(shown, waiting, strict=True)}
+            ):
                 self._shrink(open_to, flow)
         return self._cheaper(best) if whole is not None else None
 
@@ -126,8 +128,8 @@ class Rounding:
 
     def _packed(self, strategy: Strategy) -> PackingState | None:
         packer = Packer(self.problem, strategy, self.state.clone())
-        rest = [(each, where) for each, where in zip(self.demands, self.where, strict=True) if each.count > 0]
-        rest.sort(key=lambda each: (-self._share(each[0].request), each[0].request.number))
+        rest = [(demand, where) for demand, where in zip(self.demands, self.where, strict=True) if demand.count > 0]
+        rest.sort(key=lambda row: (-self._share(row[0].request), row[0].request.number))
         for demand, _ in rest:
             packer.waiting += demand.request.amounts * demand.count
         for demand, where in rest:
@@ -141,31 +143,33 @@ class Rounding:
         return float((request.amounts / (self.problem.frontier.capacity.max(axis=1, initial=0) + 1)).max())
 
     def _narrow(self, open_to: Bools, flow: Relaxation) -> None:
-        for at, slack in flow.slack.items():
-            if slack > _NEAR * self.problem.frontier.prices[at]:
-                open_to[at] = False
+        for node, slack in flow.slack.items():
+            if slack > _NEAR * self.problem.frontier.prices[node]:
+                open_to[node] = False
 
     def _shrink(self, open_to: Bools, flow: Relaxation) -> None:
         """Nothing was filled whole: look at nodes of about the size that would be."""
         prices = self.problem.frontier.prices
-        filled = max(float(prices[at]) * n for at, n in flow.nodes.items())
-        dearest = max(float(prices[at]) for at in flow.nodes)
+        filled = max(float(prices[node]) * n for node, n in flow.nodes.items())
+        dearest = max(float(prices[node]) for node in flow.nodes)
         open_to &= (prices <= _ROOMY * filled) & (prices < dearest)
 
     def _pour_all(self, flow: Relaxation, whose: dict[int, Demand]) -> bool:
         """Buy what is filled whole; False if nothing was."""
-        wholes = {at: int(n + 1 - _NEARLY) for at, n in flow.nodes.items()}
-        order = sorted((at for at, n in wholes.items() if n), key=lambda at: (-self.problem.frontier.prices[at], at))
-        for at in order:
-            share = min(1.0, wholes[at] / flow.nodes[at])
+        wholes = {node: int(n + 1 - _NEARLY) for node, n in flow.nodes.items()}
+        order = sorted(
+            (node for node, n in wholes.items() if n), key=lambda node: (-self.problem.frontier.prices[node], node)
+        )
+        for node in order:
+            share = min(1.0, wholes[node] / flow.nodes[node])
             mine = []
             carried = 0.5
-            for each in flow.flows:
-                one = whose[id(each.demand)]
-                carried += each.amounts.get(at, 0.0) * share
-                mine.append((one, min(int(one.count), int(carried))))
+            for flow_ in flow.flows:
+                pod_class = whose[id(flow_.demand)]
+                carried += flow_.amounts.get(node, 0.0) * share
+                mine.append((pod_class, min(int(pod_class.count), int(carried))))
                 carried -= int(carried)
-            self._round(at, wholes[at], [each for each in mine if each[1]])
+            self._round(node, wholes[node], [row for row in mine if row[1]])
         return bool(order)
 
     def _round(self, offering: int, nodes: int, mine: list[tuple[Demand, int]]) -> None:
@@ -173,18 +177,18 @@ class Rounding:
         start = self.state.size
         self.state.open_alike(offering, nodes)
         held: list[dict[int, int]] = [{} for _ in range(nodes)]
-        mine.sort(key=lambda each: (not each[0].caps, -self._size(each[0].request, offering), each[0].request.number))
+        mine.sort(key=lambda row: (not row[0].caps, -self._size(row[0].request, offering), row[0].request.number))
         for demand, amount in mine:
             self._even(demand, amount, start, held)
         others = sorted(
-            (each for each in self.demands if each.count > 0),
-            key=lambda each: (-self._size(each.request, offering), each.request.number),
+            (demand for demand in self.demands if demand.count > 0),
+            key=lambda demand: (-self._size(demand.request, offering), demand.request.number),
         )
         for demand in others:
             if offering in demand.offerings:
                 self._even(demand, int(demand.count), start, held)
-        for at, contents in enumerate(held):
-            self.state.contents[start + at] = contents
+        for index, contents in enumerate(held):
+            self.state.contents[start + index] = contents
 
     def _even(self, demand: Demand, count: int, start: int, held: list[dict[int, int]]) -> None:
         """Put up to `count` pods on the nodes from `start`, the emptiest first."""
@@ -193,18 +197,18 @@ class Rounding:
             bins, room = self.state.room(request, count, start=start)
             if not len(bins):
                 return
-            each = max(1, count // len(bins))
-            takes = np.minimum(room, each)
-            if len(bins) * each > count:
+            share = max(1, count // len(bins))
+            takes = np.minimum(room, share)
+            if len(bins) * share > count:
                 emptiest = np.argsort(-self._slack(request, bins), kind="stable")[:count]
                 bins, takes = bins[emptiest], takes[emptiest]
             if request.shared:
-                for at, take in zip(bins.tolist(), takes.tolist(), strict=True):
-                    self.state.put(request, at, take)
+                for node, take in zip(bins.tolist(), takes.tolist(), strict=True):
+                    self.state.put(request, node, take)
             else:
                 put_all(self.state, request, bins, takes)
-            for at, take in zip(bins.tolist(), takes.tolist(), strict=True):
-                held[at - start][request.number] = held[at - start].get(request.number, 0) + take
+            for node_index, take in zip(bins.tolist(), takes.tolist(), strict=True):
+                held[node_index - start][request.number] = held[node_index - start].get(request.number, 0) + take
             done = int(takes.sum())
             count -= done
             demand.count -= done
@@ -242,26 +246,26 @@ def _emptied(
     """
     state = PackingState(problem, before.run)
     loose: dict[tuple[PlacementRequest, tuple[int, ...]], int] = {}
-    for at, contents in enumerate(before.contents):
+    for index, contents in enumerate(before.contents):
         if not contents:
             continue
         placement_requests = [(before.placement_requests[number], count) for number, count in contents.items()]
-        stays = at < before.existing or any(_clings(request) for request, _ in placement_requests)
-        place = at if at < before.existing else state.open(int(before.offering[at])) if stays else -1
+        stays = index < before.existing or any(_clings(request) for request, _ in placement_requests)
+        place = index if index < before.existing else state.open(int(before.offering[index])) if stays else -1
         for request, count in placement_requests:
             if stays:
                 state.put(request, place, count)
                 continue
-            where = where_on(before, at, request)
+            where = where_on(before, index, request)
             loose[request, where] = loose.get((request, where), 0) + count
     return state, loose
 
 
-def where_on(state: PackingState, at: int, request: PlacementRequest) -> tuple[int, ...]:
+def where_on(state: PackingState, node: int, request: PlacementRequest) -> tuple[int, ...]:
     """The domains of a node, as far as they matter to a request: -1 where they do not."""
     topology_keys = state.problem.topology_keys
     return tuple(
-        state.lying(place, at) if topology_key.key in request.keys else -1
+        state.lying(place, node) if topology_key.key in request.keys else -1
         for place, topology_key in enumerate(topology_keys)
     )
 
@@ -278,8 +282,8 @@ def rounded(problem: Problem, start: Packing, seconds: Callable[[], float], larg
     """
     if problem.binding or problem.reservations or problem.diversity is not None:
         return None
-    found = Rounding(problem, start, largest).run(seconds)
-    if found is None:
+    packing = Rounding(problem, start, largest).run(seconds)
+    if packing is None:
         return None
-    shrink(found)
-    return Packing(found, start.left)
+    shrink(packing)
+    return Packing(packing, start.left)

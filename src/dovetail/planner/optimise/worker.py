@@ -53,8 +53,8 @@ class Answer(msgspec.Struct):
 
 def layout_of(packing: Packing) -> Layout:
     state = packing.state
-    there = {at: dict(state.contents[at]) for at in range(state.existing) if state.contents[at]}
-    new_nodes = [(int(state.offering[at]), dict(state.contents[at])) for at in state.new_nodes()]
+    there = {node: dict(state.contents[node]) for node in range(state.existing) if state.contents[node]}
+    new_nodes = [(int(state.offering[node]), dict(state.contents[node])) for node in state.new_nodes()]
     return Layout(there, new_nodes, dict(packing.left))
 
 
@@ -185,12 +185,12 @@ def serve(source: IO[bytes], sink: IO[bytes], solve: Callable[..., Improvement] 
         # The bytes are our own parent's, over a pipe of its own.
         problem, baseline, layout, seed, deadline, spent = pickle.loads(body)
 
-        def on_improvement(found: Improvement) -> None:
-            _send(sink, encode(Answer(layout_of(found.packing), found.bound)))
+        def on_improvement(improvement: Improvement) -> None:
+            _send(sink, encode(Answer(layout_of(improvement.packing), improvement.bound)))
 
         start = packing_of(problem, layout, PackingRun(WorkMeter(), baseline))
-        found = solve(problem, start, seed, deadline, spent, on_improvement=on_improvement)
-        _send(sink, encode(Answer(layout_of(found.packing), found.bound, last=True)))
+        solution = solve(problem, start, seed, deadline, spent, on_improvement=on_improvement)
+        _send(sink, encode(Answer(layout_of(solution.packing), solution.bound, last=True)))
 
 
 if __name__ == "__main__":

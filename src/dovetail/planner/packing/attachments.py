@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from dovetail.planner.problem.compile import Problem
 
 
-def brought(state: PackingState, request: PlacementRequest, at: int) -> tuple[tuple[int, int], ...]:
+def brought(state: PackingState, request: PlacementRequest, node: int) -> tuple[tuple[int, int], ...]:
     """What the first pod of the request takes of a node beside its own: volumes that are not attached there yet."""
-    return state.problem.sharing.amounts(request.shared & ~state.attached.get(at, 0))
+    return state.problem.sharing.amounts(request.shared & ~state.attached.get(node, 0))
 
 
-def attachable(state: PackingState, request: PlacementRequest, at: int, most: int) -> int:
+def attachable(state: PackingState, request: PlacementRequest, node: int, most: int) -> int:
     """How many pods of the request, up to `most`, a node has attachments for."""
-    for dim, more in brought(state, request, at):
-        left, own = int(state.free[dim, at]) - more, int(request.amounts[dim])
+    for dim, more in brought(state, request, node):
+        left, own = int(state.free[dim, node]) - more, int(request.amounts[dim])
         most = min(most, left // own if own else most) if left >= 0 else 0
     return most
 
@@ -43,22 +43,22 @@ def keep_attachable(state: PackingState, request: PlacementRequest, ok: Bools, s
         ok[place] = attachable(state, request, start + place, 1)
 
 
-def attach(state: PackingState, at: int) -> None:
+def attach(state: PackingState, node: int) -> None:
     """Attach the shared volumes that pods on a node use, and no others."""
     problem = state.problem
-    before, now = state.attached.get(at, 0), problem.attached.get(at, 0) if at < state.existing else 0
-    for number in state.contents[at]:
+    before, now = state.attached.get(node, 0), problem.attached.get(node, 0) if node < state.existing else 0
+    for number in state.contents[node]:
         now |= state.placement_requests[number].shared
-    state.attached[at] = now
+    state.attached[node] = now
     for dim, volumes in problem.sharing.by_dim:
-        state.free[dim, at] += (before & volumes).bit_count() - (now & volumes).bit_count()
+        state.free[dim, node] += (before & volumes).bit_count() - (now & volumes).bit_count()
 
 
 def load_of(problem: Problem, placement_requests: Mapping[PlacementRequest, int]) -> Ints:
     """What pods, so many of each ask, take of a node where no other pod is."""
-    found = np.zeros(len(problem.dims), dtype=np.int64)
+    load = np.zeros(len(problem.dims), dtype=np.int64)
     for request, count in placement_requests.items():
-        found += request.amounts * count
+        load += request.amounts * count
     for dim, more in problem.sharing.amounts(reduce(or_, [request.shared for request in placement_requests], 0)):
-        found[dim] += more
-    return found
+        load[dim] += more
+    return load

@@ -58,7 +58,7 @@ class Baseline(msgspec.Struct, frozen=True):
         Of several such ways the cheapest counts; where most reach all zones, the cheapest of those.
         """
         same = [run for run in self.runs if run.left == left]
-        best = [run for run in same if run.violated_count == min(each.violated_count for each in same)]
+        best = [run for run in same if run.violated_count == min(run_.violated_count for run_ in same)]
         wide = [run for run in best if run.zones == self.zones]
         return min((run.price for run in (wide if 2 * len(wide) > len(same) else best)), default=None)
 
@@ -78,9 +78,9 @@ class Baseline(msgspec.Struct, frozen=True):
 def _forgiven(violated: Sequence[ViolatedPreference], run: BaselineRun, left: Mapping[int, int]) -> int:
     """The preferences of pods beyond those that a way places: a pod that keeps fewest counts as one of them."""
     beyond = Counter({index: count - left.get(index, 0) for index, count in run.left.items()})
-    found = 0
+    forgiven = 0
     for index, failing, count in sorted(violated, key=lambda violation: -violation[1]) if +beyond else ():
         these = min(count, max(0, beyond[index]))
         beyond[index] -= these
-        found += failing * these
-    return found
+        forgiven += failing * these
+    return forgiven

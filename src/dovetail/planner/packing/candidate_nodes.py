@@ -54,10 +54,10 @@ class _Seen:
             self.yes |= (1 << end) - (1 << self.size)
         self.size = end
 
-    def answer(self, at: int, yes: bool) -> None:
+    def answer(self, node: int, yes: bool) -> None:
         """Answer anew for a node that is another now."""
-        if at < self.size:
-            self.yes = self.yes | 1 << at if yes else self.yes & ~(1 << at)
+        if node < self.size:
+            self.yes = self.yes | 1 << node if yes else self.yes & ~(1 << node)
 
 
 class CandidateNodes:
@@ -82,16 +82,16 @@ class CandidateNodes:
         self._hosts.clear()
         self._runs.clear()
 
-    def moved(self, state: PackingState, at: int) -> None:
+    def moved(self, state: PackingState, node: int) -> None:
         """A new node stands on another offering, perhaps in domains that did not matter to any pod on it."""
-        bit, offering = 1 << at, state.offering[at]
+        bit, offering = 1 << node, state.offering[node]
         self._runs.clear()
         self._both.clear()
         self._full = {size: full & ~bit for size, full in self._full.items()}
         for node_filter, seen in self._suiting.items():
-            seen.answer(at, bool(node_filter.offerings[offering]))
+            seen.answer(node, bool(node_filter.offerings[offering]))
         for seen, topology_key, domains in self._lying.values():
-            seen.answer(at, bool(domains[state.lying(topology_key, at)]))
+            seen.answer(node, bool(domains[state.lying(topology_key, node)]))
 
     def fill(
         self, packer: Packer, request: PlacementRequest, count: int, topology_key: int | None, domains: Bools | None
@@ -110,8 +110,8 @@ class CandidateNodes:
         got = missed = 0
         while left:
             lowest = left & -left
-            at = lowest.bit_length() - 1
-            take = state.holds(request, at, count - got)
+            node = lowest.bit_length() - 1
+            take = state.holds(request, node, count - got)
             if not take:
                 left ^= lowest
                 if request.shared:  # it will have room once another pod has brought the volumes
@@ -123,13 +123,13 @@ class CandidateNodes:
                     left &= ~full
                 continue
             if take > 1 and ruled:
-                take = state.cap(request, at, take, packer.ignore_counted)
+                take = state.cap(request, node, take, packer.ignore_counted)
             if problem.diversity is not None:
-                take = state.varied(request, at, take)
+                take = state.varied(request, node, take)
             if take:
-                state.put(request, at, take)
+                state.put(request, node, take)
                 if ruled:
-                    self._close(state, request, at, lowest)
+                    self._close(state, request, node, lowest)
                 got += take
                 if got == count:
                     break
@@ -153,8 +153,8 @@ class CandidateNodes:
         self, state: PackingState, request: PlacementRequest, topology_key: int | None, domains: Bools | None
     ) -> tuple[int, int]:
         within = self._within(state, topology_key, domains) if topology_key is not None and domains is not None else -1
-        found = self._both[request.node_filter, id(domains)] = (state.size, self._suits(state, request) & within)
-        return found
+        seen = self._both[request.node_filter, id(domains)] = (state.size, self._suits(state, request) & within)
+        return seen
 
     def _suits(self, state: PackingState, request: PlacementRequest) -> int:
         """The nodes that pods of the request accept."""
@@ -185,19 +185,19 @@ class CandidateNodes:
         """The nodes that hostname rules close to the request."""
         barred, hosts, topology = 0, self._hosts, request.topology
         for counter in topology.host_owned:
-            known = hosts.get(counter.slot) or self._known(state, counter)
+            host = hosts.get(counter.slot) or self._known(state, counter)
             if counter.kind == SPREAD:
-                barred |= known.full if counter in topology.own else known.over
+                barred |= host.full if counter in topology.own else host.over
             elif counter.kind == ANTI:
-                barred |= known.some
-            elif known.some or counter not in topology.own:
-                barred |= ~known.some
+                barred |= host.some
+            elif host.some or counter not in topology.own:
+                barred |= ~host.some
         for counter in topology.host_members:
             if counter.kind == ANTI:
                 barred |= (hosts.get(counter.slot) or self._known(state, counter)).inverse
             elif counter.kind == SPREAD and not ignore_counted:
-                known = hosts.get(counter.slot) or self._known(state, counter)
-                barred |= known.inverse & known.full
+                host = hosts.get(counter.slot) or self._known(state, counter)
+                barred |= host.inverse & host.full
         return barred
 
     def _known(self, state: PackingState, counter: TopologyCounter) -> _Hosts:
@@ -210,10 +210,10 @@ class CandidateNodes:
             cached = self._hosts[counter.slot] = _Hosts(counts, owners, counter.skew)
         return cached
 
-    def put(self, state: PackingState, request: PlacementRequest, at: int, count: int) -> None:
+    def put(self, state: PackingState, request: PlacementRequest, node: int, count: int) -> None:
         """Put pods of the request on a node, and note what that closes."""
-        state.put(request, at, count)
-        self._close(state, request, at, 1 << at)
+        state.put(request, node, count)
+        self._close(state, request, node, 1 << node)
 
     def open_nodes(self, state: PackingState, request: PlacementRequest, offering: int, nodes: int, count: int) -> None:
         """Open nodes with so many pods of the request on each, and note what that closes."""
@@ -225,14 +225,14 @@ class CandidateNodes:
         self._runs[first] = (state.size, offering)
         self._close(state, request, first, (1 << nodes) - 1 << first)
 
-    def _close(self, state: PackingState, request: PlacementRequest, at: int, bits: int) -> None:
+    def _close(self, state: PackingState, request: PlacementRequest, node: int, bits: int) -> None:
         """Note what pods of the request close on some nodes that have as many of them as one of these has."""
         hosts, topology = self._hosts, request.topology
         for counter in topology.host_members:
             cached = hosts.get(counter.slot)
             if cached is not None and not cached.over & bits:
                 cached.some |= bits
-                over = state.host_count(counter, at) - counter.skew
+                over = state.host_count(counter, node) - counter.skew
                 if over >= 0:
                     cached.full |= bits
                     if over:

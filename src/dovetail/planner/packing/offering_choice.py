@@ -169,15 +169,15 @@ class Targets:
             return None
         if len(self.ranks) > 1:
             ok &= self.weights == self.weights[ok].max()
-        at = np.flatnonzero(ok)
-        cheap = at[frontier.prices[at] <= strategy.max_node_price]
-        at = cheap if len(cheap) else at[:1]
+        distinct = np.flatnonzero(ok)
+        cheap = distinct[frontier.prices[distinct] <= strategy.max_node_price]
+        distinct = cheap if len(cheap) else distinct[:1]
         if strategy.minimise_limits and packer.problem.binding:
-            prices = self._limit_shares(packer, at)
+            prices = self._limit_shares(packer, distinct)
         else:
-            at = _distinct(frontier, at)
-            prices = frontier.finite[at]
-        return _FittingOfferings(request, at, frontier, prices, domains, self._brought(request))
+            distinct = _distinct(frontier, distinct)
+            prices = frontier.finite[distinct]
+        return _FittingOfferings(request, distinct, frontier, prices, domains, self._brought(request))
 
     def _brought(self, request: PlacementRequest) -> _Steps:
         """What the first pod of the request takes of a node beside its own."""
@@ -216,9 +216,9 @@ class Targets:
         """The offerings within limits if every node that stands became the largest it may."""
         frontier, state = packer.problem.frontier, packer.state
         ok = np.ones(frontier.size, dtype=np.bool_)
-        candidate_nodes = [state.offering_of(at) for at in state.new_nodes()]
+        candidate_nodes = [state.offering_of(node) for node in state.new_nodes()]
         for name in packer.problem.binding:
-            limits = [each.get(name, UNLIMITED) for each in packer.problem.limits]
+            limits = [limit.get(name, UNLIMITED) for limit in packer.problem.limits]
             charges = frontier.charges(name)
             for offering in candidate_nodes:
                 pool = frontier.pool_at[offering]
@@ -227,14 +227,14 @@ class Targets:
             ok &= frontier.limited[name] <= np.array(limits, dtype=np.int64)[frontier.pools]
         return ok
 
-    def _limit_shares(self, packer: Packer, at: Ints) -> Floats:
+    def _limit_shares(self, packer: Packer, node: Ints) -> Floats:
         """What each offering takes of its pool's tightest limit."""
         frontier = packer.problem.frontier
-        shares = np.full(len(at), 1e-9)
+        shares = np.full(len(node), 1e-9)
         for name in packer.problem.binding:
-            left = [float(max(1, each.get(name, UNLIMITED))) for each in packer.problem.limits]
+            left = [float(max(1, limit.get(name, UNLIMITED))) for limit in packer.problem.limits]
             limits = np.array(left)
-            np.maximum(shares, frontier.limited[name][at] / limits[frontier.pools[at]], out=shares)
+            np.maximum(shares, frontier.limited[name][node] / limits[frontier.pools[node]], out=shares)
         return shares
 
 

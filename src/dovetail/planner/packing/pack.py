@@ -133,11 +133,11 @@ class Packing:
 
     def shortfall(self, problem: Problem) -> tuple[int, ...]:
         """How many go without, the most important counted first: for choosing when there is not enough for all."""
-        short: dict[int, int] = {one.priority: 0 for one in problem.classes}
+        short: dict[int, int] = {pod_class.priority: 0 for pod_class in problem.classes}
         for index, count in self.left.items():
             short[problem.classes[index].priority] += count
         order = sorted(problem.classes, key=reference_key)
-        by_class = tuple(self.left.get(one.index, 0) for one in order)
+        by_class = tuple(self.left.get(pod_class.index, 0) for pod_class in order)
         return (*(short[priority] for priority in sorted(short, reverse=True)), *by_class)
 
 
@@ -169,7 +169,7 @@ def narrowed(problem: Problem, hints: Mapping[int, Bools]) -> Problem:
 
 def hints_for(problem: Problem, left: Mapping[int, int]) -> dict[int, Bools]:
     """Where those that others lean on should go, so that the others, who are left over, can follow."""
-    found: dict[int, Bools] = {}
+    hints: dict[int, Bools] = {}
     for index in left:
         last = problem.request(problem.classes[index], len(problem.classes[index].levels) - 1)
         groups = {
@@ -177,18 +177,18 @@ def hints_for(problem: Problem, left: Mapping[int, int]) -> dict[int, Bools]:
             for counter in (*last.topology.host_owned, *last.topology.domain_owned)
             if counter.kind == AFFINITY
         }
-        for one in problem.classes:
-            if one.index != index and groups & one.members:
-                cached = found.get(one.index)
-                found[one.index] = last.offerings if cached is None else cached & last.offerings
-    return found
+        for pod_class in problem.classes:
+            if pod_class.index != index and groups & pod_class.members:
+                cached = hints.get(pod_class.index)
+                hints[pod_class.index] = last.offerings if cached is None else cached & last.offerings
+    return hints
 
 
-def is_infeasible(problem: Problem, one: PodClass) -> bool:
+def is_infeasible(problem: Problem, pod_class: PodClass) -> bool:
     """Whether no node, there or on offer, could hold a pod of the class even if it were empty of others."""
-    if one.error:
+    if pod_class.error:
         return True
-    request = problem.request(one, len(one.levels) - 1)
+    request = problem.request(pod_class, len(pod_class.levels) - 1)
     there = request.nodes.copy()
     for dim, amount in request.steps:
         there &= problem.free[dim] >= amount
@@ -210,16 +210,20 @@ def _pack(problem: Problem, strategy: Strategy, run: PackingRun | None) -> Packi
     order = class_order(problem, strategy)
     waiting = demands(problem)
     wanted: list[bool] = np.any(waiting, axis=1).tolist()
-    oversized = {one.index: one.count for one in order if not wanted[one.index]} if not all(wanted) else {}
-    order = [one for one in order if one.index not in oversized] if oversized else order
+    oversized = (
+        {pod_class.index: pod_class.count for pod_class in order if not wanted[pod_class.index]}
+        if not all(wanted)
+        else {}
+    )
+    order = [pod_class for pod_class in order if pod_class.index not in oversized] if oversized else order
     left: dict[int, int] = {}
-    asked = waiting[[one.index for one in order]]
+    asked = waiting[[pod_class.index for pod_class in order]]
     rivals = _rivals(problem, order)
-    for one, after in zip(order, asked.sum(axis=0) - asked.cumsum(axis=0), strict=True):
-        packer.waiting, packer.rivals = after, rivals.get(one.index, 0)
-        missing = _place_class(packer, one, one.count)
+    for pod_class, after in zip(order, asked.sum(axis=0) - asked.cumsum(axis=0), strict=True):
+        packer.waiting, packer.rivals = after, rivals.get(pod_class.index, 0)
+        missing = _place_class(packer, pod_class, pod_class.count)
         if missing:
-            left[one.index] = missing
+            left[pod_class.index] = missing
     packer.rivals = 0
     left = _again(packer, order, left)
     if not left:
@@ -235,13 +239,13 @@ def _pack(problem: Problem, strategy: Strategy, run: PackingRun | None) -> Packi
 
 def _rivals(problem: Problem, order: list[PodClass]) -> dict[int, int]:
     """For classes that want a node for each pod: how many pods come after them that refuse to share it."""
-    found: dict[int, int] = {}
+    rivals: dict[int, int] = {}
     waiting: dict[TopologyCounter, int] = {}
-    for one in reversed(order):
-        for counter in problem.first_requests[one.index].topology.refused:
-            found[one.index] = max(found.get(one.index, 0), waiting.get(counter, 0))
-            waiting[counter] = waiting.get(counter, 0) + one.count
-    return found
+    for pod_class in reversed(order):
+        for counter in problem.first_requests[pod_class.index].topology.refused:
+            rivals[pod_class.index] = max(rivals.get(pod_class.index, 0), waiting.get(counter, 0))
+            waiting[counter] = waiting.get(counter, 0) + pod_class.count
+    return rivals
 
 
 def _packing(state: PackingState, left: dict[int, int], cautious: Packing | None = None) -> Packing:
@@ -252,7 +256,11 @@ def _packing(state: PackingState, left: dict[int, int], cautious: Packing | None
 def _again(packer: Packer, order: list[PodClass], left: dict[int, int]) -> dict[int, int]:
     """Try those left over as long as it brings something: counts rise as others are placed."""
     while left:
-        after = {one.index: _place_class(packer, one, left[one.index]) for one in order if one.index in left}
+        after = {
+            pod_class.index: _place_class(packer, pod_class, left[pod_class.index])
+            for pod_class in order
+            if pod_class.index in left
+        }
         after = {index: count for index, count in after.items() if count}
         if after == left:
             break
@@ -270,11 +278,11 @@ def demands(problem: Problem) -> np.ndarray[tuple[int, int], np.dtype[np.float64
     return np.asarray(requests * problem.counts[:, None])
 
 
-def _place_class(packer: Packer, one: PodClass, count: int) -> int:
+def _place_class(packer: Packer, pod_class: PodClass, count: int) -> int:
     """Put pods of a class somewhere, on the highest level that takes them; returns how many found no node."""
-    if one.error:
+    if pod_class.error:
         return count
-    for request in packer.problem.levels_of(one):
+    for request in packer.problem.levels_of(pod_class):
         count -= packer.place(request, count)
         if not count:
             break
@@ -284,29 +292,29 @@ def _place_class(packer: Packer, one: PodClass, count: int) -> int:
 def class_order(problem: Problem, strategy: Strategy) -> list[PodClass]:
     """The classes in the order in which they are placed."""
     classes = problem.classes
-    priority: list[Key] = [[-one.priority for one in classes]] if strategy.by_priority else []
+    priority: list[Key] = [[-pod_class.priority for pod_class in classes]] if strategy.by_priority else []
     if strategy.order == "reference":
         keys = [*priority, *zip(*map(reference_key, classes), strict=True)]
     else:
         keys = _leading(problem, strategy, priority)
-    return [classes[at] for at in np.lexsort([np.asarray(key) for key in reversed(keys)]).tolist()]
+    return [classes[node] for node in np.lexsort([np.asarray(key) for key in reversed(keys)]).tolist()]
 
 
 def _leading(problem: Problem, strategy: Strategy, priority: list[Key]) -> list[Key]:
     """What decides on the order, for each class: who is leaned on, who is important, who has little choice."""
     topology = [problem.constraints[kind][0].topology for kind in problem.kinds]
-    found: list[Key] = [_each(problem, _depths(problem.kinds, topology)), *priority]
+    keys: list[Key] = [_each(problem, _depths(problem.kinds, topology)), *priority]
     if problem.nodes:
-        found.append(_unrooted(problem))
+        keys.append(_unrooted(problem))
     if strategy.order == "zones":
-        found.append(_each(problem, [not each.domain_owned for each in topology]))
-        reference = [reference_key(one) for one in problem.classes]
-        return [*found, [each[0] for each in reference], [each[1] for each in reference]]
+        keys.append(_each(problem, [not topology_of.domain_owned for topology_of in topology]))
+        reference = [reference_key(pod_class) for pod_class in problem.classes]
+        return [*keys, [row[0] for row in reference], [row[1] for row in reference]]
     if strategy.balance_counted:
-        found.append(_openness(problem))
-    found += [_each(problem, [not each.one_per_node for each in topology]), _sizes(problem, strategy)]
+        keys.append(_openness(problem))
+    keys += [_each(problem, [not topology_of.one_per_node for topology_of in topology]), _sizes(problem, strategy)]
     # Pods of one size one after the other: nodes that are too full for it are found once.
-    return [*found, -problem.requests.sum(axis=1)] if strategy.balance_counted else found
+    return [*keys, -problem.requests.sum(axis=1)] if strategy.balance_counted else keys
 
 
 def _each(problem: Problem, values: Sequence[int]) -> Ints:
@@ -316,7 +324,7 @@ def _each(problem: Problem, values: Sequence[int]) -> Ints:
 
 def _unrooted(problem: Problem) -> list[bool]:
     """For each class, whether an offering would suit it; if not, it must have what room there is for it."""
-    node_filters = [problem.request(one, -1).node_filter for one in problem.classes]
+    node_filters = [problem.request(pod_class, -1).node_filter for pod_class in problem.classes]
     suited = {node_filter: bool(node_filter.offerings.any()) for node_filter in dict.fromkeys(node_filters)}
     return [suited[node_filter] for node_filter in node_filters]
 
@@ -325,15 +333,15 @@ def _sizes(problem: Problem, strategy: Strategy) -> Floats:
     """How large each class's pods are, as shares of what is asked for in all; below zero, so that the largest lead."""
     shares = problem.requests / (1.0 + demands(problem).sum(axis=0))
     if strategy.order in ("cpu", "memory") and strategy.order in problem.dims:
-        found = shares[:, problem.dims.index(strategy.order)]
+        share = shares[:, problem.dims.index(strategy.order)]
     else:
-        found = shares.max(axis=1) if strategy.order == "max" else shares.sum(axis=1)
-    return np.asarray(-found)
+        share = shares.max(axis=1) if strategy.order == "max" else shares.sum(axis=1)
+    return np.asarray(-share)
 
 
-def reference_key(one: PodClass) -> tuple[float, ...]:
+def reference_key(pod_class: PodClass) -> tuple[float, ...]:
     """The order in which Karpenter takes pods: most CPU, then most memory. It decides who goes short."""
-    return (-one.requests.get("cpu", 0), -one.requests.get("memory", 0), one.index)
+    return (-pod_class.requests.get("cpu", 0), -pod_class.requests.get("memory", 0), pod_class.index)
 
 
 def _openness(problem: Problem) -> list[int]:
@@ -360,12 +368,12 @@ def _depths(kinds: Sequence[Kind], topology: Sequence[TopologyConstraints]) -> l
     leans = [
         [
             counter.group
-            for counter in (*each.host_owned, *each.domain_owned)
+            for counter in (*topology_of.host_owned, *topology_of.domain_owned)
             if counter.kind != SPREAD
-            and counter not in each.own
-            and (counter.kind == AFFINITY or counter in each.preferences)
+            and counter not in topology_of.own
+            and (counter.kind == AFFINITY or counter in topology_of.preferences)
         ]
-        for each in topology
+        for topology_of in topology
     ]
     wanted = {group for groups in leans for group in groups}
     for _ in range(_LONGEST_CHAIN if wanted else 0):
@@ -374,10 +382,10 @@ def _depths(kinds: Sequence[Kind], topology: Sequence[TopologyConstraints]) -> l
             for group in wanted & kind.members:
                 deepest[group] = max(deepest.get(group, 0), deep)
         settled = True
-        for at, groups in enumerate(leans):
+        for index, groups in enumerate(leans):
             below = max((deepest[group] + 1 for group in groups if group in deepest), default=0)
-            if below > depth[at]:
-                depth[at], settled = below, False
+            if below > depth[index]:
+                depth[index], settled = below, False
         if settled:
             break
     return depth
@@ -386,9 +394,9 @@ def _depths(kinds: Sequence[Kind], topology: Sequence[TopologyConstraints]) -> l
 def carried(packing: Packing, problem: Problem) -> Packing:
     """The same packing on another problem of the same snapshot."""
     state, placement_requests = PackingState(problem, packing.state.run), problem.placement_requests
-    for at, contents in enumerate(packing.state.contents):
+    for index, contents in enumerate(packing.state.contents):
         if contents:
-            place = at if at < state.existing else state.open(int(packing.state.offering[at]))
+            place = index if index < state.existing else state.open(int(packing.state.offering[index]))
             for number, count in contents.items():
                 state.put(placement_requests[number], place, count)
     cautious = packing.cautious

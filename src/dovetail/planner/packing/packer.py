@@ -135,12 +135,12 @@ class Packer:
         done, topology_key = 0, domain_plan.topology_key
         while done < count and not self._first_of_its_kind(domain_plan):
             allowed = self.state.allowance(request, topology_key, self.ignore_counted)
-            domains = self._turned([at for at, most in enumerate(allowed[:-1]) if most > 0])
+            domains = self._turned([index for index, most in enumerate(allowed[:-1]) if most > 0])
             tries = (
-                self._into(request, min(count - done, allowed[at]), topology_key, self._only[topology_key][at])
-                for at in domains
+                self._into(request, min(count - done, allowed[domain]), topology_key, self._only[topology_key][domain])
+                for domain in domains
             )
-            got = next((each for each in tries if each), 0)
+            got = next((try_ for try_ in tries if try_), 0)
             if not got:
                 break
             done += got
@@ -160,17 +160,17 @@ class Packer:
         )
         usable = universe
         if others is not None or blocked:
-            usable = [at for at in universe if (others is None or others[at] > 0) and at not in blocked]
+            usable = [node for node in universe if (others is None or others[node] > 0) and node not in blocked]
         if not usable:
             return 0
         usable = self._turned(usable) if self.strategy.domain_rotation else usable
         skew = counter.skew
         top = skew if len(universe) < counter.group.min_domains else UNLIMITED
         if len(usable) < len(universe) and counter.kind == SPREAD:
-            top = min(top, skew + min(counts[at] for at in universe if at not in usable))
+            top = min(top, skew + min(counts[node] for node in universe if node not in usable))
         if count > 1 and not self._sure(request, topology_key, usable):
-            least = min([counts[at] for at in usable])
-            count = min(count, [counts[at] for at in usable].count(least))
+            least = min([counts[node] for node in usable])
+            count = min(count, [counts[node] for node in usable].count(least))
         got = 0
         for domain, quota in quotas(counts, usable, count, top).items():
             wanted = quota if others is None else min(quota, others[domain])
@@ -212,13 +212,13 @@ class Packer:
         if self._first_of_its_kind(domain_plan):
             return self._found(request, count, topology_key, allowed)
         nowhere = len(allowed) - 1
-        free = [at for at, most in enumerate(allowed) if most >= count]
+        free = [index for index, most in enumerate(allowed) if most >= count]
         if free:
             got = self._fill(request, count, topology_key, self._chosen(topology_key, free))
             if got:
                 return got
-            blocked.update(at for at in free if at < nowhere)
-        for domain in self._turned([at for at, most in enumerate(allowed) if 0 < most < count]):
+            blocked.update(node for node in free if node < nowhere)
+        for domain in self._turned([index for index, most in enumerate(allowed) if 0 < most < count]):
             got = self._fill(request, allowed[domain], topology_key, self._only[topology_key][domain])
             if got:
                 return got
@@ -235,7 +235,7 @@ class Packer:
     def _found(self, request: PlacementRequest, count: int, topology_key: int, allowed: list[int]) -> int:
         """Try domains in turn; keep the first that takes every pod, else the one that takes most."""
         best, best_got = -1, 0
-        candidates = self._turned([at for at, most in enumerate(allowed[:-1]) if most > 0])
+        candidates = self._turned([index for index, most in enumerate(allowed[:-1]) if most > 0])
         if (
             candidates
             and min(allowed[candidates[0]], self.budget) >= count
@@ -276,7 +276,7 @@ class Packer:
             chosen.append(
                 (
                     domain_plan.topology_key,
-                    self._chosen(domain_plan.topology_key, [at for at, most in enumerate(allowed) if most > 0]),
+                    self._chosen(domain_plan.topology_key, [index for index, most in enumerate(allowed) if most > 0]),
                 )
             )
         self.extra = chosen[1:]
@@ -290,8 +290,8 @@ class Packer:
         for domain_plan in domain_plans:
             allowed = self.state.allowance(request, domain_plan.topology_key, self.ignore_counted)
             heights = self._heights(request, domain_plan)
-            domains = self._turned([at for at, most in enumerate(allowed) if most > 0])
-            options = [(h + int(heights[at]), (*path, at)) for h, path in options for at in domains]
+            domains = self._turned([index for index, most in enumerate(allowed) if most > 0])
+            options = [(h + int(heights[domain]), (*path, domain)) for h, path in options for domain in domains]
             options = sorted(options, key=lambda option: option[0])[:512]
         for _, path in options:
             where = dict(zip(request.topology.topology_keys, path, strict=True))
@@ -409,18 +409,18 @@ class Packer:
         """Let new nodes stand on larger offerings to take more pods, least extra price first."""
         got = 0
         while got < count:
-            found = (
+            best = (
                 self.growth.best(self, request, topology_key, domains)
                 if self.state.size > self.state.existing
                 else None
             )
-            if found is None:
+            if best is None:
                 break
-            at, offering = found
-            if self.state.move(at, offering):
+            node, offering = best
+            if self.state.move(node, offering):
                 self.growth.forget()
-            self.candidate_nodes.moved(self.state, at)
-            self.candidate_nodes.put(self.state, request, at, 1)
+            self.candidate_nodes.moved(self.state, node)
+            self.candidate_nodes.put(self.state, request, node, 1)
             got += 1
         return got
 
@@ -468,35 +468,35 @@ def _width(counter: TopologyCounter) -> tuple[int, int]:
 
 def lowest(counts: Sequence[int], domains: Sequence[int]) -> int:
     """The domain with the smallest count; of equal ones the one named first."""
-    found = domains[0]
-    for at in domains:
-        if counts[at] < counts[found]:
-            found = at
-    return found
+    domain = domains[0]
+    for node in domains:
+        if counts[node] < counts[domain]:
+            domain = node
+    return domain
 
 
 def quotas(counts: Sequence[int], domains: Sequence[int], count: int, top: int) -> dict[int, int]:
     """How many of `count` pods each of some domains gets; of equal ones those named first are served first."""
     if count == 1:
-        at = lowest(counts, domains)
-        return {at: 1} if counts[at] < top else {}
+        node = lowest(counts, domains)
+        return {node: 1} if counts[node] < top else {}
     rising = sorted(domains, key=counts.__getitem__)
     while rising and counts[rising[-1]] >= top:
         rising.pop()
     reached = below = 0
-    for at in rising:
-        if counts[at] * reached - below >= count:
+    for node in rising:
+        if counts[node] * reached - below >= count:
             break
         reached += 1
-        below += counts[at]
+        below += counts[node]
     if not reached:
         return {}
     level, over = divmod(count + below, reached)
     if level >= top:
         level, over = top, 0
-    found: dict[int, int] = {}
-    for place, at in enumerate(rising[:reached]):
-        more = level + (place < over) - counts[at]
+    quotas: dict[int, int] = {}
+    for place, node in enumerate(rising[:reached]):
+        more = level + (place < over) - counts[node]
         if more:
-            found[at] = more
-    return found
+            quotas[node] = more
+    return quotas

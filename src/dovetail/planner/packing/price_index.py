@@ -36,9 +36,9 @@ class PriceIndex:
     def holding(self, used: Sequence[int]) -> Iterator[int]:
         """The offerings with room for what is used, the cheapest first."""
         start = max(map(bisect_left, self._highest, used))
-        for at in range(start, len(self._columns)):
-            if all(map(ge, self._rooms[at], used)):
-                yield self._columns[at]
+        for node in range(start, len(self._columns)):
+            if all(map(ge, self._rooms[node], used)):
+                yield self._columns[node]
 
     def firsts(self, used: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> Ints:
         """The same for many nodes at once, one in each offering of `used`; -1 where there is none."""
@@ -46,8 +46,8 @@ class PriceIndex:
         start = np.max(steps, axis=0)
         inside = start < len(self._columns)
         start[~inside] = 0
-        found: Ints = np.where(inside, np.array(self._columns, dtype=np.int64)[start], -1)
-        for at in np.flatnonzero(inside & (self._capacity[:, start] < used).any(axis=0)).tolist():
-            best = self.first(used[:, at].tolist())
-            found[at] = -1 if best is None else best
-        return found
+        where: Ints = np.where(inside, np.array(self._columns, dtype=np.int64)[start], -1)
+        for node in np.flatnonzero(inside & (self._capacity[:, start] < used).any(axis=0)).tolist():
+            best = self.first(used[:, node].tolist())
+            where[node] = -1 if best is None else best
+        return where

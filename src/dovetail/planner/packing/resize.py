@@ -47,54 +47,54 @@ def shrink(state: PackingState, nodes: Iterable[int] | None = None) -> None:
     if not limited and problem.diversity is None:
         _shrink_freely(state, chosen)
         return
-    for at in chosen:
+    for node in chosen:
         state.meter.spent += 1
-        best = cheapest(state, at, open_to=state.open_to(at) if limited else None)
-        if best is not None and best != state.offering_of(at):
-            state.move(at, best)
+        best = cheapest(state, node, open_to=state.open_to(node) if limited else None)
+        if best is not None and best != state.offering_of(node):
+            state.move(node, best)
 
 
 def _shrink_freely(state: PackingState, nodes: Iterable[int]) -> None:
     """Where nothing is limited nodes do not see each other, and all that climb the same price index do it together."""
     climbing: dict[PriceIndex, list[int]] = {}
-    for at in nodes:
+    for node in nodes:
         state.meter.spent += 1
-        these = constraints_on(state, at)
-        climbing.setdefault(these.price_index(state.frontier, *_standing(state, at, these)), []).append(at)
+        these = constraints_on(state, node)
+        climbing.setdefault(these.price_index(state.frontier, *_standing(state, node, these)), []).append(node)
     for price_index, here in climbing.items():
         if len(here) >= _SEVERAL:
             move_all(state, np.array(here, dtype=np.int64), price_index)
             continue
-        for at in here:
-            best = price_index.first(state.used(at))
-            if best is not None and best != state.offering_of(at):
-                state.move(at, best)
+        for node_index in here:
+            best = price_index.first(state.used(node_index))
+            if best is not None and best != state.offering_of(node_index):
+                state.move(node_index, best)
 
 
 def cheapest(
-    state: PackingState, at: int, request: PlacementRequest | None = None, open_to: Bools | None = None
+    state: PackingState, node: int, request: PlacementRequest | None = None, open_to: Bools | None = None
 ) -> int | None:
     """The cheapest offering, of those that are open, for a node with what is on it (and one more pod, of a request)."""
-    these, load, diversity = constraints_on(state, at, request), state.used(at), state.problem.diversity
+    these, load, diversity = constraints_on(state, node, request), state.used(node), state.problem.diversity
     for dim, amount in request.steps if request is not None else ():
         load[dim] += amount
-    for dim, amount in brought(state, request, at) if request is not None and request.shared else ():
+    for dim, amount in brought(state, request, node) if request is not None and request.shared else ():
         load[dim] += amount
-    offerings = these.price_index(state.frontier, *_standing(state, at, these)).holding(load)
+    offerings = these.price_index(state.frontier, *_standing(state, node, these)).holding(load)
     if open_to is not None:
         offerings = (offering for offering in offerings if open_to[offering])
     if diversity is not None:
-        held = [state.placement_requests[number] for number in state.contents[at]]
+        held = [state.placement_requests[number] for number in state.contents[node]]
         offerings = diversity.among(offerings, [*held, request] if request is not None else held, load)
     return next(offerings, None)
 
 
-def _standing(state: PackingState, at: int, these: NodeConstraints) -> tuple[int, list[int]]:
+def _standing(state: PackingState, node: int, these: NodeConstraints) -> tuple[int, list[int]]:
     """What a node stays whatever its size: its kind, and where it lies on the topology keys that matter to its
     co-located pods.
     """
-    return state.frontier.kind_at[state.offering_of(at)], [
-        state.lying(topology_key, at) for topology_key in these.topology_keys
+    return state.frontier.kind_at[state.offering_of(node)], [
+        state.lying(topology_key, node) for topology_key in these.topology_keys
     ]
 
 
@@ -124,22 +124,22 @@ class Growth:
         best: tuple[int, int] | None = None
         least = float("inf")
         open_to: dict[int, Bools] = {}
-        for at in self._admitted(packer, request, topology_key, domains)[:_MOST].tolist():
-            offering = self._cheapest(packer, request, at)
-            before = state.offering_of(at)
+        for node in self._admitted(packer, request, topology_key, domains)[:_MOST].tolist():
+            offering = self._cheapest(packer, request, node)
+            before = state.offering_of(node)
             if watched and offering is not None:
                 if before not in open_to:
-                    open_to[before] = state.open_to(at)
+                    open_to[before] = state.open_to(node)
                 if not open_to[before][offering]:
-                    offering = cheapest(state, at, request, open_to[before])
+                    offering = cheapest(state, node, request, open_to[before])
             if offering is None and request.shared:  # until another pod has brought the volumes
                 continue
             if offering is None:
-                self._never[request.node_filter, id(request.steps)] |= 1 << at
+                self._never[request.node_filter, id(request.steps)] |= 1 << node
                 continue
             price, extra = frontier.prices[offering], float(frontier.prices[offering] - frontier.prices[before])
             if extra < least and price <= max(packer.strategy.max_node_price, frontier.prices[before]):
-                best, least = (at, offering), extra
+                best, least = (node, offering), extra
         return best
 
     def _admitted(
@@ -157,25 +157,25 @@ class Growth:
         request.steps, request.shared = steps, shared
         return bins
 
-    def _cheapest(self, packer: Packer, request: PlacementRequest, at: int) -> int | None:
+    def _cheapest(self, packer: Packer, request: PlacementRequest, node: int) -> int | None:
         """The cheapest offering for a node with one more pod of the request on it, whatever limits say, or None."""
         packer.state.meter.spent += 1
-        state, key = packer.state, (at, (request.node_filter, id(request.steps)))
-        contents, offering = state.contents[at], state.offering_of(at)
+        state, key = packer.state, (node, (request.node_filter, id(request.steps)))
+        contents, offering = state.contents[node], state.offering_of(node)
         cached = self._held.get(key)
         if cached is None or cached[0] is not contents or cached[1] != offering:
-            cached = self._held[key] = (contents, offering, cheapest(state, at, request))
+            cached = self._held[key] = (contents, offering, cheapest(state, node, request))
         return cached[2]
 
 
 def _places(bits: int) -> list[int]:
     """The numbers of the bits that are set."""
-    found = []
+    places = []
     while bits:
         lowest = bits & -bits
-        found.append(lowest.bit_length() - 1)
+        places.append(lowest.bit_length() - 1)
         bits ^= lowest
-    return found
+    return places
 
 
 _node_filter = attrgetter("node_filter")
@@ -189,10 +189,10 @@ class NodeConstraints:
     __slots__ = ("_accepted", "_price_indexes", "keys", "mask", "topology_keys")
 
     def __init__(self, node_filters: frozenset[NodeFilter], state: PackingState) -> None:
-        self._accepted = {id(each.offerings): each.offerings for each in node_filters}
+        self._accepted = {id(node_filter.offerings): node_filter.offerings for node_filter in node_filters}
         self._price_indexes: dict[tuple[int, ...], PriceIndex] = {}
-        self.mask = reduce(and_, [each.mask for each in node_filters], -1)
-        self.topology_keys = sorted({state.key_index[key] for each in node_filters for key in each.keys})
+        self.mask = reduce(and_, [node_filter.mask for node_filter in node_filters], -1)
+        self.topology_keys = sorted({state.key_index[key] for node_filter in node_filters for key in node_filter.keys})
         self.keys = [state.problem.topology_keys[topology_key].key for topology_key in self.topology_keys]
 
     def alike(self, frontier: OfferingFrontier, kind: int, places: list[int]) -> Bools:
@@ -218,12 +218,12 @@ class NodeConstraints:
         return cached
 
 
-def constraints_on(state: PackingState, at: int, request: PlacementRequest | None = None) -> NodeConstraints:
+def constraints_on(state: PackingState, node: int, request: PlacementRequest | None = None) -> NodeConstraints:
     """The co-located pods on a node (and a pod of one more ask)."""
-    held = map(_node_filter, map(state.placement_requests.__getitem__, state.contents[at]))
+    held = map(_node_filter, map(state.placement_requests.__getitem__, state.contents[node]))
     key: frozenset[NodeFilter] = frozenset(held) if request is None else frozenset((*held, request.node_filter))
-    known: dict[frozenset[NodeFilter], NodeConstraints] = state.problem.constraints_cache
-    found = known.get(key)
-    if found is None:
-        found = known[key] = NodeConstraints(key, state)
-    return found
+    constraints_cache: dict[frozenset[NodeFilter], NodeConstraints] = state.problem.constraints_cache
+    node_constraints = constraints_cache.get(key)
+    if node_constraints is None:
+        node_constraints = constraints_cache[key] = NodeConstraints(key, state)
+    return node_constraints

@@ -62,8 +62,8 @@ class PackingState:
         self.attached = dict(problem.attached)
         """The shared volumes that nodes have attached, where there are any."""
         self.placement_requests = problem.placement_requests
-        self.left = [dict(each) for each in problem.limits]
-        self._watched = [[name for name in each if name in self.frontier.limited] for each in self.left]
+        self.left = [dict(limit) for limit in problem.limits]
+        self._watched = [[name for name in limits_left if name in self.frontier.limited] for limits_left in self.left]
         self.reserved: dict[str, int] = {}
         self.gone: list[int] = []
         self.stamp = object()
@@ -97,11 +97,11 @@ class PackingState:
         twin.free, twin.offering, twin.domains = self.free.copy(), self.offering.copy(), self.domains.copy()
         twin.key_index, twin.choosy = self.key_index, self.choosy
         twin.host_counts, twin.host_owners = self.host_counts.copy(), self.host_owners.copy()
-        twin.counts = [each.copy() for each in self.counts]
-        twin.owners = [each.copy() for each in self.owners]
+        twin.counts = [count.copy() for count in self.counts]
+        twin.owners = [owner.copy() for owner in self.owners]
         twin.contents, twin.attached = list(self.contents), dict(self.attached)
         twin.placement_requests = twin.problem.placement_requests
-        twin.left = [dict(each) for each in self.left]
+        twin.left = [dict(limits_left) for limits_left in self.left]
         twin._watched = self._watched
         twin.reserved, twin.gone, twin.stamp = dict(self.reserved), list(self.gone), self.stamp
         twin._look()
@@ -145,7 +145,7 @@ class PackingState:
                 np.minimum(fits, self.free[dim].take(bins) // amount, out=fits)
             if request.shared:
                 fits[:] = [
-                    attachable(self, request, at, fit) for at, fit in zip(bins.tolist(), fits.tolist(), strict=True)
+                    attachable(self, request, node, fit) for node, fit in zip(bins.tolist(), fits.tolist(), strict=True)
                 ]
         for counter in request.topology.host_owned:
             cap_owner(counter, counter in request.topology.own, self.host_counts[counter.slot, : self.size], bins, fits)
@@ -153,41 +153,41 @@ class PackingState:
             if not (ignore_counted and counter.kind == SPREAD):
                 cap_member(counter, self.host_counts[counter.slot], self.host_owners[counter.slot], bins, fits)
         if self.problem.diversity is not None:
-            fits[:] = [self.varied(request, at, fit) for at, fit in zip(bins.tolist(), fits.tolist(), strict=True)]
+            fits[:] = [self.varied(request, node, fit) for node, fit in zip(bins.tolist(), fits.tolist(), strict=True)]
         if fits.all():
             return bins, fits
         some = fits.nonzero()[0]
         return bins[some], fits[some]
 
-    def holds(self, request: PlacementRequest, at: int, most: int) -> int:
+    def holds(self, request: PlacementRequest, node: int, most: int) -> int:
         """How many pods of the request, up to `most`, a node that suits it has room for."""
         free = self._free
         if request.shared:
-            most = attachable(self, request, at, most)
+            most = attachable(self, request, node, most)
         for dim, amount in request.steps:
-            left = free[dim][at]
+            left = free[dim][node]
             if left < amount * most:
                 most = left // amount
                 if most <= 0:
                     return 0
         return most
 
-    def cap(self, request: PlacementRequest, at: int, most: int, ignore_counted: bool) -> int:
+    def cap(self, request: PlacementRequest, node: int, most: int, ignore_counted: bool) -> int:
         """How many of `most` pods hostname rules let onto a node that they do not bar."""
         for counter in request.topology.host_owned:
             if counter in request.topology.own and counter.kind != AFFINITY:
-                most = min(most, counter.skew - self._members[counter.slot, at] if counter.kind == SPREAD else 1)
+                most = min(most, counter.skew - self._members[counter.slot, node] if counter.kind == SPREAD else 1)
         for counter in request.topology.host_members:
-            if counter.kind == SPREAD and not ignore_counted and self._inverse[counter.slot, at]:
-                most = min(most, counter.skew - self._members[counter.slot, at])
+            if counter.kind == SPREAD and not ignore_counted and self._inverse[counter.slot, node]:
+                most = min(most, counter.skew - self._members[counter.slot, node])
         return most
 
     def cramped(self, request: PlacementRequest) -> Bools:
         """The nodes that have no room for a pod of the request, whether or not they suit it."""
-        found: Bools = np.zeros(self.size, dtype=np.bool_)
+        cramped: Bools = np.zeros(self.size, dtype=np.bool_)
         for dim, amount in request.steps:
-            found |= self.free[dim, : self.size] < amount
-        return found
+            cramped |= self.free[dim, : self.size] < amount
+        return cramped
 
     def suitable(self, request: PlacementRequest, start: int, end: int) -> Bools:
         """Which of some nodes, in their order, the request accepts."""
@@ -198,15 +198,15 @@ class PackingState:
         new_nodes = request.offerings[candidate_nodes] & (candidate_nodes >= 0)
         return new_nodes if start >= first else np.concatenate([request.nodes[start:first], new_nodes])
 
-    def varied(self, request: PlacementRequest, at: int, most: int) -> int:
+    def varied(self, request: PlacementRequest, node: int, most: int) -> int:
         """How many pods of the request, up to `most`, leave a node enough types to choose from."""
         diversity = self.problem.diversity
-        if diversity is None or at < self.existing:
+        if diversity is None or node < self.existing:
             return most
-        held, load = [self.placement_requests[number] for number in self.contents[at]], self.used(at)
-        for dim, more in brought(self, request, at):
+        held, load = [self.placement_requests[number] for number in self.contents[node]], self.used(node)
+        for dim, more in brought(self, request, node):
             load[dim] += more
-        return diversity.most(int(self.offering[at]), [*held, request], load, request, most)
+        return diversity.most(int(self.offering[node]), [*held, request], load, request, most)
 
     def per_new(self, request: PlacementRequest) -> int:
         """How many pods of the request one fresh node may take by hostname rules alone."""
@@ -263,13 +263,13 @@ class PackingState:
         for counter in topology.inverse_hosts:
             self._inverse[counter.slot, bin_] += count
         for counter in topology.domain_members:
-            at = lying[counter.place][bin_]
-            if at >= 0 and (counter.everywhere or self.counted(counter, bin_)):
-                self.counts[counter.slot][at] += count
+            node = lying[counter.place][bin_]
+            if node >= 0 and (counter.everywhere or self.counted(counter, bin_)):
+                self.counts[counter.slot][node] += count
         for counter in topology.inverse_domains:
-            at = lying[counter.place][bin_]
-            if at >= 0:
-                self.owners[counter.slot][at] += count
+            node = lying[counter.place][bin_]
+            if node >= 0:
+                self.owners[counter.slot][node] += count
 
     def host_count(self, counter: TopologyCounter, bin_: int) -> int:
         return self._members[counter.slot, bin_]
@@ -291,21 +291,21 @@ class PackingState:
         """A fresh node on an offering of the frontier."""
         reused = bool(self.gone)
         if reused:
-            at = self.gone.pop()
+            open_ = self.gone.pop()
         else:
-            at = self.size
-            if at == self.free.shape[1]:
+            open_ = self.size
+            if open_ == self.free.shape[1]:
                 self._grow()
             self.size += 1
             self.contents.append(_NOTHING)
         for free, amount in zip(self._free, self.frontier.sizes[offering], strict=True):
-            free[at] = amount
+            free[open_] = amount
         if reused:
-            self.host_counts[:, at] = 0
-            self.host_owners[:, at] = 0
+            self.host_counts[:, open_] = 0
+            self.host_owners[:, open_] = 0
         self._charge(offering, 1)
-        self._stand(at, offering)
-        return at
+        self._stand(open_, offering)
+        return open_
 
     def open_alike(self, offering: int, nodes: int) -> None:
         """Several fresh nodes on an offering of the frontier, behind all others."""
@@ -331,57 +331,57 @@ class PackingState:
         if reservation is not None:
             self.reserved[reservation] = self.reserved.get(reservation, 0) + nodes
 
-    def _stand(self, at: int, offering: int) -> None:
-        self._column[at] = offering
+    def _stand(self, node: int, offering: int) -> None:
+        self._column[node] = offering
         for lying, where in zip(self._lying, self.frontier.places[offering], strict=True):
-            lying[at] = where
+            lying[node] = where
 
-    def move(self, at: int, offering: int) -> bool:
+    def move(self, node: int, offering: int) -> bool:
         """Let a node stand on another offering; says whether anything that is limited was given back by it."""
-        frontier, before = self.frontier, self._column[at]
+        frontier, before = self.frontier, self._column[node]
         for free, now, was in zip(self._free, frontier.sizes[offering], frontier.sizes[before], strict=True):
-            free[at] += now - was
+            free[node] += now - was
         self._charge(before, -1)
         self._charge(offering, 1)
-        self._stand(at, offering)
-        self.recount(at, before, offering)
+        self._stand(node, offering)
+        self.recount(node, before, offering)
         if frontier.reservations[before] not in (None, frontier.reservations[offering]):
             return True
         charges = [frontier.limited[name] for name in self.problem.binding]
         return any(charge[offering] < charge[before] for charge in charges)
 
-    def recount(self, at: int, before: int, offering: int) -> None:
+    def recount(self, node: int, before: int, offering: int) -> None:
         """A node stands on another offering: a spread may count pods there now, or no longer."""
         full = self.frontier.full
-        for number, count in self.contents[at].items() if self.choosy else ():
+        for number, count in self.contents[node].items() if self.choosy else ():
             for counter in self.placement_requests[number].topology.domain_members:
-                counted, domain = counter.counted_offerings, self.domain(counter, at)
+                counted, domain = counter.counted_offerings, self.domain(counter, node)
                 if counted is not None and domain >= 0:
                     self.counts[counter.slot][domain] += count * (
                         int(counted[full[offering]]) - int(counted[full[before]])
                     )
 
-    def close(self, at: int) -> None:
+    def close(self, node: int) -> None:
         """Close an empty new node."""
-        self._charge(self._column[at], -1)
-        self.offering[at] = -1
-        self.domains[:, at] = -1
-        self.free[:, at] = 0
-        self.gone.append(at)
+        self._charge(self._column[node], -1)
+        self.offering[node] = -1
+        self.domains[:, node] = -1
+        self.free[:, node] = 0
+        self.gone.append(node)
 
-    def clear(self, at: int) -> dict[int, int]:
+    def clear(self, node: int) -> dict[int, int]:
         """Take everything off a new node and give it up; returns what was on it."""
-        held = dict(self.contents[at])
+        held = dict(self.contents[node])
         for number, count in held.items():
-            self.put(self.placement_requests[number], at, -count)
-        self.close(at)
+            self.put(self.placement_requests[number], node, -count)
+        self.close(node)
         return held
 
-    def open_to(self, at: int | None = None) -> Bools:
+    def open_to(self, node: int | None = None) -> Bools:
         """The offerings that limits and reservations still allow (for a node that stands at `at`)."""
         frontier = self.frontier
         ok: Bools = np.ones(frontier.size, dtype=np.bool_)
-        before = int(self.offering[at]) if at is not None else -1
+        before = int(self.offering[node]) if node is not None else -1
         for name in self.problem.binding:
             limits = np.array([left.get(name, UNLIMITED) for left in self.left], dtype=np.int64)
             if before >= 0 and name in self.left[int(frontier.pools[before])]:
@@ -409,24 +409,28 @@ class PackingState:
     def new_nodes(self) -> list[int]:
         """The new nodes that stand."""
         first = self.existing
-        return [at for at, offering in enumerate(self.offering[first : self.size].tolist(), first) if offering >= 0]
+        return [
+            index for index, offering in enumerate(self.offering[first : self.size].tolist(), first) if offering >= 0
+        ]
 
     def changed(self, before: PackingState) -> list[int]:
         """The new nodes on which something is other than on the packing state this one was cloned from."""
         held = before.contents
-        return [at for at in self.new_nodes() if at >= before.size or self.contents[at] is not held[at]]
+        return [node for node in self.new_nodes() if node >= before.size or self.contents[node] is not held[node]]
 
-    def offering_of(self, at: int) -> int:
+    def offering_of(self, node: int) -> int:
         """The offering that a new node stands on."""
-        return self._column[at]
+        return self._column[node]
 
-    def lying(self, topology_key: int, at: int) -> int:
+    def lying(self, topology_key: int, node: int) -> int:
         """The domain of a topology key that a node lies in."""
-        return self._lying[topology_key][at]
+        return self._lying[topology_key][node]
 
-    def used(self, at: int) -> list[int]:
+    def used(self, node: int) -> list[int]:
         """What the pods on a new node take of it."""
-        return [size - free[at] for size, free in zip(self.frontier.sizes[self._column[at]], self._free, strict=True)]
+        return [
+            size - free[node] for size, free in zip(self.frontier.sizes[self._column[node]], self._free, strict=True)
+        ]
 
     def cost(self) -> float:
         candidate_nodes = self.offering[self.existing : self.size]
@@ -474,8 +478,8 @@ def move_all(state: PackingState, nodes: Ints, price_index: PriceIndex) -> None:
     nodes, best, candidate_nodes = nodes[moving], best[moving], candidate_nodes[moving]
     state.free[:, nodes] += capacity[:, best] - capacity[:, candidate_nodes]
     if state.choosy:
-        for at, before, offering in zip(nodes.tolist(), candidate_nodes.tolist(), best.tolist(), strict=True):
-            state.recount(at, before, offering)
+        for node, before, offering in zip(nodes.tolist(), candidate_nodes.tolist(), best.tolist(), strict=True):
+            state.recount(node, before, offering)
     state.offering[nodes] = best
     for lying, where in zip(state.domains, state.frontier.domains, strict=True):
         lying[nodes] = where[best]
@@ -491,13 +495,13 @@ def used_by_all(state: PackingState) -> list[list[int]]:
     return used
 
 
-def _count(state: PackingState, request: PlacementRequest, at: int, total: int) -> None:
+def _count(state: PackingState, request: PlacementRequest, node: int, total: int) -> None:
     """Count pods where a node lies."""
     for counter in request.topology.domain_members:
-        domain = state.domain(counter, at)
-        if domain >= 0 and state.counted(counter, at):
+        domain = state.domain(counter, node)
+        if domain >= 0 and state.counted(counter, node):
             state.counts[counter.slot][domain] += total
     for counter in request.topology.inverse_domains:
-        domain = state.domain(counter, at)
+        domain = state.domain(counter, node)
         if domain >= 0:
             state.owners[counter.slot][domain] += total

@@ -23,7 +23,7 @@ def minimum(counter: TopologyCounter, counts: list[int]) -> int:
     among = counter.among
     if not among or len(among) < counter.group.min_domains:
         return 0
-    return min(counts) if len(among) == len(counts) else min([counts[at] for at in among])
+    return min(counts) if len(among) == len(counts) else min([counts[node] for node in among])
 
 
 def allow_owner(request: PlacementRequest, counter: TopologyCounter, counts: list[int], allowed: list[int]) -> None:
@@ -31,24 +31,24 @@ def allow_owner(request: PlacementRequest, counter: TopologyCounter, counts: lis
     mine = counter in request.topology.own
     if counter.kind == SPREAD:
         top = minimum(counter, counts) + counter.skew
-        for at, count in enumerate(counts):
+        for index, count in enumerate(counts):
             if count > top:
-                allowed[at] = 0
-            elif mine and top - count < allowed[at]:
-                allowed[at] = top - count
-        for at in counter.beyond:
-            allowed[at] = 0
+                allowed[index] = 0
+            elif mine and top - count < allowed[index]:
+                allowed[index] = top - count
+        for node in counter.beyond:
+            allowed[node] = 0
         allowed[-1] = 0
     elif counter.kind == ANTI:
-        for at, count in enumerate(counts):
+        for position, count in enumerate(counts):
             if count or mine:
-                allowed[at] = 0 if count else min(allowed[at], 1)
+                allowed[position] = 0 if count else min(allowed[position], 1)
     else:
         allowed[-1] = 0
         if not mine or any(counts):
-            for at, count in enumerate(counts):
+            for node_index, count in enumerate(counts):
                 if not count:
-                    allowed[at] = 0
+                    allowed[node_index] = 0
 
 
 def allow_member(counter: TopologyCounter, counts: list[int], owners: list[int], allowed: list[int]) -> None:
@@ -56,9 +56,9 @@ def allow_member(counter: TopologyCounter, counts: list[int], owners: list[int],
     if counter.kind == AFFINITY or not any(owners):
         return
     top = minimum(counter, counts) + counter.skew if counter.kind == SPREAD else 0
-    for at, count in enumerate(owners):
+    for index, count in enumerate(owners):
         if count > 0:
-            allowed[at] = min(allowed[at], max(top - counts[at], 0)) if counter.kind == SPREAD else 0
+            allowed[index] = min(allowed[index], max(top - counts[index], 0)) if counter.kind == SPREAD else 0
 
 
 def cap_owner(counter: TopologyCounter, mine: bool, counts: Ints, bins: Ints, fits: Ints) -> None:

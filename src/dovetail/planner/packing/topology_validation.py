@@ -44,19 +44,19 @@ def lost_affinity(state: PackingState, nodes: int) -> bool:
     """Whether any pod on the first so many nodes has lost the co-located pods it needs."""
     if not any(counter.kind == AFFINITY for counter in state.problem.counters.values()):
         return False
-    return any(has_lost_affinity(state, at) for at in range(nodes) if state.contents[at])
+    return any(has_lost_affinity(state, node) for node in range(nodes) if state.contents[node])
 
 
-def has_lost_affinity(state: PackingState, at: int) -> bool:
+def has_lost_affinity(state: PackingState, node: int) -> bool:
     """Whether a pod on a node has lost the co-located pods it needs."""
-    for number in state.contents[at]:
+    for number in state.contents[node]:
         request = state.placement_requests[number]
         for counter in request.topology.domain_owned:
             if counter.kind == AFFINITY:
-                domain = state.domains[state.key_index[counter.group.key]][at]
+                domain = state.domains[state.key_index[counter.group.key]][node]
                 if domain >= 0 and state.counts[counter.slot][domain] == 0:
                     return True
         for counter in request.topology.host_owned:
-            if counter.kind == AFFINITY and state.host_counts[counter.slot, at] == 0:
+            if counter.kind == AFFINITY and state.host_counts[counter.slot, node] == 0:
                 return True
     return False

@@ -26,54 +26,59 @@ def violated_on(state: PackingState) -> list[ViolatedPreference]:
     """The preferences that do not hold on a packing state, by class and node."""
     placement_requests, contents = state.placement_requests, state.contents
     return [
-        (placement_requests[number].cls.index, failing, contents[at][number])
-        for at, number, failing in failing_on(state)
+        (placement_requests[number].cls.index, failing, contents[node][number])
+        for node, number, failing in failing_on(state)
         if failing
     ]
 
 
 def failing_on(state: PackingState) -> Iterator[tuple[int, int, int]]:
     """How many preferences fail for each pod of a request on a node: node, number of the request, and preferences."""
-    known: Mapping[int, ClassPreferences] = state.problem.preferences
-    if not known:
+    class_preferences: Mapping[int, ClassPreferences] = state.problem.preferences
+    if not class_preferences:
         return
     counts, least = _over_domains(state)
-    for at in range(state.size):
-        for number in state.contents[at]:
-            one = state.placement_requests[number].cls
-            preferences = known.get(one.index)
+    for node in range(state.size):
+        for number in state.contents[node]:
+            pod_class = state.placement_requests[number].cls
+            preferences = class_preferences.get(pod_class.index)
             if preferences is not None:
                 failing = int(
-                    preferences.nodes[at] if at < state.existing else preferences.offerings[state.offering[at]]
+                    preferences.nodes[node] if node < state.existing else preferences.offerings[state.offering[node]]
                 )
                 yield (
-                    at,
+                    node,
                     number,
                     failing
-                    + sum(not _kept(state, counter, one, at, counts, least) for counter in preferences.counters),
+                    + sum(
+                        not _kept(state, counter, pod_class, node, counts, least) for counter in preferences.counters
+                    ),
                 )
 
 
 def held_by(state: PackingState) -> dict[int, set[tuple[str, str]]]:
     """The preferences about other pods that hold where new nodes stand: of which kind, and over which label."""
-    known: Mapping[int, ClassPreferences] = state.problem.preferences
+    preferences: Mapping[int, ClassPreferences] = state.problem.preferences
     counts, least = _over_domains(state)
-    found: dict[int, set[tuple[str, str]]] = {}
-    for at in state.new_nodes() if counts else ():
-        for one in {state.placement_requests[number].cls for number in state.contents[at]}:
-            for counter in known[one.index].counters if one.index in known else ():
-                if not counter.host and _kept(state, counter, one, at, counts, least):
-                    found.setdefault(at, set()).add((counter.kind, counter.group.key))
-    return found
+    held: dict[int, set[tuple[str, str]]] = {}
+    for node in state.new_nodes() if counts else ():
+        for pod_class in {state.placement_requests[number].cls for number in state.contents[node]}:
+            for counter in preferences[pod_class.index].counters if pod_class.index in preferences else ():
+                if not counter.host and _kept(state, counter, pod_class, node, counts, least):
+                    held.setdefault(node, set()).add((counter.kind, counter.group.key))
+    return held
 
 
 def _over_domains(state: PackingState) -> tuple[dict[int, Sequence[int]], dict[int, int]]:
     """What topology counters count that a pod has a preference about, in each domain, and the least that soft spreads
     see.
     """
-    known: Mapping[int, ClassPreferences] = state.problem.preferences
+    preferences: Mapping[int, ClassPreferences] = state.problem.preferences
     counters = {
-        counter.index: counter for preferences in known.values() for counter in preferences.counters if not counter.host
+        counter.index: counter
+        for preferences in preferences.values()
+        for counter in preferences.counters
+        if not counter.host
     }
     counts: dict[int, Sequence[int]] = {index: _counts(state, counter) for index, counter in counters.items()}
     least = {
@@ -90,9 +95,9 @@ def _counts(state: PackingState, counter: TopologyCounter) -> list[int]:
     if counter.group not in state.problem.uncounted:
         return counts
     counts = list(counts)
-    for at, contents in enumerate(state.contents):
-        domain = state.domain(counter, at)
-        for number, count in contents.items() if domain >= 0 and state.counted(counter, at) else ():
+    for index, contents in enumerate(state.contents):
+        domain = state.domain(counter, index)
+        for number, count in contents.items() if domain >= 0 and state.counted(counter, index) else ():
             request = state.placement_requests[number]
             if counter.group in request.cls.members and counter not in request.topology.domain_members:
                 counts[domain] += count
@@ -102,7 +107,7 @@ def _counts(state: PackingState, counter: TopologyCounter) -> list[int]:
 def _lowest(state: PackingState, counter: TopologyCounter, counts: Sequence[int]) -> int:
     """The smallest count that a soft spread sees: over all zones there could be, and other domains that it sees."""
     used = _used(state, counter) if counter.group.key != ZONE else counter.among
-    return min((counts[at] for at in counter.among if at in used), default=0)
+    return min((counts[node] for node in counter.among if node in used), default=0)
 
 
 def _used(state: PackingState, counter: TopologyCounter) -> frozenset[int]:
@@ -118,16 +123,16 @@ def _used(state: PackingState, counter: TopologyCounter) -> frozenset[int]:
 def _kept(
     state: PackingState,
     counter: TopologyCounter,
-    one: PodClass,
-    at: int,
+    pod_class: PodClass,
+    node: int,
     counts: Mapping[int, Sequence[int]],
     least: Mapping[int, int],
 ) -> bool:
-    domain = at if counter.host else state.domain(counter, at)
+    domain = node if counter.host else state.domain(counter, node)
     if domain < 0:
         return counter.kind == ANTI
-    here = state.host_count(counter, at) if counter.host else counts[counter.index][domain]
+    here = state.host_count(counter, node) if counter.host else counts[counter.index][domain]
     if counter.kind == SPREAD:
         return here - least.get(counter.index, 0) <= counter.skew
-    others = here - (counter.group in one.members)
+    others = here - (counter.group in pod_class.members)
     return others <= 0 if counter.kind == ANTI else others > 0

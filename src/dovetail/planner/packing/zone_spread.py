@@ -39,26 +39,26 @@ def zones_reached(state: PackingState, enough: int) -> int:
     if topology_key is None:
         return min(enough, len(new_nodes))
     free = [
-        at
-        for at in new_nodes
-        if all(ZONE not in state.placement_requests[number].keys for number in state.contents[at])
+        node
+        for node in new_nodes
+        if all(ZONE not in state.placement_requests[number].keys for number in state.contents[node])
     ]
-    found = {int(state.domains[topology_key][at]) for at in set(new_nodes).difference(free)}
-    for at in free:
-        if len(found) >= enough:
+    zones = {int(state.domains[topology_key][node]) for node in set(new_nodes).difference(free)}
+    for node in free:
+        if len(zones) >= enough:
             break
-        found.update(sorted(_open_to(state, at, topology_key) - found)[:1])
-    return min(enough, len(found))
+        zones.update(sorted(_open_to(state, node, topology_key) - zones)[:1])
+    return min(enough, len(zones))
 
 
-def _open_to(state: PackingState, at: int, topology_key: int) -> set[int]:
+def _open_to(state: PackingState, node: int, topology_key: int) -> set[int]:
     """The zones in which a node could stand that holds its pods, for all that they ask."""
-    frontier, offering = state.frontier, state.offering[at]
+    frontier, offering = state.frontier, state.offering[node]
     ok: Bools = frontier.kinds == frontier.kinds[offering]
-    for number in state.contents[at]:
+    for number in state.contents[node]:
         ok = ok & state.placement_requests[number].offerings
     rows = np.flatnonzero(ok)
-    load = frontier.capacity[:, offering] - state.free[:, at]
+    load = frontier.capacity[:, offering] - state.free[:, node]
     return set(frontier.domains[topology_key][rows[(frontier.capacity[:, rows] >= load[:, None]).all(axis=0)]].tolist())
 
 
@@ -71,14 +71,14 @@ def widened(state: PackingState, left: Mapping[int, int]) -> PackingState:
         return state
     wanted, spare, _ = zone_budget(state.cost(), left, state.run.baseline)
     for domain in range(len(state.problem.topology_keys[topology_key].values)):
-        used = [int(state.domains[topology_key][at]) for at in state.new_nodes()]
+        used = [int(state.domains[topology_key][node]) for node in state.new_nodes()]
         if domain in used:
             continue
         limit = state.cost() + (spare if len({*used}) < wanted else 0.0)
-        found = min(_settled(state, topology_key, domain), key=lambda each: each.cost(), default=None)
-        if found is not None and found.cost() <= limit:
-            spare -= found.cost() - state.cost()
-            state = found
+        settled = min(_settled(state, topology_key, domain), key=lambda state_: state_.cost(), default=None)
+        if settled is not None and settled.cost() <= limit:
+            spare -= settled.cost() - state.cost()
+            state = settled
     return state
 
 
@@ -89,27 +89,29 @@ def _rebooked(state: PackingState) -> PackingState:
     A reservation is of one zone, so these nodes cannot be launched elsewhere as others can.
     """
     twin, frontier, missed = state.clone(), state.frontier, violated_count(state)
-    used = Counter(frontier.zones[twin.offering_of(at)] for at in twin.new_nodes())
-    for at in twin.new_nodes():
-        offering = twin.offering_of(at)
+    used = Counter(frontier.zones[twin.offering_of(node)] for node in twin.new_nodes())
+    for node in twin.new_nodes():
+        offering = twin.offering_of(node)
         if frontier.reservations[offering] is None or used[frontier.zones[offering]] < 2:
             continue
-        for other in [each for each in _alike(twin, at) if frontier.zones[each] not in used]:
-            twin.move(at, other)
+        for other in [
+            other_offering for other_offering in _alike(twin, node) if frontier.zones[other_offering] not in used
+        ]:
+            twin.move(node, other)
             if violated_count(twin) <= missed:
                 used[frontier.zones[offering]] -= 1
                 used[frontier.zones[other]] += 1
                 break
-            twin.move(at, offering)
+            twin.move(node, offering)
     return twin
 
 
-def _alike(state: PackingState, at: int) -> list[int]:
+def _alike(state: PackingState, node: int) -> list[int]:
     """Offerings of reservations that would hold what is on a node, in domains that matter to it and for no more."""
-    frontier, offering, load = state.frontier, state.offering_of(at), state.used(at)
-    placement_requests = [state.placement_requests[number] for number in state.contents[at]]
+    frontier, offering, load = state.frontier, state.offering_of(node), state.used(node)
+    placement_requests = [state.placement_requests[number] for number in state.contents[node]]
     ok = (
-        state.open_to(at)
+        state.open_to(node)
         & (frontier.pools == frontier.pools[offering])
         & (frontier.finite <= frontier.finite[offering])
     )
@@ -120,37 +122,39 @@ def _alike(state: PackingState, at: int) -> list[int]:
         ok = state.problem.diversity.holding(ok, placement_requests, load)
     for topology_key in {state.key_index[key] for request in placement_requests for key in request.keys}:
         ok &= frontier.domains[topology_key] == frontier.domains[topology_key][offering]
-    return [each for each in ok.nonzero()[0].tolist() if frontier.reservations[each]]
+    return [other_offering for other_offering in ok.nonzero()[0].tolist() if frontier.reservations[other_offering]]
 
 
 def _settled(state: PackingState, topology_key: int, domain: int) -> Iterator[PackingState]:
     """Boards on which a node of its own stands in a zone: one that stood elsewhere, or one for a single pod."""
     missed = violated_count(state)
-    used = [int(state.domains[topology_key][at]) for at in state.new_nodes()]
+    used = [int(state.domains[topology_key][node]) for node in state.new_nodes()]
     tries = _TRIED // (state.size + len(state.problem.counters))
-    for at in state.new_nodes():
-        lots = [{number: 1} for number in state.contents[at]]
-        if used.count(int(state.domains[topology_key][at])) > 1:
-            lots.append(dict(state.contents[at]))
+    for node in state.new_nodes():
+        lots = [{number: 1} for number in state.contents[node]]
+        if used.count(int(state.domains[topology_key][node])) > 1:
+            lots.append(dict(state.contents[node]))
         tries -= len(lots)
         if tries < 0:
             return
         for lot in lots:
-            twin = _moved(state, at, lot, topology_key, domain)
+            twin = _moved(state, node, lot, topology_key, domain)
             if twin is not None and violated_count(twin) <= missed:
                 yield twin
 
 
-def _moved(state: PackingState, at: int, lot: Mapping[int, int], topology_key: int, domain: int) -> PackingState | None:
+def _moved(
+    state: PackingState, node: int, lot: Mapping[int, int], topology_key: int, domain: int
+) -> PackingState | None:
     twin, frontier = state.clone(), state.frontier
     placement_requests = {twin.placement_requests[number]: count for number, count in lot.items()}
-    kind = frontier.kinds[twin.offering[at]]
+    kind = frontier.kinds[twin.offering[node]]
     for request, count in placement_requests.items():
-        twin.put(request, at, -count)
-    if twin.contents[at]:
-        shrink(twin, (at,))
+        twin.put(request, node, -count)
+    if twin.contents[node]:
+        shrink(twin, (node,))
     else:
-        twin.close(at)
+        twin.close(node)
     ok = (frontier.kinds == kind) & (frontier.domains[topology_key] == domain)
     load = load_of(state.problem, placement_requests).tolist()
     for dim, amount in enumerate(load):
@@ -171,11 +175,11 @@ def _moved(state: PackingState, at: int, lot: Mapping[int, int], topology_key: i
     return twin if sound(twin) and not lost_affinity(twin, twin.size) else None
 
 
-def _allowed(state: PackingState, request: PlacementRequest, at: int, count: int) -> bool:
+def _allowed(state: PackingState, request: PlacementRequest, node: int, count: int) -> bool:
     """Whether topology rules over domains let some pods onto a node."""
     topology_keys = [state.key_index[key] for key in request.keys]
     return all(
-        state.allowance(request, topology_key)[state.domains[topology_key][at]] >= count
+        state.allowance(request, topology_key)[state.domains[topology_key][node]] >= count
         for topology_key in topology_keys
     )
 
@@ -193,33 +197,33 @@ def pin_zones(
 
     `settled` makes what a node was into what it would be; None if too few offerings were left to it.
     """
-    found = list(nodes)
+    pinned = list(nodes)
     wanted, spare, further = budget
     while True:
-        used = Counter(planned.choice.zone for planned in found)
+        used = Counter(planned.choice.zone for planned in pinned)
         purse = max(further, spare) if len(used) < wanted else further
         offers = sorted(
-            (extra, at, zone)
-            for at, planned in enumerate(found)
+            (extra, index, zone)
+            for index, planned in enumerate(pinned)
             if used[planned.choice.zone] > 1
             for zone, extra in _elsewhere(planned, used).items()
             if extra <= purse + _CENT
         )
-        moved = ((extra, at, settled(found[at], _kept_to(found[at], zone))) for extra, at, zone in offers)
-        extra, at, planned = next((each for each in moved if each[2] is not None), (0.0, -1, None))
+        moved = ((extra, offer, settled(pinned[offer], _kept_to(pinned[offer], zone))) for extra, offer, zone in offers)
+        extra, node, planned = next((move for move in moved if move[2] is not None), (0.0, -1, None))
         if planned is None:
-            return tuple(found)
+            return tuple(pinned)
         further, spare = further - extra, spare - extra
-        found[at] = planned
+        pinned[node] = planned
 
 
 def _elsewhere(planned: PlannedNode, used: Counter[str]) -> dict[str, float]:
     """What the node would cost more in each zone that no new node uses."""
-    found: dict[str, float] = {}
+    elsewhere: dict[str, float] = {}
     for choice in planned.offerings:
         if choice.price is not None and choice.zone not in used:
-            found.setdefault(choice.zone, choice.price - planned.price)
-    return found
+            elsewhere.setdefault(choice.zone, choice.price - planned.price)
+    return elsewhere
 
 
 def _kept_to(planned: PlannedNode, zone: str) -> PlannedNode:

@@ -141,15 +141,15 @@ class Problem:
                 for row, count in rows.items():
                     where[row] = where.get(row, 0) + count
         taints = {pool.taints for pool in self.pools} | self.tainted
-        dislikes = any(taint.effect == PREFER_NO_SCHEDULE for each in taints for taint in each)
+        dislikes = any(taint.effect == PREFER_NO_SCHEDULE for pool_taints in taints for taint in pool_taints)
         self.classes, groups, self.sharing = classes_of(
             by_shape, self.snapshot, namespaces, dislikes, list(self.fears), close, lambda: self._known_held.values()
         )
         kinds = list(map(_kind, self.classes))
-        number = {kind: at for at, kind in enumerate(dict.fromkeys(kinds))}
+        number = {kind: index for index, kind in enumerate(dict.fromkeys(kinds))}
         self.kinds = list(number)
         self.kind_at: Ints = np.array([number[kind] for kind in kinds], dtype=np.int64)
-        self.total = sum([one.count for one in self.classes])
+        self.total = sum([pod_class.count for pod_class in self.classes])
         counted = set[Group]().union(*{kind.members for kind in self.kinds})
         owned = {group for level in {kind.levels[0] for kind in self.kinds} for group in (*level.hard, *level.soft)}
         self.groups = [group for group in groups if group in owned or group in counted]
@@ -157,7 +157,7 @@ class Problem:
     @property
     def tainted(self) -> set[tuple[Taint, ...]]:
         """The taints of existing nodes and have some."""
-        return {self.taints[at] for at in present(self.taint_at) if self.taints[at]}
+        return {self.taints[index] for index in present(self.taint_at) if self.taints[index]}
 
     @cached_property
     def order(self) -> Precedence:
@@ -183,7 +183,7 @@ class Problem:
             tuple(id(pool) for pool in self.pools),
             tuple(asked.values.items()),
             self.snapshot.unavailable,
-            tuple(id(each) for each in self.snapshot.daemons),
+            tuple(id(daemon) for daemon in self.snapshot.daemons),
         )
         table = self.snapshot.memory.table("offerings")
         cached = table.get(key)
@@ -196,7 +196,7 @@ class Problem:
 
     def _keep_distinct_pools(self, terms: list[Term]) -> None:
         """Leave out NodePools that offer what another one offers, and work out minValues of the others."""
-        preferred = [term for one in self.classes for _, term in one.shape.preferred]
+        preferred = [term for pod_class in self.classes for _, term in pod_class.shape.preferred]
         counted = [term for group in self.groups for term in group.terms or ()]
         asked, keys = (*terms, *preferred, *counted), {group.key for group in self.groups}
         self.pools, self.stands_for = distinct_pools(self.pools, asked, keys, self._cannot_bind)
@@ -212,7 +212,7 @@ class Problem:
     def _cannot_bind(self, pool: Pool) -> bool:
         """Whether the limits of a NodePool allow more than these pods could ever need."""
         for name, limit in pool.limits.items():
-            demand = sum(one.count * one.requests.get(name, 0) for one in self.classes)
+            demand = sum(pod_class.count * pod_class.requests.get(name, 0) for pod_class in self.classes)
             largest = max((kind.capacity.get(name, 0) for kind in pool.types), default=0)
             if max(0, limit) - self.node_index.pool_usage[pool.name][name] < self._worst_use(name, demand, largest):
                 return False
@@ -226,7 +226,7 @@ class Problem:
 
     def _compile_dimensions(self) -> None:
         addresses: dict[tuple[str, int], set[str]] = {}
-        ports = [port for one in self.classes if one.shape.ports for port in one.shape.ports]
+        ports = [port for pod_class in self.classes if pod_class.shape.ports for port in pod_class.shape.ports]
         ports += [port for daemon in self.daemons for port in daemon.shape.ports]
         ports += [port for _, fact in self.node_index.using() for port in fact.ports]
         for ip, protocol, number in ports:
@@ -253,9 +253,9 @@ class Problem:
     def _ports(self, name: str) -> Ints:
         """One of each port, unless a daemon listens on every address."""
         everywhere = f"{name.rpartition('/')[0]}/{EVERYWHERE}"
-        found = np.ones(self.catalog.size, dtype=np.int64)
+        ports = np.ones(self.catalog.size, dtype=np.int64)
         shared = everywhere != name and everywhere in self.catalog.charged()
-        return found - self.catalog.overhead(everywhere) if shared else found
+        return ports - self.catalog.overhead(everywhere) if shared else ports
 
     @cached_property
     def _known_held(self) -> dict[int, set[Volume]]:
@@ -288,12 +288,12 @@ class Problem:
 
     def _binding(self) -> list[str]:
         """The limited resources that this batch could exhaust; others need not be watched."""
-        found: set[str] = set()
+        binding: set[str] = set()
         for index, left in enumerate(self.limits):
             for name, amount in left.items():
                 if amount < self._worst_use(name, self.demand.get(name, 0), self.catalog.largest(name, index)):
-                    found.add(name)
-        return sorted(found)
+                    binding.add(name)
+        return sorted(binding)
 
     def _drop_full(self) -> None:
         """Leave out nodes that have no room for even the smallest of everything that is asked for."""
@@ -304,7 +304,9 @@ class Problem:
         if ok.all():
             return
         self.rows = np.flatnonzero(ok)
-        self.attached = {at: self.attached[row] for at, row in enumerate(self.rows.tolist()) if row in self.attached}
+        self.attached = {
+            index: self.attached[row] for index, row in enumerate(self.rows.tolist()) if row in self.attached
+        }
         self.free = np.ascontiguousarray(self.free[:, self.rows])
         self.nodes = self.nodes.some(self.rows)
         self.taint_at = self.taint_at[self.rows]
@@ -324,11 +326,13 @@ class Problem:
         self.uncounted = self._only_preferred() if self.min_values else frozenset[Group]()
         self.constraints = {kind: self._constraints_by_level(kind, masks[kind]) for kind in self.kinds}
         number = 0
-        for one, size in zip(self.classes, self._known_sizes, strict=True):
+        for pod_class, size in zip(self.classes, self._known_sizes, strict=True):
             placement_requests: list[PlacementRequest] = []
-            for level, topology, node_filter in self.constraints[one.kind]:
+            for level, topology, node_filter in self.constraints[pod_class.kind]:
                 placement_requests.append(
-                    PlacementRequest(number, one, size.amounts, size.steps, level, topology, node_filter, size.shared)
+                    PlacementRequest(
+                        number, pod_class, size.amounts, size.steps, level, topology, node_filter, size.shared
+                    )
                 )
                 number += 1
             self._placement_requests.append(placement_requests)
@@ -349,7 +353,7 @@ class Problem:
         """The levels of a kind's relaxation levels, with the topology counters that matter on each and the nodes it
         accepts there.
         """
-        found = []
+        constraints = []
         foreign: frozenset[Group] = frozenset(self.order.foreign(kind)) if self.owners_first else frozenset()
         for level, mask in zip(kind.levels, masks, strict=True):
             key = (id(level), id(kind.members))
@@ -359,8 +363,8 @@ class Problem:
                 topology = self._known_topology[key] = TopologyConstraints(
                     self._owned(level), self._counting(kind.members, unseen)
                 )
-            found.append(LevelConstraints(level, topology, self._node_filter(kind, level, topology, mask)))
-        return found
+            constraints.append(LevelConstraints(level, topology, self._node_filter(kind, level, topology, mask)))
+        return constraints
 
     def _owned(self, level: RelaxationLevel) -> Owned:
         cached = self._known_owned.get(id(level))
@@ -395,14 +399,14 @@ class Problem:
             wide = breadth(self.catalog, self.dims, self.min_values) if choosy else None
             frontier = OfferingFrontier(self.catalog, self.dims, masks, self.topology_keys, limited, wide)
             cached = table[key] = (frontier, self.catalog)
-        found: OfferingFrontier = cached[0]
-        return found
+        offering_frontier: OfferingFrontier = cached[0]
+        return offering_frontier
 
     def __getstate__(self) -> dict[str, Any]:
         """What packing asks, without the cluster it came from: enough to go on elsewhere, and small."""
         state = self.__dict__.copy()
-        known = [name for name in state if name.startswith("_known")]
-        for name in ("snapshot", "node_index", "all_nodes", "daemons", "fears", *known):
+        names = [name for name in state if name.startswith("_known")]
+        for name in ("snapshot", "node_index", "all_nodes", "daemons", "fears", *names):
             state.pop(name, None)
         state["nodes"] = [None] * len(self.nodes)
         state["constraints_cache"] = {}
@@ -411,11 +415,11 @@ class Problem:
             del state["catalog"]
         return state
 
-    def request(self, one: PodClass, level_index: int) -> PlacementRequest:
-        return self._placement_requests[one.index][level_index]
+    def request(self, pod_class: PodClass, level_index: int) -> PlacementRequest:
+        return self._placement_requests[pod_class.index][level_index]
 
-    def levels_of(self, one: PodClass) -> list[PlacementRequest]:
-        return self._placement_requests[one.index]
+    def levels_of(self, pod_class: PodClass) -> list[PlacementRequest]:
+        return self._placement_requests[pod_class.index]
 
     def _mask(self, kind: Kind, level: RelaxationLevel) -> int:
         key = (level.terms, level.bears_prefer, kind.tolerated, kind.alternatives)
@@ -431,10 +435,10 @@ class Problem:
         if not self.nodes:
             return NOWHERE
         key = (level.terms, kind.alternatives, kind.tolerations, level.bears_prefer)
-        found = self._known_nodes.get(key)
-        if found is None:
-            found = self._known_nodes[key] = self._find_nodes(kind, level)
-        return found
+        known_node = self._known_nodes.get(key)
+        if known_node is None:
+            known_node = self._known_nodes[key] = self._find_nodes(kind, level)
+        return known_node
 
     def _find_nodes(self, kind: Kind, level: RelaxationLevel) -> Bools:
         ok = self.passing(level.terms)

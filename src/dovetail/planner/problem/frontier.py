@@ -45,18 +45,18 @@ class OfferingFrontier:
         self.room = [np.where(row > 0, row, np.inf) for row in self.capacity]
         """The same for dividing by: what is asked of nothing fills nothing."""
         self.finite: Floats = np.where(np.isfinite(self.prices), self.prices, _UNPRICED)
-        self.pools: Ints = np.array([catalog.rows[int(at)].pool for at in kept], dtype=np.int64)
+        self.pools: Ints = np.array([catalog.rows[int(index)].pool for index in kept], dtype=np.int64)
         self.domains = [topology_key.offerings[kept] for topology_key in topology_keys]
         self.limited = {
-            name: np.array([catalog.rows[int(at)].type.capacity.get(name, 0) for at in kept], dtype=np.int64)
+            name: np.array([catalog.rows[int(index)].type.capacity.get(name, 0) for index in kept], dtype=np.int64)
             for name in limited
         }
         self.limited["nodes"] = np.ones(self.size, dtype=np.int64)
-        self.reservations: list[str | None] = [catalog.rows[int(at)].offering.reservation_id for at in kept]
-        self.zones: list[str] = [catalog.rows[int(at)].offering.zone for at in kept]
+        self.reservations: list[str | None] = [catalog.rows[int(index)].offering.reservation_id for index in kept]
+        self.zones: list[str] = [catalog.rows[int(index)].offering.zone for index in kept]
         kinds: dict[object, int] = {}
         self.kinds: Ints = np.array(
-            [kinds.setdefault(_kind(catalog, int(at)), len(kinds)) for at in kept], dtype=np.int64
+            [kinds.setdefault(_kind(catalog, int(index)), len(kinds)) for index in kept], dtype=np.int64
         )
         self._list()
         self.shown = {mask: as_bools(catalog, self, mask) for mask in dict.fromkeys(masks)}
@@ -68,7 +68,7 @@ class OfferingFrontier:
         its kind.
         """
         self.sizes: list[list[int]] = self.capacity.T.tolist()
-        self.places: list[tuple[int, ...]] = list(zip(*(each.tolist() for each in self.domains), strict=True))
+        self.places: list[tuple[int, ...]] = list(zip(*(domain.tolist() for domain in self.domains), strict=True))
         self.places = self.places or [()] * self.size
         self.pool_at: list[int] = self.pools.tolist()
         self.kind_at: list[int] = self.kinds.tolist()
@@ -82,8 +82,8 @@ class OfferingFrontier:
             if len(self._remembered) >= _MOST_REMEMBERED:
                 self._remembered.clear()
             cached = self._remembered[key] = (make(), of)
-        found: T = cached[0]
-        return found
+        value: T = cached[0]
+        return value
 
     def types(self) -> Ints:
         """For each offering a number for what it has in common with those that differ from it in their place alone."""
@@ -101,7 +101,9 @@ class OfferingFrontier:
     def reserved(self, name: str) -> list[int]:
         """The offerings of a reservation."""
         every = self.reservations
-        return self.recall(("reserved", name), None, lambda: [at for at, each in enumerate(every) if each == name])
+        return self.recall(
+            ("reserved", name), None, lambda: [index for index, reservation in enumerate(every) if reservation == name]
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_remembered": {}}
@@ -123,9 +125,9 @@ class OfferingFrontier:
         return twin
 
 
-def _kind(catalog: OfferingCatalog, at: int) -> object:
+def _kind(catalog: OfferingCatalog, node: int) -> object:
     """What a node cannot change while it is being sized: its pool, its open labels, its reservation."""
-    entry = catalog.rows[at]
+    entry = catalog.rows[node]
     return (entry.pool, entry.open_labels, entry.offering.reservation_id)
 
 
@@ -140,7 +142,7 @@ def _kept(
     candidates = np.flatnonzero(catalog.bools(catalog.available))
     if not len(candidates):
         return candidates.astype(np.int64)
-    seen: list[Ints] = [np.array([hash_id(catalog, int(at)) for at in candidates], dtype=np.int64)]
+    seen: list[Ints] = [np.array([hash_id(catalog, int(candidate)) for candidate in candidates], dtype=np.int64)]
     seen += [topology_key.offerings[candidates] for topology_key in topology_keys]
     distinct = list(dict.fromkeys(masks))
     if distinct:
@@ -151,20 +153,23 @@ def _kept(
     _, family = np.unique(signature, axis=1, return_inverse=True)
     held = np.array([catalog.amounts(name)[candidates] for name in dims], dtype=np.int64)
     sizes = held.reshape(len(dims), len(candidates))
-    less = [np.array([catalog.rows[int(at)].type.capacity.get(name, 0) for at in candidates]) for name in limited]
+    less = [
+        np.array([catalog.rows[int(candidate)].type.capacity.get(name, 0) for candidate in candidates])
+        for name in limited
+    ]
     value = np.concatenate([sizes, -np.array(less, dtype=np.int64).reshape(len(less), len(candidates))])
     if breadth is not None:
         value = np.concatenate([value, breadth[candidates][None]])
     keep: list[int] = []
-    for each in np.unique(family):
-        keep += undominated(np.flatnonzero(family.ravel() == each), value)
+    for member in np.unique(family):
+        keep += undominated(np.flatnonzero(family.ravel() == member), value)
     return np.asarray(candidates[sorted(keep)], dtype=np.int64)
 
 
-def hash_id(catalog: OfferingCatalog, at: int) -> int:
+def hash_id(catalog: OfferingCatalog, node: int) -> int:
     """A small number for what an offering cannot trade: pool, open labels, reservation."""
     table = catalog.__dict__.setdefault("_families", {})
-    return int(table.setdefault(_kind(catalog, at), len(table)))
+    return int(table.setdefault(_kind(catalog, node), len(table)))
 
 
 def undominated(members: Ints, value: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> list[int]:
@@ -174,11 +179,11 @@ def undominated(members: Ints, value: np.ndarray[tuple[int, int], np.dtype[np.in
     largest = np.logical_or.reduce(np.diff(rising, axis=1, prepend=rising[:, :1] - 1), axis=0)
     kept: list[int] = []
     held = np.empty(sizes.shape, dtype=np.int64)
-    for place, at in enumerate(members.tolist()):
+    for place, index in enumerate(members.tolist()):
         count = len(kept)
         if largest[place] or not bool((held[:, :count] >= sizes[:, place : place + 1]).all(axis=0).any()):
             held[:, count] = sizes[:, place]
-            kept.append(at)
+            kept.append(index)
     return kept
 
 

@@ -52,7 +52,7 @@ class Diversity:
         cached = self._brims.get((mask, keys))
         if cached is None:
             every = range(self.problem.frontier.size)
-            suits = (self._suits(at, mask & self._larger(at), keys) for at in every)
+            suits = (self._suits(index, mask & self._larger(index), keys) for index in every)
             cached = self._brims[mask, keys] = np.fromiter(suits, dtype=np.bool_, count=len(every))
         return cached
 
@@ -83,19 +83,19 @@ class Diversity:
             seen: dict[object, int] = {}
             first: list[int] = []
             places = []
-            for at in range(self.problem.frontier.size):
-                entry = self.catalog.rows[int(self.problem.frontier.full[at])]
-                mark = (entry.pool, self._room(at), *(self.catalog.label(entry, key) for key in keys))
+            for index in range(self.problem.frontier.size):
+                entry = self.catalog.rows[int(self.problem.frontier.full[index])]
+                mark = (entry.pool, self._room(index), *(self.catalog.label(entry, key) for key in keys))
                 if mark not in seen:
                     seen[mark] = len(first)
-                    first.append(at)
+                    first.append(index)
                 places.append(seen[mark])
             cached = self._alike[keys] = (np.array(places, dtype=np.int64), first)
         return cached
 
     def most(
         self,
-        at: int,
+        node: int,
         placement_requests: Iterable[PlacementRequest],
         load: Sequence[int],
         request: PlacementRequest,
@@ -103,13 +103,13 @@ class Diversity:
     ) -> int:
         """How many more of a request, up to `count`, leave a node with these pods diverse enough."""
         mask, keys = self._common(placement_requests)
-        if self._suits(at, mask & self._larger(at), keys):
+        if self._suits(node, mask & self._larger(node), keys):
             return count
         least, most = 0, count
         while least < most:
             middle = (least + most + 1) // 2
             taken = [amount + more * middle for amount, more in zip(load, request.amounts.tolist(), strict=True)]
-            if self._suits(at, mask & self._taking(taken), keys):
+            if self._suits(node, mask & self._taking(taken), keys):
                 least = middle
             else:
                 most = middle - 1
@@ -125,18 +125,18 @@ class Diversity:
 
     def _taking(self, load: Sequence[int]) -> int:
         """The offerings that hold a load."""
-        found = self.catalog.everything
+        everything = self.catalog.everything
         for name, amount in zip(self.problem.dims, load, strict=True):
             if amount:
-                found &= self.catalog.holding(name, amount)
-        return found
+                everything &= self.catalog.holding(name, amount)
+        return everything
 
-    def _suits(self, at: int, mask: int, keys: Iterable[str]) -> bool:
-        entry = self.catalog.rows[int(self.problem.frontier.full[at])]
+    def _suits(self, node: int, mask: int, keys: Iterable[str]) -> bool:
+        entry = self.catalog.rows[int(self.problem.frontier.full[node])]
         needs = self.problem.min_values.get(entry.pool)
         if not needs:
             return True
-        mask &= self._room(at)
+        mask &= self._room(node)
         for key in keys:
             mask &= self.catalog.by_label(key).get(self.catalog.label(entry, key), 0)
         cached = self._enough.get((mask, entry.pool))
@@ -144,22 +144,22 @@ class Diversity:
             cached = self._enough[mask, entry.pool] = various(self.catalog, mask, needs)
         return cached
 
-    def _room(self, at: int) -> int:
+    def _room(self, node: int) -> int:
         """What a node on an offering of the frontier may become within its charge."""
-        cached = self._rooms.get(at)
+        cached = self._rooms.get(node)
         if cached is None:
             frontier = self.problem.frontier
-            cached = kind_mask(self.catalog, self.catalog.rows[int(frontier.full[at])])
-            for name in self._limited(int(frontier.pools[at])):
-                cached &= capacity_at_most(self.catalog, name, int(frontier.limited[name][at]))
-            self._rooms[at] = cached
+            cached = kind_mask(self.catalog, self.catalog.rows[int(frontier.full[node])])
+            for name in self._limited(int(frontier.pools[node])):
+                cached &= capacity_at_most(self.catalog, name, int(frontier.limited[name][node]))
+            self._rooms[node] = cached
         return cached
 
-    def _larger(self, at: int) -> int:
-        cached = self._sizes.get(at)
+    def _larger(self, node: int) -> int:
+        cached = self._sizes.get(node)
         if cached is None:
-            index = int(self.problem.frontier.full[at])
-            cached = self._sizes[at] = at_least(self.catalog, self.problem.dims, index)
+            index = int(self.problem.frontier.full[node])
+            cached = self._sizes[node] = at_least(self.catalog, self.problem.dims, index)
         return cached
 
     def _limited(self, pool: int) -> list[str]:
@@ -170,47 +170,47 @@ class Diversity:
     def listed(self, frontier: OfferingFrontier) -> OfferingFrontier:
         """The frontier with a row for each charge of an offering, at the price of the cheapest node that it may be."""
         limited = [name for name in frontier.limited if name != "nodes"]
-        found: list[tuple[float, int, dict[str, int]]] = []
-        for at in range(frontier.size):
-            larger = at_least(self.catalog, self.problem.dims, int(frontier.full[at]))
-            for charge in self._charges(frontier, at, larger, limited):
-                found.append((self._price(frontier, at, larger, charge), at, charge))
-        found.sort(key=lambda each: each[:2])
-        charges = {name: np.array([each[2][name] for each in found], dtype=np.int64) for name in limited}
-        charges["nodes"] = np.ones(len(found), dtype=np.int64)
-        rows = np.array([row for _, row, _ in found], dtype=np.int64)
-        return frontier.listing(rows, np.array([price for price, *_ in found], dtype=np.float64), charges)
+        listed_rows: list[tuple[float, int, dict[str, int]]] = []
+        for index in range(frontier.size):
+            larger = at_least(self.catalog, self.problem.dims, int(frontier.full[index]))
+            for charge in self._charges(frontier, index, larger, limited):
+                listed_rows.append((self._price(frontier, index, larger, charge), index, charge))
+        listed_rows.sort(key=lambda row: row[:2])
+        charges = {name: np.array([row[2][name] for row in listed_rows], dtype=np.int64) for name in limited}
+        charges["nodes"] = np.ones(len(listed_rows), dtype=np.int64)
+        rows = np.array([row for _, row, _ in listed_rows], dtype=np.int64)
+        return frontier.listing(rows, np.array([price for price, *_ in listed_rows], dtype=np.float64), charges)
 
     def _charges(
-        self, frontier: OfferingFrontier, at: int, larger: int, limited: Sequence[str]
+        self, frontier: OfferingFrontier, node: int, larger: int, limited: Sequence[str]
     ) -> Iterator[dict[str, int]]:
         """What a node on an offering may be charged for each limit, the least first."""
-        own = {name: int(frontier.limited[name][at]) for name in limited}
-        needs, names = self.problem.min_values.get(int(frontier.pools[at])), self._limited(int(frontier.pools[at]))
+        own = {name: int(frontier.limited[name][node]) for name in limited}
+        needs, names = self.problem.min_values.get(int(frontier.pools[node])), self._limited(int(frontier.pools[node]))
         if not needs or not names:
             yield own
             return
         steps = {name: self._steps(name, larger, needs) for name in names}
-        for step in range(max(len(each) for each in steps.values())):
-            yield own | {name: each[min(step, len(each) - 1)] for name, each in steps.items()}
+        for step in range(max(len(step) for step in steps.values())):
+            yield own | {name: value[min(step, len(value) - 1)] for name, value in steps.items()}
 
     def _steps(self, name: str, larger: int, needs: list[tuple[str, int]]) -> list[int]:
         """The least for which there is such a node, and the sizes among which there are enough as large."""
         sizes = capacities(self.catalog, larger, name)
         enough = (
-            at
-            for at, size in enumerate(sizes)
+            index
+            for index, size in enumerate(sizes)
             if various(self.catalog, larger & capacity_at_most(self.catalog, name, size), needs)
         )
         first = next(enough, 0)
         return sorted({sizes[0], *sizes[first : first + _CHARGES]})
 
-    def _price(self, frontier: OfferingFrontier, at: int, larger: int, charge: Mapping[str, int]) -> float:
+    def _price(self, frontier: OfferingFrontier, node: int, larger: int, charge: Mapping[str, int]) -> float:
         """What the cheapest node costs that every pod accepts who accepts the offering, where the offering lies."""
-        index = int(frontier.full[at])
+        index = int(frontier.full[node])
         entry = self.catalog.rows[index]
         if entry.pool not in self.problem.min_values:
-            return float(frontier.prices[at])
+            return float(frontier.prices[node])
         mask = larger
         for accepted in frontier.shown:
             if accepted >> index & 1:
@@ -237,9 +237,9 @@ def various(catalog: OfferingCatalog, mask: int, needs: Iterable[tuple[str, int]
 def varying(catalog: OfferingCatalog, choosy: Mapping[int, Iterable[tuple[str, int]]]) -> set[str]:
     """The labels that vary on nodes of choosy pools: what they ask for, and where they have reservations the kind of
     capacity, because a reserved node varies by those that are not reserved."""
-    found = {key for needs in choosy.values() for key, _ in needs}
+    keys = {key for needs in choosy.values() for key, _ in needs}
     reserved = any(catalog.of_pool[pool] & catalog.reserved for pool in choosy)
-    return found | {CAPACITY_TYPE} if reserved else found
+    return keys | {CAPACITY_TYPE} if reserved else keys
 
 
 def huddled(
@@ -271,22 +271,22 @@ def huddled(
 
 def at_least(catalog: OfferingCatalog, dims: Iterable[str], index: int) -> int:
     """What a node on an offering may become without losing room."""
-    found = kind_mask(catalog, catalog.rows[index])
+    columns = kind_mask(catalog, catalog.rows[index])
     for name in dims:
-        found &= catalog.holding(name, int(catalog.amounts(name)[index]))
-    return found
+        columns &= catalog.holding(name, int(catalog.amounts(name)[index]))
+    return columns
 
 
 def breadth(catalog: OfferingCatalog, dims: Sequence[str], choosy: Mapping[int, Iterable[tuple[str, int]]]) -> Ints:
     """How many offerings are at least as large as each, up to plenty; nothing where a pool does not ask for variety."""
-    found: Ints = np.zeros(catalog.size, dtype=np.int64)
+    breadth: Ints = np.zeros(catalog.size, dtype=np.int64)
     for pool, needs in choosy.items():
         mine = catalog.listed(catalog.of_pool[pool] & catalog.available)
-        offers = -(-len(mine) // max(1, len({each.type.name for each in mine})))
+        offers = -(-len(mine) // max(1, len({entry.type.name for entry in mine})))
         plenty = _PLENTY * offers * max(least for _, least in needs)
         for entry in mine:
-            found[entry.index] = min(plenty, at_least(catalog, dims, entry.index).bit_count())
-    return found
+            breadth[entry.index] = min(plenty, at_least(catalog, dims, entry.index).bit_count())
+    return breadth
 
 
 def varied(pool: Pool, choices: Iterable[Choice]) -> bool:
@@ -294,12 +294,14 @@ def varied(pool: Pool, choices: Iterable[Choice]) -> bool:
     held = list(choices)
     labels = {kind.name: kind.labels for kind in pool.types}
     named = {
-        INSTANCE_TYPE: {each.instance_type for each in held},
-        ZONE: {each.zone for each in held},
-        CAPACITY_TYPE: {each.capacity_type for each in held},
+        INSTANCE_TYPE: {choice.instance_type for choice in held},
+        ZONE: {choice.zone for choice in held},
+        CAPACITY_TYPE: {choice.capacity_type for choice in held},
     }
-    for each in pool.requirements:
-        known = named.get(each.key) or {v for choice in held for v in labels[choice.instance_type].get(each.key, ())}
-        if len(known) < (each.min_values or 0):
+    for requirement in pool.requirements:
+        values = named.get(requirement.key) or {
+            v for choice in held for v in labels[choice.instance_type].get(requirement.key, ())
+        }
+        if len(values) < (requirement.min_values or 0):
             return False
     return True

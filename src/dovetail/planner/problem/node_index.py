@@ -147,7 +147,7 @@ class NodeIndex:
             elif self._held[slot] is not node:
                 self._replace(slot, node, daemons)
             places[slot] = place
-        self._codes = {key: each for key, each in self._codes.items() if len(each[0]) <= 2 * len(self._held)}
+        self._codes = {key: code for key, code in self._codes.items() if len(code[0]) <= 2 * len(self._held)}
         if len(self._taints) > 2 * len(self._held):
             self._taints = {(): 0}
             self._tainted[:] = [self._taints.setdefault(node.taints, len(self._taints)) for node in self._held]
@@ -176,7 +176,7 @@ class NodeIndex:
         self._known += [_NOTHING] * more
         blank = np.zeros(more, dtype=np.int64)
         self._free = {name: np.concatenate([free, blank]) for name, free in self._free.items()}
-        self._codes = {key: (known, np.concatenate([codes, blank])) for key, (known, codes) in self._codes.items()}
+        self._codes = {key: (code, np.concatenate([codes, blank])) for key, (code, codes) in self._codes.items()}
         self._tainted = np.concatenate([self._tainted, blank])
 
     def _leave(self, slot: int) -> None:
@@ -208,8 +208,8 @@ class NodeIndex:
         if node.taints is not old.taints:
             self._tainted[slot] = self._taints.setdefault(node.taints, len(self._taints))
         if fact.labels is not before.labels:
-            for key, (known, codes) in self._codes.items():
-                codes[slot] = known.setdefault(fact.labels.get(key), len(known))
+            for key, (code, codes) in self._codes.items():
+                codes[slot] = code.setdefault(fact.labels.get(key), len(code))
 
     def _owe(self, node: NodeState, sign: int) -> None:
         """Count a node to what its pool has launched, or no longer."""
@@ -258,12 +258,12 @@ class NodeIndex:
 
     def codes(self, key: str) -> tuple[dict[str | None, int], Ints]:
         """The values of a label, each with a number (in order), and the number of every row's value."""
-        found = self._codes.get(key)
-        if found is None:
-            known: dict[str | None, int] = {}
-            numbers = [known.setdefault(fact.labels.get(key), len(known)) for fact in self._known]
-            found = self._codes[key] = (known, np.array(numbers, dtype=np.int64))
-        return found[0], found[1][self._order]
+        code = self._codes.get(key)
+        if code is None:
+            codes_by_value: dict[str | None, int] = {}
+            numbers = [codes_by_value.setdefault(fact.labels.get(key), len(codes_by_value)) for fact in self._known]
+            code = self._codes[key] = (codes_by_value, np.array(numbers, dtype=np.int64))
+        return code[0], code[1][self._order]
 
     def taints(self) -> tuple[list[tuple[Taint, ...]], Ints]:
         """What nodes are tainted with, and which of it every row has."""
@@ -273,13 +273,13 @@ class NodeIndex:
         """The rows whose labels pass a test that looks at these keys alone."""
         if not keys:
             return np.full(len(self._line), test({}), dtype=np.bool_)
-        known, alike = self.codes(keys[0])
+        codes_by_value, alike = self.codes(keys[0])
         if len(keys) == 1:
-            answers = [test({} if value is None else {keys[0]: value}) for value in known]
+            answers = [test({} if value is None else {keys[0]: value}) for value in codes_by_value]
             return np.array(answers, dtype=np.bool_)[alike]
         for key in keys[1:]:
-            known, numbers = self.codes(key)
-            _, alike = np.unique(alike * len(known) + numbers, return_inverse=True)
+            codes_by_value, numbers = self.codes(key)
+            _, alike = np.unique(alike * len(codes_by_value) + numbers, return_inverse=True)
         _, first = np.unique(alike, return_index=True)
         labels = (self._known[self._line[row]].labels for row in first.tolist())
         answers = [test({key: label[key] for key in keys if key in label}) for label in labels]
@@ -309,20 +309,22 @@ class NodeIndex:
 
     def fearful(self) -> list[tuple[Shape, dict[int, int]]]:
         """The shapes of running pods that will not have others near, and on which rows they are."""
-        found = {shape: dict(slots) for shape, slots in self._fearful.items()}
+        slots_by_shape = {shape: dict(slots) for shape, slots in self._fearful.items()}
         for slot in self._parting:
             for shape in self._known[slot].leaving:
                 if _fears(shape):
-                    slots = found.setdefault(shape, {})
+                    slots = slots_by_shape.setdefault(shape, {})
                     slots[slot] = slots.get(slot, 0) + 1
-        rows = self._rows.tolist() if found else []
-        return [(shape, {rows[slot]: count for slot, count in slots.items()}) for shape, slots in found.items()]
+        rows = self._rows.tolist() if slots_by_shape else []
+        return [
+            (shape, {rows[slot]: count for slot, count in slots.items()}) for shape, slots in slots_by_shape.items()
+        ]
 
 
 def present(numbers: Ints) -> list[int]:
     """The numbers that occur, in their order; those below zero stand for nothing."""
-    found: list[int] = np.bincount(numbers[numbers >= 0]).nonzero()[0].tolist()
-    return found
+    present: list[int] = np.bincount(numbers[numbers >= 0]).nonzero()[0].tolist()
+    return present
 
 
 def _fears(shape: Shape) -> bool:
@@ -335,7 +337,7 @@ def node_index_of(snapshot: Snapshot) -> NodeIndex:
     if not snapshot.nodes:
         return NodeIndex(snapshot.memory)
     table = snapshot.memory.table("node-index")
-    found: NodeIndex | None = table.get("node-index")
-    if found is None:
-        found = table["node-index"] = NodeIndex(snapshot.memory)
-    return found
+    node_index: NodeIndex | None = table.get("node-index")
+    if node_index is None:
+        node_index = table["node-index"] = NodeIndex(snapshot.memory)
+    return node_index

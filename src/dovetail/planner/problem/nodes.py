@@ -50,14 +50,14 @@ class Daemon:
 
 def daemons_of(snapshot: Snapshot) -> list[Daemon]:
     """What daemons take of nodes; those that claim devices find none on a new one."""
-    found = []
+    daemons = []
     for source in snapshot.daemons:
         template = source.spec.template
         if template.spec.resource_claims:
             continue
         pod = Pod(metadata=template.metadata, spec=stored(template.spec))
-        found.append(Daemon(source, shape_of(pod, Memory())))
-    return found
+        daemons.append(Daemon(source, shape_of(pod, Memory())))
+    return daemons
 
 
 #: Shared by all nodes that have none, and where every daemon that belongs is there.
@@ -123,8 +123,8 @@ class NodeFacts:
         for name, amount in shape.amounts:
             self.used[name] -= amount
         if pod.terminating:
-            at = self.leaving.index(shape)
-            self.leaving = (*self.leaving[:at], *self.leaving[at + 1 :])
+            index = self.leaving.index(shape)
+            self.leaving = (*self.leaving[:index], *self.leaving[index + 1 :])
             return
         self.shapes[shape] -= 1
         if not self.shapes[shape]:

@@ -118,17 +118,17 @@ def classes_of(
         levels_of, lots = _in_turn(levels_of, lots, snapshot)
         shared = _sharing(levels_of, list(map(len, lots)), snapshot, running)
     if shared.bits:
-        levels_of = [_relieved(each, shared) for each in levels_of]
+        levels_of = [_relieved(level, shared) for level in levels_of]
     constraints = list(map(_levels, levels_of))
     distinct = dict(zip(map(id, constraints), constraints, strict=True))
     owned = [group for levels in distinct.values() for group in (*levels[0].hard, *levels[0].soft)]
     groups = list(dict.fromkeys([*owned, *feared]))
     merged: dict[_Alike, PodClass] = {}
     alike = _kinds_of(frozenset(groups), snapshot).of(levels_of)
-    for each, same, pods in zip(levels_of, alike, lots, strict=True):
-        found = merged.get(same)
-        if found is None:
-            shape, storage = each.shape, each.storage
+    for table, same, pods in zip(levels_of, alike, lots, strict=True):
+        merged_class = merged.get(same)
+        if merged_class is None:
+            shape, storage = table.shape, table.storage
             merged[same] = PodClass(
                 len(merged),
                 shape,
@@ -141,8 +141,8 @@ def classes_of(
                 shape.error or storage.error,
             )
         else:
-            found.pods += pods
-            found.count += len(pods)
+            merged_class.pods += pods
+            merged_class.count += len(pods)
     return list(merged.values()), groups, shared
 
 
@@ -155,25 +155,29 @@ def _in_turn(
     levels_of: list[_LevelTable], lots: list[list[str]], snapshot: Snapshot
 ) -> tuple[list[_LevelTable], list[list[str]]]:
     """The same, with those apart who wait for a volume that is for one pod at a time."""
-    usable = [each.shape for each in levels_of if not each.shape.error and not each.storage.error]
+    usable = [level.shape for level in levels_of if not level.shape.error and not level.storage.error]
     claims = scarce({key for shape in usable for key, _ in shape.claims}, snapshot)
     if not claims:
         return levels_of, lots
-    line = [one for one in _waiting(snapshot) if any(key in claims for key, _ in one.shape.claims)]
-    line.sort(key=lambda one: (not one.pod.spec.node_name, -_priority(one.shape, snapshot.priorities)))
+    line = [pod_class for pod_class in _waiting(snapshot) if any(key in claims for key, _ in pod_class.shape.claims)]
+    line.sort(
+        key=lambda pod_class: (not pod_class.pod.spec.node_name, -_priority(pod_class.shape, snapshot.priorities))
+    )
     able = set(usable)
-    waiting = turns([(one.name, one.pod) for one in line if one.shape in able], claims, snapshot)
+    waiting = turns(
+        [(pod_class.name, pod_class.pod) for pod_class in line if pod_class.shape in able], claims, snapshot
+    )
     parted: dict[tuple[int, Trouble | None], list[str]] = {}
-    for at, names in enumerate(lots):
+    for index, names in enumerate(lots):
         for name in names:
-            parted.setdefault((at, waiting.get(name)), []).append(name)
-    found = [
-        levels_of[at]
+            parted.setdefault((index, waiting.get(name)), []).append(name)
+    levels = [
+        levels_of[index]
         if why is None
-        else _LevelTable(levels_of[at].shape, levels_of[at].levels, Storage(error=why.text, code=why.code))
-        for at, why in parted
+        else _LevelTable(levels_of[index].shape, levels_of[index].levels, Storage(error=why.text, code=why.code))
+        for index, why in parted
     ]
-    return found, list(parted.values())
+    return levels, list(parted.values())
 
 
 def _sharing(
@@ -184,8 +188,8 @@ def _sharing(
 ) -> Sharing:
     """How volumes are counted that several pods use: an existing node counts as a pod for what it holds."""
     uses: Counter[Volume] = Counter()
-    for each, count in zip(levels_of, pods, strict=True):
-        for volume in each.storage.attached:
+    for table, count in zip(levels_of, pods, strict=True):
+        for volume in table.storage.attached:
             uses[volume] += count
     if not uses:
         return NO_PODS
@@ -216,17 +220,17 @@ class _Kinds:
     def of(self, levels_of: Sequence[_LevelTable]) -> list[_Alike]:
         """For each of them what its pods have in common with others of their class; what was found before holds."""
         token = self._token
-        return [last[1] if (last := each.alike)[0] is token else self._find(each) for each in levels_of]
+        return [last[1] if (last := level.alike)[0] is token else self._find(level) for level in levels_of]
 
     def _find(self, levels_of: _LevelTable) -> _Alike:
         shape, storage, kind = levels_of.shape, levels_of.storage, self._kind(levels_of)
         named = _priority(shape, self._priorities)
         key = (kind, shape.takes, _traits(storage) if storage is not NOTHING else (), shape.error, named)
-        found = self._alike.get(key)
-        if found is None:
-            found = self._alike[key] = _Alike(kind, named)
-        levels_of.alike = (self._token, found)
-        return found
+        alike = self._alike.get(key)
+        if alike is None:
+            alike = self._alike[key] = _Alike(kind, named)
+        levels_of.alike = (self._token, alike)
+        return alike
 
     def _kind(self, levels_of: _LevelTable) -> Kind:
         shape, levels, storage = levels_of.shape, levels_of.levels, levels_of.storage
@@ -241,8 +245,8 @@ class _Kinds:
 
     def _members(self, shape: Shape) -> frozenset[Group]:
         asked = chain(self._general, *(self._named.get(pair, ()) for pair in shape.labels.items()))
-        found = frozenset(group for group in asked if group.counts(shape.namespace, shape.labels))
-        return self._same.setdefault(found, found)
+        groups = frozenset(group for group in asked if group.counts(shape.namespace, shape.labels))
+        return self._same.setdefault(groups, groups)
 
     @property
     def outgrown(self) -> bool:
@@ -255,12 +259,12 @@ def _by_label(groups: Iterable[Group]) -> tuple[dict[tuple[str, str], list[Group
     named: dict[tuple[str, str], list[Group]] = {}
     general: list[Group] = []
     for group in groups:
-        one = next(((key, values) for key, operator, values in group.selector if operator == "In"), None)
-        if one is None:
+        pod_class = next(((key, values) for key, operator, values in group.selector if operator == "In"), None)
+        if pod_class is None:
             general.append(group)
         else:
-            for value in one[1]:
-                named.setdefault((one[0], value), []).append(group)
+            for value in pod_class[1]:
+                named.setdefault((pod_class[0], value), []).append(group)
     return named, general
 
 
@@ -273,19 +277,19 @@ def _kinds_of(groups: frozenset[Group], snapshot: Snapshot) -> _Kinds:
     """The kinds where there are these groups: snapshot after snapshot it is much the same that pods ask."""
     table = snapshot.memory.table("kinds")
     key = (groups, tuple(snapshot.priorities.items()))
-    found: _Kinds | None = table.get(key)
-    if found is None or found.outgrown:
+    kinds: _Kinds | None = table.get(key)
+    if kinds is None or kinds.outgrown:
         table.clear()
-        found = table[key] = _Kinds(groups, snapshot.priorities)
-    return found
+        kinds = table[key] = _Kinds(groups, snapshot.priorities)
+    return kinds
 
 
 def pods_by_shape(snapshot: Snapshot) -> dict[Shape, list[str]]:
     """The pending pods by what they ask, in their order."""
-    found: defaultdict[Shape, list[str]] = defaultdict(list)
-    for one in _waiting(snapshot):
-        found[one.shape].append(one.name)
-    return found
+    pods: defaultdict[Shape, list[str]] = defaultdict(list)
+    for pod_class in _waiting(snapshot):
+        pods[pod_class.shape].append(pod_class.name)
+    return pods
 
 
 def _constraints_by_level(
@@ -300,15 +304,15 @@ def _constraints_by_level(
     """
     made_for = (snapshot.preferences, dislikes, bool(snapshot.default_spread))
     made_for = snapshot.memory.table("levels by selector").setdefault(made_for, made_for)
-    found: list[_LevelTable] = [
-        known[1]
-        if (known := shape.relaxation_levels)[0] is made_for
+    tables: list[_LevelTable] = [
+        cached[1]
+        if (cached := shape.relaxation_levels)[0] is made_for
         else _levels_of(shape, snapshot, namespaces, made_for)
         for shape in shapes
     ]
     if huddled:
-        found = [_climbing(each, on_one_node(each.levels, huddled), snapshot.memory) for each in found]
-    return [_stored(each, snapshot) if each.shape.claims else each for each in found]
+        tables = [_climbing(table, on_one_node(table.levels, huddled), snapshot.memory) for table in tables]
+    return [_stored(table, snapshot) if table.shape.claims else table for table in tables]
 
 
 def _levels_of(
@@ -320,11 +324,11 @@ def _levels_of(
     preferences, dislikes, spread = made_for
     spreads = shape.spreads or (_default_spreads(shape, snapshot) if spread else ())
     made = relaxation_levels(shape, spreads, preferences, namespaces, dislikes)
-    found = _LevelTable(shape, snapshot.memory.table("levels").setdefault(made, made))
+    level_table = _LevelTable(shape, snapshot.memory.table("levels").setdefault(made, made))
     selective = any(near.namespace_selector for near in (*shape.affinity, *shape.anti))
     if not selective and (shape.spreads or not spread):
-        shape.relaxation_levels = (made_for, found)
-    return found
+        shape.relaxation_levels = (made_for, level_table)
+    return level_table
 
 
 def _climbing(levels_of: _LevelTable, levels: tuple[RelaxationLevel, ...], memory: Memory) -> _LevelTable:
@@ -335,8 +339,10 @@ def _climbing(levels_of: _LevelTable, levels: tuple[RelaxationLevel, ...], memor
 def _stored(levels_of: _LevelTable, snapshot: Snapshot) -> _LevelTable:
     """The same for pods with volumes: those go home first that have one."""
     storage = storage_of(levels_of.shape.claims, snapshot)
-    found = _LevelTable(levels_of.shape, levels_of.levels, storage)
-    return _climbing(found, homed(levels_of.levels, storage.home), snapshot.memory) if storage.home else found
+    level_table = _LevelTable(levels_of.shape, levels_of.levels, storage)
+    return (
+        _climbing(level_table, homed(levels_of.levels, storage.home), snapshot.memory) if storage.home else level_table
+    )
 
 
 class _Waiting(msgspec.Struct, frozen=True, gc=False):
@@ -367,8 +373,8 @@ def _waiting(snapshot: Snapshot) -> list[_Waiting]:
             id(pod): _Waiting(pod, shape, pod_key(pod), _pod_order(pod))
             for pod, shape in zip(new, last_shapes_of(new, memory), strict=True)
         }
-        known = {key: before.get(key) or made[key] for key in keys} if before else made
-        last.update(known=known, line=sorted(known.values(), key=_order))
+        waiting = {key: before.get(key) or made[key] for key in keys} if before else made
+        last.update(known=waiting, line=sorted(waiting.values(), key=_order))
     last["whose"] = ref(snapshot, lambda _: last.clear())
     line: list[_Waiting] = last.get("line", [])
     return line
@@ -399,13 +405,13 @@ def _default_spreads(shape: Shape, snapshot: Snapshot) -> tuple[Spread, ...]:
     term = of_selector(selector, shape.labels)
     return tuple(
         Spread(
-            each.topology_key,
-            each.max_skew,
-            each.when_unsatisfiable != "ScheduleAnyway",
+            topology_spread.topology_key,
+            topology_spread.max_skew,
+            topology_spread.when_unsatisfiable != "ScheduleAnyway",
             term,
-            each.min_domains or 0,
+            topology_spread.min_domains or 0,
             True,
             False,
         )
-        for each in snapshot.default_spread
+        for topology_spread in snapshot.default_spread
     )

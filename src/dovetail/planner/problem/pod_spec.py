@@ -101,19 +101,19 @@ class Shape:
         affinity = spec.affinity
         preferred = affinity.node_affinity.preferred if affinity and affinity.node_affinity else ()
         self.preferred: tuple[tuple[int, Term], ...] = tuple(
-            (each.weight, _term(each.preference)) for each in preferred
+            (preferred_term.weight, _term(preferred_term.preference)) for preferred_term in preferred
         )
         self.spreads = tuple(
             Spread(
-                clause(each.topology_key, "")[0],
-                each.max_skew,
-                each.when_unsatisfiable != "ScheduleAnyway",
-                of_selector(each.label_selector, self.labels, each.match_label_keys),
-                each.min_domains or 0,
-                each.node_affinity_policy != "Ignore",
-                each.node_taints_policy == "Honor",
+                clause(topology_spread.topology_key, "")[0],
+                topology_spread.max_skew,
+                topology_spread.when_unsatisfiable != "ScheduleAnyway",
+                of_selector(topology_spread.label_selector, self.labels, topology_spread.match_label_keys),
+                topology_spread.min_domains or 0,
+                topology_spread.node_affinity_policy != "Ignore",
+                topology_spread.node_taints_policy == "Honor",
             )
-            for each in spec.topology_spread_constraints
+            for topology_spread in spec.topology_spread_constraints
         )
         self.affinity = self._near(affinity.pod_affinity if affinity else None)
         self.anti = self._near(affinity.pod_anti_affinity if affinity else None)
@@ -144,7 +144,9 @@ class Shape:
             return ()
         required: Iterable[PodAffinityTerm] = getattr(source, "required", ())
         preferred = getattr(source, "preferred", ())
-        terms = [(term, 0) for term in required] + [(each.pod_affinity_term, each.weight) for each in preferred]
+        terms = [(term, 0) for term in required] + [
+            (preferred_term.pod_affinity_term, preferred_term.weight) for preferred_term in preferred
+        ]
         return tuple(self._near_term(term, weight) for term, weight in terms)
 
     def _near_term(self, term: PodAffinityTerm, weight: int) -> Near:
@@ -172,21 +174,21 @@ def _required(pod: Pod) -> tuple[Term, ...]:
 
 def _term(term: NodeSelectorTerm) -> Term:
     parts = [clause(expression.key, expression.operator, expression.values) for expression in term.match_expressions]
-    parts += [(NODE_NAME, each.operator, tuple(sorted(each.values))) for each in term.match_fields]
+    parts += [(NODE_NAME, match_field.operator, tuple(sorted(match_field.values))) for match_field in term.match_fields]
     return tuple(sorted(parts))
 
 
 def _ports(pod: Pod) -> tuple[Port, ...]:
-    if not any(each.ports for each in (*pod.spec.containers, *pod.spec.init_containers)):
+    if not any(container.ports for container in (*pod.spec.containers, *pod.spec.init_containers)):
         return ()
-    sidecars = [each for each in pod.spec.init_containers if each.sidecar]
-    found = {
+    sidecars = [init_container for init_container in pod.spec.init_containers if init_container.sidecar]
+    ports = {
         (port.host_ip if port.host_ip not in ("", "::") else _EVERYWHERE, port.protocol or "TCP", port.host_port)
         for container in (*pod.spec.containers, *sidecars)
         for port in container.ports
         if port.host_port
     }
-    return tuple(sorted(found))
+    return tuple(sorted(ports))
 
 
 def claim_names(pod: Pod) -> Iterable[tuple[str, str | None]]:
@@ -231,7 +233,7 @@ def signature(pod: Pod) -> bytes:
         )
     own = list(claim_names(pod)) if spec.volumes else None
     statuses = pod.status.container_statuses
-    resized = statuses if any(each.resources is not None for each in statuses) else None
+    resized = statuses if any(status.resources is not None for status in statuses) else None
     parts = (
         meta.namespace,
         meta.labels,
@@ -284,18 +286,18 @@ def last_shapes_of(pods: Iterable[Pod], memory: Memory) -> list[Shape]:
     """The shapes of pods, of which nothing is remembered that is not known already."""
     by_uid: dict[str, Shaped] = memory.table("pods")
     shapes: dict[bytes, Shape] = memory.table("shapes")
-    found = []
+    last_shapes = []
     for pod in pods:
         cached = by_uid.get(pod.metadata.uid)
         if cached is not None and cached.pod is pod:
-            found.append(cached.shape)
+            last_shapes.append(cached.shape)
             continue
         key = signature(pod)
         shape = shapes.get(key)
         if shape is None:
             shape = shapes[key] = Shape(pod)
-        found.append(shape)
-    return found
+        last_shapes.append(shape)
+    return last_shapes
 
 
 def parting_shape_of(pod: Pod, memory: Memory) -> Shape:

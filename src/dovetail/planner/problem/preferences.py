@@ -36,12 +36,12 @@ class ClassPreferences(msgspec.Struct, frozen=True):
 
 def preferences_of(problem: Problem) -> dict[int, ClassPreferences]:
     """The preferences of every class that has some."""
-    disliked = {_soft(each) for each in _tainted(problem)} - {()}
+    disliked = {_soft(taints) for taints in _tainted(problem)} - {()}
     soft = {kind for kind in problem.kinds if disliked or kind.levels[0].soft}
     return {
-        one.index: _preferences(problem, one, disliked)
-        for one in problem.classes
-        if (one.shape.preferred or one.kind in soft) and not one.error
+        pod_class.index: _preferences(problem, pod_class, disliked)
+        for pod_class in problem.classes
+        if (pod_class.shape.preferred or pod_class.kind in soft) and not pod_class.error
     }
 
 
@@ -49,18 +49,18 @@ def _tainted(problem: Problem) -> set[tuple[Taint, ...]]:
     return {pool.taints for pool in problem.pools} | problem.tainted
 
 
-def _preferences(problem: Problem, one: PodClass, disliked: set[tuple[Taint, ...]]) -> ClassPreferences:
+def _preferences(problem: Problem, pod_class: PodClass, disliked: set[tuple[Taint, ...]]) -> ClassPreferences:
     offerings: Ints = np.zeros(problem.frontier.size, dtype=np.int64)
     nodes: Ints = np.zeros(len(problem.nodes), dtype=np.int64)
-    for _, term in one.shape.preferred:
+    for _, term in pod_class.shape.preferred:
         offerings += ~as_bools(problem.catalog, problem.frontier, problem.catalog.term(term))
         nodes += ~problem.passing((term,))
-    unborne = {each for each in disliked if not bears(one.shape.tolerations, each, prefer=False)}
+    unborne = {taints for taints in disliked if not bears(pod_class.shape.tolerations, taints, prefer=False)}
     if unborne:
         soft = [_soft(pool.taints) in unborne for pool in problem.pools]
         offerings += np.array(soft, dtype=np.int64)[problem.frontier.pools]
         nodes += np.array([_soft(taint) in unborne for taint in problem.taints], dtype=np.int64)[problem.taint_at]
-    return ClassPreferences(offerings, nodes, tuple(problem.counters[group] for group in one.levels[0].soft))
+    return ClassPreferences(offerings, nodes, tuple(problem.counters[group] for group in pod_class.levels[0].soft))
 
 
 def _soft(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
@@ -73,12 +73,12 @@ def welcome(problem: Problem) -> dict[int, Bools]:
 
     On each level only the heaviest preference that is left counts, so a class with several may miss those beside it.
     """
-    found: dict[int, Bools] = {}
+    welcome: dict[int, Bools] = {}
     for index, preferences in problem.preferences.items():
         levels_of = problem.levels_of(problem.classes[index])
         first = next((request.offerings for request in levels_of if request.offerings.any()), None)
         if first is not None:
             least = preferences.offerings[levels_of[-1].offerings].min()
             if (preferences.offerings[first] > least).any():
-                found[index] = preferences.offerings <= least
-    return found
+                welcome[index] = preferences.offerings <= least
+    return welcome

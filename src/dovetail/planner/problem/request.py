@@ -34,7 +34,7 @@ class Size:
 
     def __init__(self, amounts: tuple[int, ...], shared: int = 0) -> None:
         self.amounts: Ints = np.array(amounts, dtype=np.int64)
-        self.steps = [(at, amount) for at, amount in enumerate(amounts) if amount]
+        self.steps = [(index, amount) for index, amount in enumerate(amounts) if amount]
         self.shared = shared
 
 

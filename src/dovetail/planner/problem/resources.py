@@ -39,31 +39,31 @@ def demand_of(classes: Sequence[PodClass], addresses: Addresses, shared: Sharing
 
     Those count shared volumes, too: it is what a pod takes of a node where no other pod is.
     """
-    found: list[Mapping[str, int]] = []
+    distinct: list[Mapping[str, int]] = []
     number: dict[object, int] = {}
     which: list[int] = []
     brought: list[int] = []
-    for one in classes:
-        storage = one.storage
-        key: object = one.shape.takes
+    for pod_class in classes:
+        storage = pod_class.storage
+        key: object = pod_class.shape.takes
         volumes = _attachments(storage.attached) if storage is not NO_VOLUMES else _NOTHING
         if volumes or storage.shared:
             key = (key, storage.shared, *sorted(volumes.items()))
-        at = number.get(key)
-        if at is None:
-            at = number[key] = len(found)
-            found.append(_requests(one, addresses, volumes))
+        index = number.get(key)
+        if index is None:
+            index = number[key] = len(distinct)
+            distinct.append(_requests(pod_class, addresses, volumes))
             brought.append(shared.mask(storage.shared))
-        one.requests = found[at]
+        pod_class.requests = distinct[index]
         if storage.shared:
-            one.requests = _requests(one, addresses, _attachments((*storage.attached, *storage.shared)))
-        which.append(at)
-    dims = sorted({"pods"}.union(shared.names, *found))
-    rows = [tuple([requests.get(name, 0) for name in dims]) for requests in found]
-    counts = np.array([one.count for one in classes], dtype=np.int64)
+            pod_class.requests = _requests(pod_class, addresses, _attachments((*storage.attached, *storage.shared)))
+        which.append(index)
+    dims = sorted({"pods"}.union(shared.names, *distinct))
+    rows = [tuple([requests.get(name, 0) for name in dims]) for requests in distinct]
+    counts = np.array([pod_class.count for pod_class in classes], dtype=np.int64)
     pods = [0] * len(rows)
-    for at, count in zip(which, counts.tolist(), strict=True):
-        pods[at] += count
+    for index, count in zip(which, counts.tolist(), strict=True):
+        pods[index] += count
     same = {key: Size(*key) for key in zip(rows, brought, strict=True)}
     sizes = [same[key] for key in zip(rows, brought, strict=True)]
     requests = np.array(rows, dtype=np.int64).reshape(len(rows), len(dims))
@@ -71,7 +71,7 @@ def demand_of(classes: Sequence[PodClass], addresses: Addresses, shared: Sharing
         dims=dims,
         requests=requests[np.array(which, dtype=np.int64)],
         counts=counts,
-        sizes=[sizes[at] for at in which],
+        sizes=[sizes[index] for index in which],
         total={
             name: sum(map(mul, amounts, pods)) for name, amounts in zip(dims, zip(*rows, strict=True), strict=False)
         },
@@ -82,11 +82,11 @@ def _attachments(volumes: Iterable[Volume]) -> Mapping[str, int]:
     return Counter(ATTACH + driver for driver, _ in volumes)
 
 
-def _requests(one: PodClass, addresses: Addresses, volumes: Mapping[str, int]) -> Mapping[str, int]:
+def _requests(pod_class: PodClass, addresses: Addresses, volumes: Mapping[str, int]) -> Mapping[str, int]:
     """What a pod of a class asks for; more than any pod has is cut to what can still be counted."""
-    requests: Mapping[str, int] = one.shape.requests
-    if one.shape.ports or volumes:
-        requests = {**requests, **port_requests(one.shape.ports, addresses), **volumes}
+    requests: Mapping[str, int] = pod_class.shape.requests
+    if pod_class.shape.ports or volumes:
+        requests = {**requests, **port_requests(pod_class.shape.ports, addresses), **volumes}
     if max(requests.values(), default=0) > TOO_MUCH:
         requests = {name: min(amount, TOO_MUCH) for name, amount in requests.items()}
     return requests
@@ -102,9 +102,9 @@ def with_ports(requests: dict[str, int], ports: Sequence[Port]) -> dict[str, int
 
 def port_requests(ports: tuple[Port, ...], addresses: dict[tuple[str, int], set[str]]) -> dict[str, int]:
     """Host ports as a resource of which there is one; the wildcard address takes the port on every address."""
-    found: dict[str, int] = {}
+    port_requests: dict[str, int] = {}
     for ip, protocol, number in ports:
         wanted = {ip} | (addresses.get((protocol, number), set()) if ip == EVERYWHERE else set())
         for address in wanted:
-            found[f"{PORT}{protocol}/{number}/{address}"] = 1
-    return found
+            port_requests[f"{PORT}{protocol}/{number}/{address}"] = 1
+    return port_requests

@@ -38,16 +38,16 @@ class Sharing(msgspec.Struct, frozen=True):
     def over(self, dims: Sequence[str]) -> Sharing:
         """The same for the dimensions that there are."""
         names = self.names
-        found = [
-            (dim, self.mask(each for each in self.bits if ATTACH + each[0] == name))
+        pairs = [
+            (dim, self.mask(bit for bit in self.bits if ATTACH + bit[0] == name))
             for dim, name in enumerate(dims)
             if name in names
         ]
-        return replace(self, by_dim=tuple(found))
+        return replace(self, by_dim=tuple(pairs))
 
     def mask(self, volumes: Iterable[Volume]) -> int:
         """The bits of those that are shared."""
-        return sum(self.bits.get(each, 0) for each in {*volumes})
+        return sum(self.bits.get(volume, 0) for volume in {*volumes})
 
     def amounts(self, mask: int) -> tuple[tuple[int, int], ...]:
         """How many attachments the volumes of a mask take, by dimension."""
@@ -66,4 +66,4 @@ def sharing(uses: Mapping[Volume, int], limited: Iterable[str]) -> Sharing:
     """How shared volumes are counted: `uses` says how many pods use each, `limited` whose attachments run out."""
     drivers = {*limited}
     shared = sorted(volume for volume, count in uses.items() if count > 1 and volume[0] in drivers)
-    return Sharing({volume: 1 << at for at, volume in enumerate(shared)}) if shared else NO_PODS
+    return Sharing({volume: 1 << index for index, volume in enumerate(shared)}) if shared else NO_PODS

@@ -30,34 +30,34 @@ class Precedence:
 
     @cached_property
     def _owners(self) -> dict[Group, set[Kind]]:
-        found: dict[Group, set[Kind]] = {}
+        owners: dict[Group, set[Kind]] = {}
         for kind in self._kinds:
             for group in kind.levels[0].hard:
                 if group.kind == SPREAD:
-                    found.setdefault(group, set()).add(kind)
-        return found
+                    owners.setdefault(group, set()).add(kind)
+        return owners
 
     @cached_property
     def _later(self) -> dict[Kind, set[Kind]]:
         """The kinds that must wait for each kind: those its spreads are not to see, and those that need it near."""
-        found: dict[Kind, set[Kind]] = {kind: set() for kind in self._kinds}
+        later: dict[Kind, set[Kind]] = {kind: set() for kind in self._kinds}
         for kind, groups in self._counted.items():
             for group in groups:
                 for owner in self._owners[group]:
-                    found[owner].add(kind)
+                    later[owner].add(kind)
         for kind in self._kinds:
             needed = {group for group in kind.levels[0].hard if group.kind == AFFINITY}
             for other in self._kinds if needed else ():
                 if other is not kind and needed & other.members:
-                    found[other].add(kind)
-        return found
+                    later[other].add(kind)
+        return later
 
     def _after(self, kind: Kind) -> set[Kind]:
         """The kinds that must wait for this one, and for those that wait for it."""
-        found: set[Kind] = set()
+        kinds: set[Kind] = set()
         left = [kind]
         while left:
-            more = self._later[left.pop()] - found
-            found |= more
+            more = self._later[left.pop()] - kinds
+            kinds |= more
             left += more
-        return found
+        return kinds

@@ -29,12 +29,12 @@ class TopologyKey:
         self.key = key
         by_label = {value: mask & catalog.available for value, mask in catalog.by_label(key).items()}
         offered = {value for value, mask in by_label.items() if mask and value is not None}
-        known, lying = node_index.codes(key)
-        values = list(known)
-        there = {value for at in present(lying) if (value := values[at]) is not None}
+        codes_by_value, lying = node_index.codes(key)
+        values = list(codes_by_value)
+        there = {value for index in present(lying) if (value := values[index]) is not None}
         self.values = sorted(offered | there)
         self.at = {value: index for index, value in enumerate(self.values)}
-        place = np.array([self.at.get(value or "", -1) for value in known], dtype=np.int64)
+        place = np.array([self.at.get(value or "", -1) for value in codes_by_value], dtype=np.int64)
         self.nodes: Ints = place[lying] if len(lying) else lying
         self.there = frozenset(present(self.nodes))
         """The domains of the existing nodes, also where those are full."""
@@ -136,15 +136,15 @@ def _universe(counter: TopologyCounter, catalog: OfferingCatalog, tolerations: t
     if group.kind != SPREAD:
         return allowed
     if group.terms is not None:
-        rules = [[each for each in term if each[0] == group.key] for term in group.terms]
-        for at, value in enumerate(topology_key.values):
-            allowed[at] = any(all(holds(each, value) for each in term) for term in rules)
+        rules = [[clause for clause in term if clause[0] == group.key] for term in group.terms]
+        for index, value in enumerate(topology_key.values):
+            allowed[index] = any(all(holds(clause, value) for clause in term) for term in rules)
     reachable = catalog.available
     if tolerations is not None:
         reachable &= tolerated(catalog, tolerations, prefer=True)
     offered = {value for value, mask in catalog.by_label(group.key).items() if mask & reachable}
     open_to = np.array(
-        [value in offered or at in counter.there for at, value in enumerate(topology_key.values)], dtype=np.bool_
+        [value in offered or index in counter.there for index, value in enumerate(topology_key.values)], dtype=np.bool_
     )
     return allowed & open_to
 
@@ -168,7 +168,7 @@ def _admitted(group: Group, tolerations: tuple[Toleration, ...] | None, node_ind
 
 def rows_passing(node_index: NodeIndex, terms: tuple[Term, ...]) -> Bools:
     """The nodes whose labels satisfy any of the terms."""
-    keys = sorted({each[0] for term in terms for each in term})
+    keys = sorted({clause[0] for term in terms for clause in term})
     return node_index.where(lambda labels: passes(labels, terms), keys)
 
 
@@ -207,11 +207,11 @@ def counters_of(
 def add_owners(counter: TopologyCounter, where: dict[int, int]) -> None:
     """Nodes on which running pods own this anti-affinity."""
     assert counter.kind == ANTI
-    for at, count in where.items():
+    for index, count in where.items():
         if counter.topology_key is None:
-            counter.owners[at] += count
-        elif counter.topology_key.nodes[at] >= 0:
-            counter.owners[counter.topology_key.nodes[at]] += count
+            counter.owners[index] += count
+        elif counter.topology_key.nodes[index] >= 0:
+            counter.owners[counter.topology_key.nodes[index]] += count
 
 
 def keep_rows(counters: Sequence[TopologyCounter], topology_keys: Sequence[TopologyKey], kept: Ints) -> None:

@@ -65,13 +65,13 @@ def near_group(near: Near, kind: str, namespaces: Mapping[str, Mapping[str, str]
 
 def affinity_groups(terms: Iterable[Near], namespaces: Mapping[str, Mapping[str, str]]) -> list[Group]:
     """The groups of a pod's required affinities. The scheduler counts only pods that all of its terms select."""
-    found = [near_group(term, AFFINITY, namespaces) for term in terms]
-    if len({(group.selector, group.namespaces) for group in found}) < 2:
-        return found
-    selector = tuple(sorted({clause for group in found for clause in group.selector}))
-    named = [group.namespaces for group in found if group.namespaces is not None]
+    near_groups = [near_group(term, AFFINITY, namespaces) for term in terms]
+    if len({(group.selector, group.namespaces) for group in near_groups}) < 2:
+        return near_groups
+    selector = tuple(sorted({clause for group in near_groups for clause in group.selector}))
+    named = [group.namespaces for group in near_groups if group.namespaces is not None]
     common = frozenset.intersection(*named) if named else None
-    return [replace(group, selector=selector, namespaces=common) for group in found]
+    return [replace(group, selector=selector, namespaces=common) for group in near_groups]
 
 
 def known_namespaces(snapshot: Snapshot, shapes: list[Shape]) -> dict[str, dict[str, str]]:

@@ -80,12 +80,12 @@ def storage_of(claims: tuple[tuple[str, str | None], ...], snapshot: Snapshot) -
     alternatives = home = _ANYWHERE
     attached: list[Volume] = []
     for key, made_of in claims:
-        found = _claim(key, made_of, snapshot)
-        if isinstance(found, Trouble):
-            return Storage(error=found.text, code=found.code)
-        if found.volume[0]:
-            attached.append(found.volume)
-        alternatives, home = _both(alternatives, found.terms), _both(home, found.home)
+        claim = _claim(key, made_of, snapshot)
+        if isinstance(claim, Trouble):
+            return Storage(error=claim.text, code=claim.code)
+        if claim.volume[0]:
+            attached.append(claim.volume)
+        alternatives, home = _both(alternatives, claim.terms), _both(home, claim.home)
     return Storage(alternatives, tuple(sorted(attached)), home=() if home == _ANYWHERE else home)
 
 
@@ -95,7 +95,7 @@ def held(claims: Iterable[tuple[str, str | None]], snapshot: Snapshot) -> set[Vo
 
 
 def _both(left: tuple[Term, ...], right: tuple[Term, ...]) -> tuple[Term, ...]:
-    joined = dict.fromkeys(tuple(sorted({*one, *other})) for one, other in product(left, right))
+    joined = dict.fromkeys(tuple(sorted({*pod_class, *other})) for pod_class, other in product(left, right))
     return tuple(joined)[:_MOST_ALTERNATIVES]
 
 
@@ -118,18 +118,23 @@ def _claim(key: str, made_of: str | None, snapshot: Snapshot) -> _Claim | Troubl
 
 def _open(key: str, claim: PersistentVolumeClaim | None, asked: str | None, snapshot: Snapshot) -> _Claim | Trouble:
     """A claim, perhaps one that is still to be made, that has no volume yet."""
-    found = open_class(key.partition("/")[2], asked, snapshot.storage_classes)
-    if isinstance(found, Trouble):
-        return found
-    driver = MIGRATED.get(found.provisioner, found.provisioner)
-    home = _expected(claim, found, snapshot) if claim is not None else _ANYWHERE
-    return _Claim(_allowed(found), (driver, key), home)
+    is_open = open_class(key.partition("/")[2], asked, snapshot.storage_classes)
+    if isinstance(is_open, Trouble):
+        return is_open
+    driver = MIGRATED.get(is_open.provisioner, is_open.provisioner)
+    home = _expected(claim, is_open, snapshot) if claim is not None else _ANYWHERE
+    return _Claim(_allowed(is_open), (driver, key), home)
 
 
-def _allowed(found: StorageClass) -> tuple[Term, ...]:
+def _allowed(storage_class: StorageClass) -> tuple[Term, ...]:
     terms = [
-        tuple(sorted(clause(each.key, "In", each.values) for each in term.match_label_expressions))
-        for term in found.allowed_topologies
+        tuple(
+            sorted(
+                clause(match_label_expression.key, "In", match_label_expression.values)
+                for match_label_expression in term.match_label_expressions
+            )
+        )
+        for term in storage_class.allowed_topologies
     ]
     return _any_of(terms) if terms else _ANYWHERE
 
@@ -139,12 +144,12 @@ def _any_of(terms: Iterable[Term]) -> tuple[Term, ...]:
     return tuple(filter(None, terms)) or ((NEVER,),)
 
 
-def _expected(claim: PersistentVolumeClaim, found: StorageClass, snapshot: Snapshot) -> tuple[Term, ...]:
+def _expected(claim: PersistentVolumeClaim, storage_class: StorageClass, snapshot: Snapshot) -> tuple[Term, ...]:
     """Where an open claim is to find its volume: on the node chosen for it, or where one is free for it."""
     chosen = claim.metadata.annotations.get(SELECTED_NODE)
     if chosen is not None:
         return (((NODE_NAME, "In", (chosen,)),),)
-    if found.provisioner != NO_PROVISIONER:
+    if storage_class.provisioner != NO_PROVISIONER:
         return _ANYWHERE
     volume = spoken_for(snapshot).get(claim.metadata.key)
     return _exact(volume) if volume is not None else _ANYWHERE
@@ -154,7 +159,7 @@ def _bound(volume: PersistentVolume) -> _Claim:
     terms = _exact(volume)
     if volume.spec.local is None and volume.spec.host_path is None:
         return _Claim(terms, (_driver(volume), volume.metadata.name))
-    anywhere = [tuple(each for each in term if each[0] != HOSTNAME) for term in terms]
+    anywhere = [tuple(clause for clause in term if clause[0] != HOSTNAME) for term in terms]
     return _Claim(tuple(dict.fromkeys(anywhere)), home=terms if [*terms] != anywhere else _ANYWHERE)
 
 
@@ -172,9 +177,9 @@ def _exact(volume: PersistentVolume) -> tuple[Term, ...]:
     if affinity is None:
         return (tuple(sorted(set(zones))),)
     terms = [
-        tuple(clause(part.key, part.operator, part.values) for part in each.match_expressions)
-        for each in affinity.node_selector_terms
-        if not each.match_fields
+        tuple(clause(part.key, part.operator, part.values) for part in node_selector_term.match_expressions)
+        for node_selector_term in affinity.node_selector_terms
+        if not node_selector_term.match_fields
     ]
     return tuple(tuple(sorted({*term, *zones})) for term in _any_of(terms))
 
@@ -186,35 +191,37 @@ def spoken_for(snapshot: Snapshot) -> Mapping[str, PersistentVolume]:
     cached = table.get("spoken for")
     if cached is None or any(old is not new for old, new in zip(cached[0], made_of, strict=True)):
         cached = table["spoken for"] = (made_of, _matched(snapshot))
-    found: Mapping[str, PersistentVolume] = cached[1]
-    return found
+    spoken: Mapping[str, PersistentVolume] = cached[1]
+    return spoken
 
 
 def _matched(snapshot: Snapshot) -> dict[str, PersistentVolume]:
     stock = _stock(snapshot)
-    found: dict[str, PersistentVolume] = {}
+    matched: dict[str, PersistentVolume] = {}
     for key in sorted({key for pod in snapshot.pending if pod.spec.volumes for key, _ in claim_names(pod)}):
         claim = snapshot.claims.get(key)
         if claim is None or claim.spec.volume_name:
             continue
         left = stock.get(class_of(claim), [])
-        at = next((at for at, volume in enumerate(left) if serves(volume, claim)), None)
-        if at is not None:
-            found[key] = left.pop(at)
-    return found
+        index = next((index for index, volume in enumerate(left) if serves(volume, claim)), None)
+        if index is not None:
+            matched[key] = left.pop(index)
+    return matched
 
 
 def _stock(snapshot: Snapshot) -> dict[str, list[PersistentVolume]]:
     """The volumes of each class that makes none, those that are meant for a pod first, then the smallest."""
-    found: dict[str, list[PersistentVolume]] = {
-        name: [] for name, each in snapshot.storage_classes.items() if each.provisioner == NO_PROVISIONER
+    stock: dict[str, list[PersistentVolume]] = {
+        name: []
+        for name, storage_class in snapshot.storage_classes.items()
+        if storage_class.provisioner == NO_PROVISIONER
     }
     for volume in snapshot.volumes.values():
-        if volume.spec.storage_class_name in found:
-            found[volume.spec.storage_class_name].append(volume)
-    for volumes in found.values():
-        volumes.sort(key=lambda each: (each.spec.claim_ref is None, capacity(each), each.metadata.name))
-    return found
+        if volume.spec.storage_class_name in stock:
+            stock[volume.spec.storage_class_name].append(volume)
+    for volumes in stock.values():
+        volumes.sort(key=lambda volume: (volume.spec.claim_ref is None, capacity(volume), volume.metadata.name))
+    return stock
 
 
 _ONE_POD = "ReadWriteOncePod"
@@ -222,8 +229,8 @@ _ONE_POD = "ReadWriteOncePod"
 
 def scarce(claims: Iterable[str], snapshot: Snapshot) -> frozenset[str]:
     """Those of some claims that are for one pod at a time."""
-    found = ((key, snapshot.claims.get(key)) for key in claims)
-    return frozenset(key for key, claim in found if claim is not None and _ONE_POD in claim.spec.access_modes)
+    claimed = ((key, snapshot.claims.get(key)) for key in claims)
+    return frozenset(key for key, claim in claimed if claim is not None and _ONE_POD in claim.spec.access_modes)
 
 
 def turns(line: Iterable[tuple[str, Pod]], claims: Set[str], snapshot: Snapshot) -> dict[str, Trouble]:
@@ -231,7 +238,7 @@ def turns(line: Iterable[tuple[str, Pod]], claims: Set[str], snapshot: Snapshot)
     line = list(line)
     users = _users(claims, {name for name, _ in line}, snapshot)
     first: dict[str, str] = {}
-    found: dict[str, Trouble] = {}
+    turns: dict[str, Trouble] = {}
     for name, pod in line:
         mine = [key for key, _ in claim_names(pod) if key in claims]
         taken = next((key for key in mine if key in users or key in first), None)
@@ -239,17 +246,17 @@ def turns(line: Iterable[tuple[str, Pod]], claims: Set[str], snapshot: Snapshot)
             first.update(dict.fromkeys(mine, name))
             continue
         who = f"{users[taken]} uses it" if taken in users else f"{first[taken]} goes first"
-        found[name] = in_use(taken.partition("/")[2], who)
-    return found
+        turns[name] = in_use(taken.partition("/")[2], who)
+    return turns
 
 
 def _users(claims: Set[str], waiting: Set[str], snapshot: Snapshot) -> dict[str, str]:
     """The running pods that have the claims and keep them: a pod that leaves, or is to be placed anew, does not."""
-    found: dict[str, str] = {}
+    users: dict[str, str] = {}
     for pod in (pod for state in snapshot.nodes if not state.deleting for pod in state.pods):
         if not pod.spec.volumes or pod.finished or pod.terminating:
             continue
         name = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
         if name not in waiting:
-            found |= {key: name for key, _ in claim_names(pod) if key in claims}
-    return found
+            users |= {key: name for key, _ in claim_names(pod) if key in claims}
+    return users

@@ -51,7 +51,7 @@ def stuck(plan: Plan, pods: Mapping[str, PodInfo], world: World) -> dict[str, st
             continue
         if not later:
             return why
-        spreads = [each for step in waiting for each in step.info.shape.spread]
+        spreads = [spread for step in waiting for spread in step.info.shape.spread]
         if spreads and len(later) <= _MANY:
             waiting.append(_next(later, spreads[0], world))
             later.remove(waiting[-1])
@@ -92,7 +92,7 @@ def _placed(step: Step, world: World, tallies: Tallies, why: dict[str, str]) -> 
 
 def _steps(plan: Plan, pods: Mapping[str, PodInfo], world: World) -> list[Step]:
     seen: Counter[tuple[str, str, str]] = Counter()
-    found: list[Step] = []
+    steps: list[Step] = []
     for key in sorted(plan.placements):
         target = plan.placements[key].node or plan.placements[key].new_node
         if target is None:
@@ -100,11 +100,11 @@ def _steps(plan: Plan, pods: Mapping[str, PodInfo], world: World) -> list[Step]:
         held = world.cluster.nodes.get(target)
         zone = held.labels.get(ZONE, "") if held is not None else ""
         kin = [(zone, *pair) for pair in pods[key].shape.labels.items()] or [(zone, "", "")]
-        turn = max(seen[each] for each in kin)
-        found.append(Step((0, turn), key, target, _unbound(pods[key], world.snapshot)))
+        turn = max(seen[member] for member in kin)
+        steps.append(Step((0, turn), key, target, _unbound(pods[key], world.snapshot)))
         seen.update(kin)
-    stages = _stages(found)
-    in_line = [replace(step, turn=(stages.get(id(step.info.shape), 0), step.turn[1])) for step in found]
+    stages = _stages(steps)
+    in_line = [replace(step, turn=(stages.get(id(step.info.shape), 0), step.turn[1])) for step in steps]
     return sorted(in_line, key=lambda step: (step.turn, step.key))
 
 
@@ -113,7 +113,7 @@ def _unbound(info: PodInfo, snapshot: Snapshot) -> PodInfo:
     spec, owner = info.pod.spec, info.pod.metadata.controller
     selector = snapshot.selectors.get(owner.uid) if owner is not None and snapshot.default_spread else None
     if selector is not None and not spec.topology_spread_constraints:
-        given = tuple(replace(each, label_selector=selector) for each in snapshot.default_spread)
+        given = tuple(replace(spread, label_selector=selector) for spread in snapshot.default_spread)
         spec = replace(spec, topology_spread_constraints=given)
     if spec.node_name:
         spec = replace(spec, node_name="")
@@ -126,29 +126,36 @@ def _stages(steps: Iterable[Step]) -> dict[int, int]:
     In a circle, those come together that own a spread. Empty where no pod is counted by others.
     """
     shapes = {id(step.info.shape): step.info for step in steps}
-    owned = {at: {_mark(info.shape.namespace, each): each for each in info.shape.spread} for at, info in shapes.items()}
-    spreads = {mark: (shapes[at].shape.namespace, each) for at, own in owned.items() for mark, each in own.items()}
+    owned = {
+        shape: {_mark(info.shape.namespace, spread): spread for spread in info.shape.spread}
+        for shape, info in shapes.items()
+    }
+    spreads = {
+        mark: (shapes[index].shape.namespace, value) for index, own in owned.items() for mark, value in own.items()
+    }
     counting: dict[Kind, set[bytes]] = {}
     waits: dict[int, set[bytes]] = {}
-    for at, info in shapes.items() if spreads else ():
+    for shape, info in shapes.items() if spreads else ():
         kind = info.kind
         if kind not in counting:
             counting[kind] = {
                 mark
-                for mark, (namespace, each) in spreads.items()
-                if namespace == kind.namespace and each.selects(kind.labels)
+                for mark, (namespace, spread) in spreads.items()
+                if namespace == kind.namespace and spread.selects(kind.labels)
             }
-        waits[at] = counting[kind] - owned[at].keys()
-    found: dict[int, int] = {}
+        waits[shape] = counting[kind] - owned[shape].keys()
+    stages: dict[int, int] = {}
     stage = 0
     while waits:
-        open_marks = {mark for at in waits for mark in owned[at]}
-        going = [at for at, marks in waits.items() if not marks & open_marks] or [at for at in waits if owned[at]]
-        found.update(dict.fromkeys(going, stage))
-        for at in going:
-            del waits[at]
+        open_marks = {mark for index in waits for mark in owned[index]}
+        going = [index for index, marks in waits.items() if not marks & open_marks] or [
+            index for index in waits if owned[index]
+        ]
+        stages.update(dict.fromkeys(going, stage))
+        for index in going:
+            del waits[index]
         stage += 1
-    return found
+    return stages
 
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")

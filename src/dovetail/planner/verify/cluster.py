@@ -141,10 +141,10 @@ class World:
 
     def add_new_node(self, name: str, planned: PlannedNode, choice: Choice) -> bool:
         pool = self.pools.get(planned.pool)
-        found = self.pools_offerings[planned.pool].find(choice) if pool is not None else None
-        if pool is None or found is None:
+        offered = self.pools_offerings[planned.pool].find(choice) if pool is not None else None
+        if pool is None or offered is None:
             return False
-        kind, offering = found
+        kind, offering = offered
         labels = labels_of(pool, kind, offering, planned.labels, name)
         self.cluster.set_node(node(name, labels, pool.taints, kind.allocatable))
         self._attach(name, kind.attach_limits)
@@ -156,11 +156,11 @@ class World:
         key = (planned.pool, id(choice), *planned.labels.items())
         cached = self._twins.get(key)
         if cached is None:
-            found = self.pools_offerings[planned.pool].find(choice)
-            assert found is not None
+            offered = self.pools_offerings[planned.pool].find(choice)
+            assert offered is not None
             pool = self.pools[planned.pool]
-            labels = labels_of(pool, *found, planned.labels, "new")
-            cached = self._twins[key] = (found[0], node("new", labels, pool.taints, found[0].allocatable))
+            labels = labels_of(pool, *offered, planned.labels, "new")
+            cached = self._twins[key] = (offered[0], node("new", labels, pool.taints, offered[0].allocatable))
         return cached
 
     def suits(self, info: PodInfo, twin: Node) -> bool:
@@ -181,8 +181,8 @@ class World:
             asked.once = 0  # whether it is the pod's turn was asked where it was placed
         if node is None:
             node = self._empty[id(twin)] = NodeInfo(twin)
-        found = asked.check(node)
-        return found is None or found.plugin not in ("VolumeBinding", "VolumeZone")
+        reason = asked.check(node)
+        return reason is None or reason.plugin not in ("VolumeBinding", "VolumeZone")
 
     def room(self, kind: InstanceType, twin: Node, name: str) -> int:
         """What such a node has for pods, daemons served: of a resource, or of the volumes of a driver."""
@@ -208,15 +208,15 @@ class World:
 
     def needs(self, infos: Iterable[PodInfo]) -> Counter[str]:
         """What pods take of a node together: resources, pods, and volumes by driver."""
-        found: Counter[str] = Counter()
+        counter: Counter[str] = Counter()
         volumes: dict[str, str] = {}
         for info in infos:
-            found.update(info.held)
-            found["pods"] += 1
+            counter.update(info.held)
+            counter["pods"] += 1
             if info.shape.volumes:
                 volumes.update(attached(info.pod, self.cluster.storage, migrated=True))
-        found.update(ATTACHED + driver for driver in volumes.values())
-        return found
+        counter.update(ATTACHED + driver for driver in volumes.values())
+        return counter
 
     def _attach(self, name: str, limits: Mapping[str, int]) -> None:
         if limits:
@@ -275,7 +275,7 @@ def mentioned(pods: Iterable[Pod]) -> Iterator[str]:
     yield from (ZONE, CAPACITY_TYPE)
     for pod in pods:
         yield from pod.spec.node_selector
-        yield from (each.topology_key for each in pod.spec.topology_spread_constraints)
+        yield from (topology_spread.topology_key for topology_spread in pod.spec.topology_spread_constraints)
         affinity = pod.spec.affinity
         if affinity is not None and affinity.node_affinity is not None and affinity.node_affinity.required is not None:
             for term in affinity.node_affinity.required.node_selector_terms:

@@ -54,11 +54,11 @@ class _Tally(Generic[State]):
         """The count with every pod who has come."""
         if self._looked < len(self._lines):
             self._look()
-        for at, line in enumerate(self._heeded):
-            if self._counted[at] < len(line.came):
-                for pod, node in line.came[self._counted[at] :]:
+        for index, line in enumerate(self._heeded):
+            if self._counted[index] < len(line.came):
+                for pod, node in line.came[self._counted[index] :]:
                     self._state.move(pod, node, 1)
-                self._counted[at] = len(line.came)
+                self._counted[index] = len(line.came)
         return self._state
 
 
@@ -91,7 +91,7 @@ class Tallies:
 
     def _spread(self, pod: PodInfo) -> SpreadState | None:
         """Of an empty selector the model counts no pod, but would move every pod: such a spread is counted anew."""
-        if not pod.shape.spread or any(each.counts_nothing for each in pod.shape.spread):
+        if not pod.shape.spread or any(spread.counts_nothing for spread in pod.shape.spread):
             return None
         mark = self._marked(pod).spread
         cached = self._spreads.get(mark)

@@ -81,8 +81,8 @@ def offered(pool: Pool, kind: InstanceType, offering: Offering, described: Set[s
 
 def meets(asked: Requirements, kind: InstanceType, offering: Offering) -> bool:
     """Whether an offering is among those that a claim asks for; what it leaves open, it can settle."""
-    known = ((need, _values(kind, offering, key)) for key, need in asked.items())
-    return all(not values or any(need.has(value) for value in values) for need, values in known)
+    needs = ((need, _values(kind, offering, key)) for key, need in asked.items())
+    return all(not values or any(need.has(value) for value in values) for need, values in needs)
 
 
 def _values(kind: InstanceType, offering: Offering, key: str) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ class Lot:
         """Whether each offering meets a requirement; where a label is left open, it can."""
         asked = Requirements.of_entries((need,))
         values = [value for value in self._lies(need.key) if value is not None]
-        return all(each.has(value) for each in asked.values() for value in values)
+        return all(requirement.has(value) for requirement in asked.values() for value in values)
 
     def _room(self, name: str) -> int:
         cached = self._least.get(name)

@@ -27,7 +27,7 @@ _REGIONS = (REGION, "failure-domain.beta.kubernetes.io/region")
 def storage_for(snapshot: Snapshot, pods: Iterable[Pod]) -> Storage:
     """Storage as it will be when these pods are placed."""
     default = default_class(snapshot.storage_classes.values())
-    claims = {**snapshot.claims, **{each.metadata.key: each for each in _own(pods, snapshot)}}
+    claims = {**snapshot.claims, **{claim.metadata.key: claim for claim in _own(pods, snapshot)}}
     return Storage(
         (_settled(claim, default) for claim in claims.values()),
         map(_reachable, snapshot.volumes.values()),
@@ -59,8 +59,10 @@ def _settled(claim: PersistentVolumeClaim, default: StorageClass | None) -> Pers
     return claim if spec is claim.spec else replace(claim, spec=spec)
 
 
-def _served(each: StorageClass) -> StorageClass:
-    return replace(each, provisioner=_BROUGHT) if each.provisioner == NO_PROVISIONER else each
+def _served(storage_class: StorageClass) -> StorageClass:
+    return (
+        replace(storage_class, provisioner=_BROUGHT) if storage_class.provisioner == NO_PROVISIONER else storage_class
+    )
 
 
 def _reachable(volume: PersistentVolume) -> PersistentVolume:

@@ -45,25 +45,25 @@ class Violation(msgspec.Struct, frozen=True):
 def verify(plan: Plan, snapshot: Snapshot) -> list[Violation]:
     """Everything that is wrong with a plan; empty when it holds."""
     pods = _pods(plan, snapshot)
-    found = [*_books(plan, pods), *_names(plan, snapshot)]
-    if found:
-        return found
-    found += _offerings(plan, snapshot)
-    if found:
-        return found
+    violations = [*_books(plan, pods), *_names(plan, snapshot)]
+    if violations:
+        return violations
+    violations += _offerings(plan, snapshot)
+    if violations:
+        return violations
     targets = {placement.node for placement in plan.placements.values() if placement.node is not None}
     world = World(_without_moved(snapshot, plan), plan.nodes, pods.values(), targets)
     lots = Lots(world)
     infos = {key: pod_info(pod) for key, pod in pods.items() if plan.placements[key].unschedulable is None}
-    found += _cost(plan, snapshot)
-    found += _limits(plan, snapshot, lots)
-    found += _reservations(plan, snapshot, lots)
-    found += _min_values(plan, snapshot)
-    found += _claims(plan, infos, world, lots)
-    found += [Violation("fit", key, why) for key, why in stuck(plan, infos, world).items()]
-    found += _alternatives(plan, infos, world, lots)
-    found += _admitted(plan, infos, world, lots)
-    return found
+    violations += _cost(plan, snapshot)
+    violations += _limits(plan, snapshot, lots)
+    violations += _reservations(plan, snapshot, lots)
+    violations += _min_values(plan, snapshot)
+    violations += _claims(plan, infos, world, lots)
+    violations += [Violation("fit", key, why) for key, why in stuck(plan, infos, world).items()]
+    violations += _alternatives(plan, infos, world, lots)
+    violations += _admitted(plan, infos, world, lots)
+    return violations
 
 
 def _pods(plan: Plan, snapshot: Snapshot) -> dict[str, Pod]:
@@ -90,31 +90,31 @@ def _without_moved(snapshot: Snapshot, plan: Plan) -> Snapshot:
 
 def _books(plan: Plan, pods: dict[str, Pod]) -> list[Violation]:
     """Every pod exactly once, every place known, both sides agreeing."""
-    found = [Violation("placed", key, "is not in the plan") for key in pods if key not in plan.placements]
-    found += [Violation("placed", key, "is not a pod to be placed") for key in plan.placements if key not in pods]
+    violations = [Violation("placed", key, "is not in the plan") for key in pods if key not in plan.placements]
+    violations += [Violation("placed", key, "is not a pod to be placed") for key in plan.placements if key not in pods]
     holds = {pod: planned.name for planned in plan.nodes for pod in planned.pods}
     for key, place in plan.placements.items():
         ways = (place.node is not None) + (place.new_node is not None) + (place.unschedulable is not None)
         if ways != 1:
-            found.append(Violation("placed", key, f"has {ways} answers"))
+            violations.append(Violation("placed", key, f"has {ways} answers"))
         if place.unschedulable is not None and place.unschedulable.code not in REASONS:
-            found.append(Violation("placed", key, f"has no node for no reason: {place.unschedulable.code}"))
+            violations.append(Violation("placed", key, f"has no node for no reason: {place.unschedulable.code}"))
         if place.new_node != holds.get(key):
-            found.append(Violation("placed", key, f"is on {place.new_node} and listed on {holds.get(key)}"))
+            violations.append(Violation("placed", key, f"is on {place.new_node} and listed on {holds.get(key)}"))
     doubles = Counter(pod for planned in plan.nodes for pod in planned.pods)
-    found += [Violation("placed", pod, f"is on {count} new nodes") for pod, count in doubles.items() if count > 1]
-    return found
+    violations += [Violation("placed", pod, f"is on {count} new nodes") for pod, count in doubles.items() if count > 1]
+    return violations
 
 
 def _names(plan: Plan, snapshot: Snapshot) -> list[Violation]:
     """Nodes have names of their own, and what is removed is there, ours to remove, and reported with every move."""
     states = {state.name: state for state in snapshot.nodes}
     count = Counter(planned.name for planned in plan.nodes)
-    found = [Violation("named", name, "is the name of several") for name, many in count.items() if many > 1]
-    found += [Violation("named", name, "is the name of an existing node") for name in count if name in states]
+    violations = [Violation("named", name, "is the name of several") for name, many in count.items() if many > 1]
+    violations += [Violation("named", name, "is the name of an existing node") for name in count if name in states]
     for name in plan.remove:
         if name not in states or states[name].deleting or not states[name].movable:
-            found.append(Violation("removed", name, "is not a node that may be removed"))
+            violations.append(Violation("removed", name, "is not a node that may be removed"))
     for pod, move in plan.moves.items():
         place = plan.placements.get(pod)
         if (
@@ -122,10 +122,10 @@ def _names(plan: Plan, snapshot: Snapshot) -> list[Violation]:
             or (place.node, place.new_node) != (move.node, move.new_node)
             or move.source not in plan.remove
         ):
-            found.append(Violation("moved", pod, "is not where its move says"))
+            violations.append(Violation("moved", pod, "is not where its move says"))
     if plan.evictions != len(plan.moves):
-        found.append(Violation("moved", "all", f"{plan.evictions} evictions, {len(plan.moves)} moves"))
-    return found
+        violations.append(Violation("moved", "all", f"{plan.evictions} evictions, {len(plan.moves)} moves"))
+    return violations
 
 
 def _cost(plan: Plan, snapshot: Snapshot) -> list[Violation]:
@@ -134,12 +134,12 @@ def _cost(plan: Plan, snapshot: Snapshot) -> list[Violation]:
     total = sum(planned.price for planned in plan.nodes)
     if cost.before is not None:
         total += cost.before - sum(state.price or 0.0 for state in snapshot.nodes if state.name in removed)
-    found = []
+    violations = []
     if not isclose(cost.per_hour, total, rel_tol=_CENT, abs_tol=_CENT):
-        found.append(Violation("cost", "plan", f"{cost.per_hour} an hour, not {total}"))
+        violations.append(Violation("cost", "plan", f"{cost.per_hour} an hour, not {total}"))
     if cost.lower_bound is not None and cost.lower_bound > cost.per_hour + _CENT:
-        found.append(Violation("cost", "plan", f"its bound is {cost.lower_bound}, and it costs {cost.per_hour}"))
-    return found
+        violations.append(Violation("cost", "plan", f"its bound is {cost.lower_bound}, and it costs {cost.per_hour}"))
+    return violations
 
 
 def _offerings(plan: Plan, snapshot: Snapshot) -> list[Violation]:
@@ -147,35 +147,37 @@ def _offerings(plan: Plan, snapshot: Snapshot) -> list[Violation]:
     pools_offerings = {pool.name: PoolOfferings(pool) for pool in snapshot.pools}
     good: set[tuple[str, int]] = set()
     lists: set[tuple[str, int]] = set()
-    found: list[Violation] = []
+    violations: list[Violation] = []
     for planned in plan.nodes:
         if (planned.pool, id(planned.offerings)) in lists:
             continue
         if not planned.offerings:
-            found.append(Violation("offering", planned.name, "has none"))
+            violations.append(Violation("offering", planned.name, "has none"))
         prices = [choice.price if choice.price is not None else float("inf") for choice in planned.offerings]
         if prices != sorted(prices):
-            found.append(Violation("offering", planned.name, "are not cheapest first"))
+            violations.append(Violation("offering", planned.name, "are not cheapest first"))
         for choice in planned.offerings:
             if (planned.pool, id(choice)) in good:
                 continue
-            known = pools_offerings[planned.pool].find(choice) if planned.pool in pools_offerings else None
-            if known is None or known[1].price != choice.price:
-                found.append(Violation("offering", planned.name, f"{_words(choice)} is not offered"))
-            elif not available(snapshot, *known) or not pools_offerings[planned.pool].sells(*known):
-                found.append(Violation("offering", planned.name, f"{_words(choice)} cannot be had"))
+            offered = pools_offerings[planned.pool].find(choice) if planned.pool in pools_offerings else None
+            if offered is None or offered[1].price != choice.price:
+                violations.append(Violation("offering", planned.name, f"{_words(choice)} is not offered"))
+            elif not available(snapshot, *offered) or not pools_offerings[planned.pool].sells(*offered):
+                violations.append(Violation("offering", planned.name, f"{_words(choice)} cannot be had"))
             else:
                 good.add((planned.pool, id(choice)))
-        if not found:
+        if not violations:
             lists.add((planned.pool, id(planned.offerings)))
-    return found or [each for planned in plan.nodes for each in _settled(planned, pools_offerings[planned.pool])]
+    return violations or [
+        violation for planned in plan.nodes for violation in _settled(planned, pools_offerings[planned.pool])
+    ]
 
 
 def _settled(planned: PlannedNode, pool_offerings: PoolOfferings) -> Iterator[Violation]:
     """Labels that a plan settles for a node are open in each of its offerings."""
     for label, value in planned.labels.items():
-        for known in map(pool_offerings.find, planned.offerings):
-            if known is None or not settles(pool_offerings.pool, *known, label, value):
+        for offered in map(pool_offerings.find, planned.offerings):
+            if offered is None or not settles(pool_offerings.pool, *offered, label, value):
                 yield Violation("label", planned.name, f"{label} cannot be {value}")
                 break
 
@@ -186,7 +188,7 @@ def _words(choice: Choice) -> str:
 
 def _limits(plan: Plan, snapshot: Snapshot, lots: Lots) -> list[Violation]:
     """Whichever offerings are launched, no pool goes over its limits."""
-    found = []
+    violations = []
     removed = set(plan.remove)
     for pool in snapshot.pools:
         mine = [planned for planned in plan.nodes if planned.pool == pool.name]
@@ -198,8 +200,8 @@ def _limits(plan: Plan, snapshot: Snapshot, lots: Lots) -> list[Violation]:
             )
             total += sum(1 if name == "nodes" else lots.of(planned).largest(name) for planned in mine)
             if total > limit:
-                found.append(Violation("limit", pool.name, f"{name} {total} > {limit}"))
-    return found
+                violations.append(Violation("limit", pool.name, f"{name} {total} > {limit}"))
+    return violations
 
 
 def _reservations(plan: Plan, snapshot: Snapshot, lots: Lots) -> list[Violation]:
@@ -224,7 +226,7 @@ def _min_values(plan: Plan, snapshot: Snapshot) -> list[Violation]:
     if snapshot.min_values is not MinValues.STRICT:
         return []
     pools = {pool.name: pool for pool in snapshot.pools}
-    found = []
+    violations = []
     for planned in plan.nodes:
         pool = pools[planned.pool]
         needs = [need for need in pool.requirements if need.min_values]
@@ -236,13 +238,15 @@ def _min_values(plan: Plan, snapshot: Snapshot) -> list[Violation]:
                 own = types[choice.instance_type].labels.get(need.key, ())
                 values.update([fixed[need.key]] if need.key in fixed else own)
             if len(values) < (need.min_values or 0):
-                found.append(Violation("minValues", planned.name, f"{need.key}: {len(values)} < {need.min_values}"))
-    return found
+                violations.append(
+                    Violation("minValues", planned.name, f"{need.key}: {len(values)} < {need.min_values}")
+                )
+    return violations
 
 
 def _claims(plan: Plan, infos: dict[str, PodInfo], world: World, lots: Lots) -> list[Violation]:
     """What a node's NodeClaim would say is true: its requests, and requirements that admit every offering."""
-    found = []
+    violations = []
     described: dict[tuple[int, int], list[str]] = {}
     for planned in plan.nodes:
         kind, twin = world.twin(planned, planned.choice)
@@ -251,21 +255,23 @@ def _claims(plan: Plan, infos: dict[str, PodInfo], world: World, lots: Lots) -> 
             asked = total[name] + kind.allocatable.get(name, 0) - world.room(kind, twin, name)
             said = planned.requests.get(name, 0)
             if said != asked and not name.startswith(ATTACHED):
-                found.append(Violation("requests", planned.name, f"{name} {said}, not {asked}"))
+                violations.append(Violation("requests", planned.name, f"{name} {said}, not {asked}"))
         lot = lots.of(planned)
         mark = (id(lot), id(planned.requirements))
         if mark not in described:
             needs = msgspec.convert(planned.requirements, tuple[PoolRequirement, ...])
             described[mark] = [need.key for need in needs if not lot.admitted(need)]
-        found += [Violation("requirements", planned.name, f"{key} leaves offerings out") for key in described[mark]]
-    return found
+        violations += [
+            Violation("requirements", planned.name, f"{key} leaves offerings out") for key in described[mark]
+        ]
+    return violations
 
 
-def _alternatives(plan: Plan, known: dict[str, PodInfo], world: World, lots: Lots) -> list[Violation]:
+def _alternatives(plan: Plan, infos_by_pod: dict[str, PodInfo], world: World, lots: Lots) -> list[Violation]:
     """Every other offering of a node holds its pods as well."""
-    found: list[Violation] = []
+    violations: list[Violation] = []
     for planned in plan.nodes:
-        all_of_them = [known[key] for key in planned.pods]
+        all_of_them = [infos_by_pod[key] for key in planned.pods]
         infos = {id(info.shape): info for info in all_of_them}
         keys = {key for info in infos.values() for key in _pinned(info)}
         need = world.needs(all_of_them)
@@ -275,13 +281,13 @@ def _alternatives(plan: Plan, known: dict[str, PodInfo], world: World, lots: Lot
         keys.difference_update(_indifferent(planned, infos.values(), world))
         checked: set[object] = set()
         for choice in planned.offerings[1:]:
-            found += _alternative(planned, choice, infos, keys, world, need, checked)
-    return found
+            violations += _alternative(planned, choice, infos, keys, world, need, checked)
+    return violations
 
 
-def _admitted(plan: Plan, known: dict[str, PodInfo], world: World, lots: Lots) -> list[Violation]:
+def _admitted(plan: Plan, infos_by_pod: dict[str, PodInfo], world: World, lots: Lots) -> list[Violation]:
     """A claim admits nothing that does not hold its pods, unless its pool asks for variety."""
-    found: list[Violation] = []
+    violations: list[Violation] = []
     more: dict[tuple[int, int], list[Choice]] = {}
     for planned in plan.nodes:
         if any(need.min_values for need in world.pools[planned.pool].requirements):
@@ -292,18 +298,18 @@ def _admitted(plan: Plan, known: dict[str, PodInfo], world: World, lots: Lots) -
             asked = Requirements.of_entries(msgspec.convert(planned.requirements, tuple[PoolRequirement, ...]))
             meeting = world.pools_offerings[planned.pool].meeting(asked, world.snapshot)
             more[mark] = [choice for choice in meeting if choice not in lot.known]
-        infos = {id(known[key].shape): known[key] for key in planned.pods} if more[mark] else {}
-        need = world.needs(known[key] for key in planned.pods) if more[mark] else Counter[str]()
+        infos = {id(infos_by_pod[key].shape): infos_by_pod[key] for key in planned.pods} if more[mark] else {}
+        need = world.needs(infos_by_pod[key] for key in planned.pods) if more[mark] else Counter[str]()
         for choice in more[mark]:
             why = _alternative(planned, choice, infos, set(), world, need, set())
-            found += [replace(each, rule="requirements") for each in why]
-    return found
+            violations += [replace(violation, rule="requirements") for violation in why]
+    return violations
 
 
 def _pinned(info: PodInfo) -> list[str]:
     shape = info.shape
-    keys = [each.topology_key for each in shape.spread]
-    keys += [each.topology_key for each in (*shape.affinity, *shape.anti_affinity)]
+    keys = [term.topology_key for term in shape.spread]
+    keys += [term.topology_key for term in (*shape.affinity, *shape.anti_affinity)]
     return [key for key in keys if key != HOSTNAME]
 
 
@@ -317,8 +323,8 @@ def _indifferent(planned: PlannedNode, infos: Iterable[PodInfo], world: World) -
         terms = info.shape.affinity
         parted = any(all(_means(term, kind, world) for term in terms) for kind in elsewhere)
         (bound if parted else free).update(term.topology_key for term in terms)
-        bound.update(each.topology_key for each in info.shape.spread)
-        bound.update(each.topology_key for each in info.shape.anti_affinity)
+        bound.update(term.topology_key for term in info.shape.spread)
+        bound.update(term.topology_key for term in info.shape.anti_affinity)
     return free - bound
 
 

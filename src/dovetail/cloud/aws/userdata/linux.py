@@ -97,10 +97,10 @@ def _decoded(part: email.message.Message[str, str]) -> Part:
 
 def _is_node_config(text: str) -> bool:
     try:
-        found = yaml.safe_load(text)
+        document = yaml.safe_load(text)
     except yaml.YAMLError:
         return False
-    return isinstance(found, dict) and found.get("kind") == "NodeConfig"
+    return isinstance(document, dict) and document.get("kind") == "NodeConfig"
 
 
 def _bootstrap(boot: Boot) -> str:

@@ -53,9 +53,9 @@ def _volumes(pod: Pod, claims: Mapping[str, PersistentVolumeClaim]) -> Iterable[
         name = volume.persistent_volume_claim.claim_name if volume.persistent_volume_claim else None
         if name is None and volume.ephemeral is not None:
             name = f"{pod.metadata.name}-{volume.name}"
-        found = claims.get(f"{pod.metadata.namespace}/{name}") if name else None
-        if found is not None and found.spec.volume_name:
-            yield found.spec.volume_name
+        claim = claims.get(f"{pod.metadata.namespace}/{name}") if name else None
+        if claim is not None and claim.spec.volume_name:
+            yield claim.spec.volume_name
 
 
 CHECK_INTERVAL_S = 1.0
@@ -246,5 +246,5 @@ class Termination:
 
 
 def _reason(claim: NodeClaim | None) -> str:
-    found = claim.condition("DisruptionReason") if claim else None
-    return found.reason if found is not None and found.status == "True" else "Forceful Termination"
+    condition = claim.condition("DisruptionReason") if claim else None
+    return condition.reason if condition is not None and condition.status == "True" else "Forceful Termination"

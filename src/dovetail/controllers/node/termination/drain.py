@@ -47,7 +47,7 @@ def decide(pods: Iterable[Pod], now: datetime, end: datetime | None) -> Drain:
     """`end` is the deadline; None does not bound the drain."""
     leaving = [pod for pod in pods if drainable(pod) and not stuck(pod, now)]
     forced = [Forced(pod, _grace(end, now), end) for pod in leaving if end and _overdue(pod, end, now)]
-    forced_uids = {each.pod.metadata.uid for each in forced}
+    forced_uids = {eviction.pod.metadata.uid for eviction in forced}
     unforced = [pod for pod in leaving if pod.metadata.uid not in forced_uids]
     tier = min((tier_of(pod) for pod in unforced), default=0)
     due = [pod for pod in unforced if tier_of(pod) == tier and not pod.terminating]
@@ -62,7 +62,7 @@ def decide(pods: Iterable[Pod], now: datetime, end: datetime | None) -> Drain:
 
 def drainable(pod: Pod) -> bool:
     """A pod that must be drained: running, not a mirror pod, and without a toleration of the disrupted taint."""
-    stays = any(tolerates(each, wellknown.DISRUPTED_TAINT) for each in pod.spec.tolerations)
+    stays = any(tolerates(toleration, wellknown.DISRUPTED_TAINT) for toleration in pod.spec.tolerations)
     return not pod.finished and not mirror_pod(pod) and not stays
 
 

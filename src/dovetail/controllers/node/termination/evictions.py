@@ -34,24 +34,24 @@ class Evictions:
     async def force(self, node: Node, pods: Iterable[Forced], reason: str) -> None:
         """Delete without eviction the pods whose time is up."""
         context = self._context
-        for each in pods:
-            meta = each.pod.metadata
+        for pod in pods:
+            meta = pod.pod.metadata
             try:
-                await context.kube.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace=each.grace)
+                await context.kube.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace=pod.grace)
             except (NotFound, Conflict):
                 continue
             except ApiError as answer:
                 self._publish(node, f"deleting pod {meta.key}: {answer.message}")
                 continue
-            self._forget(each.pod)
+            self._forget(pod.pod)
             context.metrics.pods_drained.labels(reason).inc()
             context.event_publisher.publish(
-                each.pod,
+                pod.pod,
                 "Normal",
                 "Disrupted",
-                f"Deleting the pod to accommodate the terminationTime {stamp(each.end)} of the node. "
-                f"The pod was granted {each.grace} seconds of grace-period of its "
-                f"{each.pod.spec.termination_grace_period_seconds} terminationGracePeriodSeconds. "
+                f"Deleting the pod to accommodate the terminationTime {stamp(pod.end)} of the node. "
+                f"The pod was granted {pod.grace} seconds of grace-period of its "
+                f"{pod.pod.spec.termination_grace_period_seconds} terminationGracePeriodSeconds. "
                 "This bypasses the PDB of the pod and the do-not-disrupt annotation.",
             )
 

@@ -18,6 +18,15 @@ from dovetail.lab.apiserver.crd.rule import Rule
 from dovetail.lab.apiserver.crd.structural import Structural
 
 Known = Mapping[str, Kind | None]
+
+
+class FieldKinds:
+    """The kinds of an object's fields, where no schema describes them."""
+
+    def __init__(self, kinds: Mapping[str, Kind | None]) -> None:
+        self.kinds = dict(kinds)
+
+
 _LOOPS = frozenset(("all", "exists", "exists_one", "existsOne", "filter", "map"))
 _META = Structural({"type": "object", "properties": {"name": {"type": "string"}, "generateName": {"type": "string"}}})
 _SCALARS = {"integer": INT, "number": types.DOUBLE, "boolean": BOOL, "string": STRING}
@@ -30,7 +39,7 @@ def complaint_about(rule: Rule, schema: Structural) -> str:
     """What is wrong with a rule that parses; "" if nothing."""
     kind = kind_of(schema)
     try:
-        kind = _walk(parse(rule.text), {"self": kind, "oldSelf": None if rule.optional_old else kind})
+        kind = walk(parse(rule.text), {"self": kind, "oldSelf": None if rule.optional_old else kind})
     except CelSyntaxError as error:
         return f"compilation failed: {error.located(rule.text)}"
     return "" if fits(kind, BOOL) else "cel expression must evaluate to a bool"
@@ -39,7 +48,7 @@ def complaint_about(rule: Rule, schema: Structural) -> str:
 def no_text(expression: str, schema: Structural) -> bool:
     """Whether a message expression plainly gives something other than a text."""
     try:
-        kind = _walk(parse(expression), {"self": kind_of(schema), "oldSelf": None})
+        kind = walk(parse(expression), {"self": kind_of(schema), "oldSelf": None})
     except CelSyntaxError:
         return False
     return not fits(kind, STRING)
@@ -65,6 +74,10 @@ def _field(kind: Kind | None, name: str, place: int) -> Kind | None:
         return None
     if kind.name == "map":
         return kind.inner[1]
+    if isinstance(kind.schema, FieldKinds):
+        if name not in kind.schema.kinds:
+            raise CelSyntaxError(f"undefined field '{name}'", place)
+        return kind.schema.kinds[name]
     if not isinstance(kind.schema, Structural):
         raise CelSyntaxError(f"type '{shown(kind)}' does not support field selection", place)
     node = kind.schema
@@ -79,7 +92,7 @@ def _field(kind: Kind | None, name: str, place: int) -> Kind | None:
     raise CelSyntaxError(f"undefined field '{name}'", place)
 
 
-def _walk(node: Node, known: Known) -> Kind | None:
+def walk(node: Node, known: Known) -> Kind | None:
     return _WALKS[node[0]](node, known)
 
 
@@ -105,7 +118,7 @@ def _const(node: Node, known: Known) -> Kind | None:
 
 
 def _select(node: Node, known: Known) -> Kind | None:
-    return _field(_walk(node[1], known), field_name(node[2]), node[3])
+    return _field(walk(node[1], known), field_name(node[2]), node[3])
 
 
 def _select_optional(node: Node, known: Known) -> Kind | None:
@@ -113,7 +126,7 @@ def _select_optional(node: Node, known: Known) -> Kind | None:
 
 
 def _index(node: Node, known: Known) -> Kind | None:
-    target, at = _walk(node[1], known), _walk(node[2], known)
+    target, at = walk(node[1], known), walk(node[2], known)
     if target is None or target.name not in ("list", "map"):
         return None
     wanted = INT if target.name == "list" else target.inner[0]
@@ -134,7 +147,7 @@ def _alike(items: list[Node], known: Known) -> Kind | None:
     """The kind of all of them: the first one's."""
     first: Kind | None = None
     for item in items:
-        kind = _walk(item, known)
+        kind = walk(item, known)
         if first is not None and not fits(kind, first):
             raise CelSyntaxError(f"expected type '{shown(first)}' but found '{shown(kind)}'", place_of(item))
         first = first or kind
@@ -146,22 +159,31 @@ def _map(node: Node, known: Known) -> Kind | None:
     return map_of(_alike(keys, known), _alike(values, known))
 
 
+def _message(node: Node, known: Known) -> Kind | None:
+    _, name, fields, place = node
+    if name.partition(".")[0] not in known:
+        raise CelSyntaxError(f"undeclared reference to '{name}' (in container '')", place)
+    for _, _, value in fields:
+        walk(value, known)
+    return Kind(name)
+
+
 def _not(node: Node, known: Known) -> Kind | None:
-    kind = _walk(node[1], known)
+    kind = walk(node[1], known)
     if not fits(kind, BOOL):
         raise _no_overload("!_", _listed([kind]), node[2])
     return BOOL
 
 
 def _negate(node: Node, known: Known) -> Kind | None:
-    kind = _walk(node[1], known)
+    kind = walk(node[1], known)
     if kind not in (None, INT, types.DOUBLE):
         raise _no_overload("-_", _listed([kind]), node[2])
     return kind
 
 
 def _if(node: Node, known: Known) -> Kind | None:
-    parts = [_walk(part, known) for part in node[1:4]]
+    parts = [walk(part, known) for part in node[1:4]]
     if not fits(parts[0], BOOL) or not fits(parts[1], parts[2]):
         raise _no_overload("_?_:_", _listed(parts), node[4])
     return parts[1] if parts[1] is not None and parts[1] != types.NULL else parts[2]
@@ -169,7 +191,7 @@ def _if(node: Node, known: Known) -> Kind | None:
 
 def _logic(node: Node, known: Known) -> Kind | None:
     for part in node[1:]:
-        kind = _walk(part, known)
+        kind = walk(part, known)
         if not fits(kind, BOOL):
             raise CelSyntaxError(f"expected type 'bool' but found '{shown(kind)}'", place_of(part))
     return BOOL
@@ -177,7 +199,7 @@ def _logic(node: Node, known: Known) -> Kind | None:
 
 def _binary(node: Node, known: Known) -> Kind | None:
     _, operator, place, *sides = node
-    left, right = (_walk(side, known) for side in sides)
+    left, right = (walk(side, known) for side in sides)
     try:
         return types.binary(operator, left, right)
     except Mismatch:
@@ -186,22 +208,26 @@ def _binary(node: Node, known: Known) -> Kind | None:
 
 
 def _optional(node: Node, known: Known) -> Kind | None:
-    return _walk(node[1], known)
+    return walk(node[1], known)
 
 
 def _call(node: Node, known: Known) -> Kind | None:
     _, name, target, arguments, place = node
     if target is not None and name in _LOOPS and len(arguments) >= 2 and arguments[0][0] == "name":
-        return _loop(name, _walk(target, known), arguments, known)
+        return _loop(name, walk(target, known), arguments, known)
     if name == "has" and target is None:
         _select((*arguments[0][:3], place), known)
         return BOOL
     if name in ("optMap", "optFlatMap") or (target is not None and target[0] == "name" and target[1] in _LIBRARIES):
         return None
-    given = [_walk(argument, known) for argument in arguments]
+    if name == "format" and target is not None and arguments and arguments[0][0] == "list":
+        for item in arguments[0][1]:  # what is put into a text may be of any kind
+            walk(item, known)
+        return STRING
+    given = [walk(argument, known) for argument in arguments]
     if target is None:
         return _applied(types.FUNCTIONS.get(name), name, given, _listed(given), place)
-    over = _walk(target, known)
+    over = walk(target, known)
     if name == "hasValue":
         return BOOL
     if name in ("orValue", "value") and over is not None and over.name == "optional_type":
@@ -240,8 +266,8 @@ def _loop(name: str, over: Kind | None, arguments: list[Node], known: Known) -> 
     else:
         inner[names[0]] = key
         for argument in arguments[1:-1]:
-            _walk(argument, inner)
-    body = _walk(arguments[-1], inner)
+            walk(argument, inner)
+    body = walk(arguments[-1], inner)
     if name == "filter":
         return over
     return list_of(body) if name == "map" else BOOL
@@ -256,6 +282,7 @@ _WALKS: dict[str, Callable[[Node, Known], Kind | None]] = {
     "index?": _index_optional,
     "list": _list,
     "map": _map,
+    "message": _message,
     "not": _not,
     "negate": _negate,
     "if": _if,

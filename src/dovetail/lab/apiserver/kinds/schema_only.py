@@ -1,91 +1,15 @@
-"""Kinds stored by schema alone (webhooks, certificate requests, revisions): defaults and little else."""
+"""Kinds stored by schema alone (certificate requests, revisions, runtime classes): defaults and little else."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from dovetail.lab.apiserver.kinds import numbers
 from dovetail.lab.apiserver.kinds.admission import storage
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
-from dovetail.lab.apiserver.kinds.pod.defaults import fill
 from dovetail.lab.apiserver.registry import Context, Object
 from dovetail.model import formats
 from dovetail.model.validation import metadata
 from dovetail.model.validation.field_errors import FieldError, invalid, required
 from dovetail.model.validation.selectors import label_name
-
-
-class WebhookStrategy(KindStrategy):
-    """Mutating and validating webhook configurations."""
-
-    rechecks_all = True
-    rechecks_change = False
-    owned_finalizers = False
-    generation = True
-    generation_fields = ("webhooks",)
-
-    def default(self, obj: Object) -> None:
-        for webhook in obj.get("webhooks") or ():
-            fill(webhook, {"failurePolicy": "Fail", "matchPolicy": "Equivalent", "timeoutSeconds": 10})
-            webhook.setdefault("namespaceSelector", {})
-            webhook.setdefault("objectSelector", {})
-            if obj.get("kind") == "MutatingWebhookConfiguration":
-                webhook.setdefault("reinvocationPolicy", "Never")
-            for rule in webhook.get("rules") or ():
-                rule.setdefault("scope", "*")
-            service = (webhook.get("clientConfig") or {}).get("service")
-            if service is not None:
-                service.setdefault("port", 443)
-
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
-        found: list[FieldError] = []
-        for index, webhook in enumerate(obj.get("webhooks") or ()):
-            at = f"webhooks[{index}]"
-            name = webhook.get("name", "")
-            if not name:
-                found.append(required(f"{at}.name"))
-            elif len(name.split(".")) < 3:
-                text = "should be a domain with at least three segments separated by dots"
-                found.append(invalid(f"{at}.name", name, text))
-            if not webhook.get("sideEffects"):
-                found.append(required(f"{at}.sideEffects", "must specify one of None, NoneOnDryRun"))
-            client = webhook.get("clientConfig") or {}
-            if ("url" in client) + ("service" in client) != 1:
-                text = "exactly one of url or service is required"
-                found.append(required(f"{at}.clientConfig", text))
-            if not webhook.get("admissionReviewVersions"):
-                text = "must specify one of v1, v1beta1"
-                found.append(required(f"{at}.admissionReviewVersions", text))
-        return found
-
-
-class PolicyStrategy(KindStrategy):
-    """Admission policies."""
-
-    generation = True
-    has_status_subresource = True
-
-    def default(self, obj: Object) -> None:
-        spec = obj.setdefault("spec", {})
-        spec.setdefault("failurePolicy", "Fail")
-        _match_defaults(spec.get("matchConstraints"))
-
-
-class PolicyBindingStrategy(KindStrategy):
-    generation = True
-
-    def default(self, obj: Object) -> None:
-        _match_defaults((obj.get("spec") or {}).get("matchResources"))
-
-
-def _match_defaults(match: Any) -> None:
-    if match is not None:
-        fill(match, {"matchPolicy": "Equivalent"})
-        match.setdefault("namespaceSelector", {})
-        match.setdefault("objectSelector", {})
-        for field in ("resourceRules", "excludeResourceRules"):
-            for rule in match.get(field) or ():
-                rule.setdefault("scope", "*")
 
 
 class RevisionStrategy(KindStrategy):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 from dovetail.lab.apiserver.kinds import (
+    admission_policies,
+    admission_webhooks,
     autoscaling,
     claims,
     core,
@@ -147,12 +149,12 @@ def _governance() -> dict[str, dict[str, Strategy]]:
         },
         "certificates.k8s.io": {"certificatesigningrequests": schema_only.CertificateRequestStrategy()},
         "admissionregistration.k8s.io": {
-            "mutatingwebhookconfigurations": schema_only.WebhookStrategy(),
-            "validatingwebhookconfigurations": schema_only.WebhookStrategy(),
-            "validatingadmissionpolicies": schema_only.PolicyStrategy(),
-            "validatingadmissionpolicybindings": schema_only.PolicyBindingStrategy(),
-            "mutatingadmissionpolicies": schema_only.PolicyStrategy(),
-            "mutatingadmissionpolicybindings": schema_only.PolicyBindingStrategy(),
+            "mutatingwebhookconfigurations": admission_webhooks.WebhookStrategy(),
+            "validatingwebhookconfigurations": admission_webhooks.WebhookStrategy(),
+            "validatingadmissionpolicies": admission_policies.PolicyStrategy(),
+            "validatingadmissionpolicybindings": admission_policies.PolicyBindingStrategy(),
+            "mutatingadmissionpolicies": admission_policies.MutatingPolicyStrategy(),
+            "mutatingadmissionpolicybindings": admission_policies.MutatingPolicyBindingStrategy(),
         },
         "apiextensions.k8s.io": {"customresourcedefinitions": DefinitionStrategy()},
         "apiregistration.k8s.io": {"apiservices": schema_only.ApiServiceStrategy(counts=False)},

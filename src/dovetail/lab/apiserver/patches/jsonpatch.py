@@ -21,6 +21,10 @@ class PatchFailure(ValueError):
     """An operation does not apply."""
 
 
+class TestFailed(PatchFailure):
+    """A value is not what the patch expects."""
+
+
 class BadPatch(ValueError):
     """The document is no JSON patch at all."""
 
@@ -54,31 +58,87 @@ def unknown(operations: list[dict[str, Any] | None]) -> list[str]:
     ]
 
 
+class NoContainer(PatchFailure):
+    """There is nothing that could hold the last step of a path."""
+
+
 def _apply_one(document: Any, operation: dict[str, Any]) -> Any:
-    op = operation.get("op")
-    path = operation.get("path")
+    op, path = operation.get("op"), operation.get("path")
+    if op not in _OPERATIONS:
+        raise PatchFailure(f"Unexpected kind: {op}")
     if not isinstance(path, str):
-        raise PatchFailure("operation without path")
-    if op in ("add", "replace", "test"):
-        value = operation.get("value")
-        if op == "add":
-            return _add(document, _tokens(path), value)
-        if op == "replace":
-            return _replace(document, _tokens(path), value)
-        if not equal(_get(document, _tokens(path), missing_is_null=value is None), value):
-            raise PatchFailure(f"testing value {path} failed")
-        return document
-    if op == "remove":
+        detail = "missing value" if op in ("add", "remove", "copy") else "operation missing path field: missing value"
+        raise PatchFailure(f"{op} operation failed to decode path: {detail}")
+    return _OPERATIONS[op](document, path, operation)
+
+
+def _added(document: Any, path: str, operation: dict[str, Any]) -> Any:
+    try:
+        return _add(document, _tokens(path), operation.get("value"))
+    except NoContainer:
+        raise PatchFailure(f'add operation does not apply: doc is missing path: "{path}": missing value') from None
+    except PatchFailure as failure:
+        raise PatchFailure(f"error in add for path: '{path}': {failure}") from failure
+
+
+def _removed(document: Any, path: str, operation: dict[str, Any]) -> Any:
+    try:
         return _remove(document, _tokens(path))
-    if op in ("move", "copy"):
-        source = operation.get("from")
-        if not isinstance(source, str):
-            raise PatchFailure("operation without from")
+    except NoContainer:
+        raise PatchFailure(f'remove operation does not apply: doc is missing path: "{path}": missing value') from None
+    except PatchFailure as failure:
+        raise PatchFailure(f"error in remove for path: '{path}': {failure}") from failure
+
+
+def _replaced(document: Any, path: str, operation: dict[str, Any]) -> Any:
+    try:
+        return _replace(document, _tokens(path), operation.get("value"))
+    except NoContainer:
+        raise PatchFailure(f"replace operation does not apply: doc is missing path: {path}: missing value") from None
+    except PatchFailure:
+        raise PatchFailure(f"replace operation does not apply: doc is missing key: {path}: missing value") from None
+
+
+def _tested(document: Any, path: str, operation: dict[str, Any]) -> Any:
+    value = operation.get("value")
+    try:
+        held = _get(document, _tokens(path), missing_is_null=value is None)
+    except NoContainer:
+        raise PatchFailure(f"test operation does not apply: is missing path: {path}: missing value") from None
+    except PatchFailure as failure:
+        raise TestFailed(f"testing value {path} failed: test failed") from failure
+    if not equal(held, value):
+        raise TestFailed(f"testing value {path} failed: test failed")
+    return document
+
+
+def _moved(document: Any, path: str, operation: dict[str, Any]) -> Any:
+    op, source = operation["op"], operation.get("from")
+    if not isinstance(source, str):
+        detail = "operation, missing from field: missing value"
+        raise PatchFailure(f"{op} operation failed to decode from: {detail}")
+    try:
         value = _get(document, _tokens(source))
         if op == "move":
             document = _remove(document, _tokens(source))
+    except PatchFailure:
+        text = f"{op} operation does not apply: doc is missing from path: {source}: missing value"
+        raise PatchFailure(text) from None
+    try:
         return _add(document, _tokens(path), value)
-    raise PatchFailure(f"Unexpected kind: {op}")
+    except PatchFailure:
+        text = f"{op} operation does not apply: doc is missing destination path: {path}: missing value"
+        raise PatchFailure(text) from None
+
+
+_OPERATIONS = {
+    "add": _added,
+    "remove": _removed,
+    "replace": _replaced,
+    "test": _tested,
+    "move": _moved,
+    "copy": _moved,
+}
 
 
 def equal(one: Any, other: Any) -> bool:
@@ -97,7 +157,7 @@ def _tokens(path: str) -> list[str]:
     if path == "":
         return []
     if "/" not in path:
-        raise PatchFailure(f"path {path} has no slash")
+        raise NoContainer(f"path {path} has no slash")
     return [token.replace("~1", "/").replace("~0", "~") for token in path.split("/")[1:]]
 
 
@@ -107,12 +167,13 @@ def _index(token: str, size: int, adding: bool) -> int:
     try:
         index = int(token)
     except ValueError as error:
-        raise PatchFailure(f"{token} is no index") from error
+        why = f'strconv.Atoi: parsing "{token}": invalid syntax'
+        raise PatchFailure(f"value was not a proper array index: '{token}': {why}") from error
     limit = size if adding else size - 1
     if index < 0:
         index += size + (1 if adding else 0)
     if not 0 <= index <= limit:
-        raise PatchFailure(f"index {token} out of bounds")
+        raise PatchFailure(f"Unable to access invalid index: {token}: invalid index referenced")
     return index
 
 
@@ -122,12 +183,13 @@ def _get(document: Any, tokens: list[str], missing_is_null: bool = False) -> Any
             if token not in document:
                 if missing_is_null and position == len(tokens) - 1:
                     return None
-                raise PatchFailure(f"missing value at {token}")
+                last = position == len(tokens) - 1
+                raise (PatchFailure if last else NoContainer)(f"missing value at {token}")
             document = document[token]
         elif isinstance(document, list):
             document = document[_index(token, len(document), False)]
         else:
-            raise PatchFailure(f"nothing under {token}")
+            raise NoContainer(f"nothing under {token}")
     return document
 
 
@@ -138,14 +200,17 @@ def _change(document: Any, tokens: list[str], last: Any) -> Any:
     token = tokens[0]
     if isinstance(document, dict):
         if token not in document:
-            raise PatchFailure(f"missing container {token}")
+            raise NoContainer(f"missing container {token}")
         return {**document, token: _change(document[token], tokens[1:], last)}
     if isinstance(document, list):
-        index = _index(token, len(document), False)
+        try:
+            index = _index(token, len(document), False)
+        except PatchFailure as failure:
+            raise NoContainer(str(failure)) from failure
         copy = list(document)
         copy[index] = _change(document[index], tokens[1:], last)
         return copy
-    raise PatchFailure(f"nothing under {token}")
+    raise NoContainer(f"nothing under {token}")
 
 
 def _add(document: Any, tokens: list[str], value: Any) -> Any:
@@ -187,7 +252,7 @@ def _remove(document: Any, tokens: list[str]) -> Any:
     def last(container: Any, token: str) -> Any:
         if isinstance(container, dict):
             if token not in container:
-                raise PatchFailure(f"unable to remove nonexistent key: {token}")
+                raise PatchFailure(f"Unable to remove nonexistent key: {token}: missing value")
             return {key: item for key, item in container.items() if key != token}
         if isinstance(container, list):
             copy = list(container)

@@ -1,28 +1,22 @@
-"""Which webhooks a request concerns: rules, scope, selectors and match conditions.
+"""Which requests a webhook or a policy concerns: rules, scope and selectors.
 
-Webhooks are called in the order of their configurations' names, and within one as listed. No webhook is asked about
-webhook configurations and admission policies: a broken one could not be repaired otherwise.
+Nothing is asked about webhook configurations and admission policies: a broken one could not be repaired otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-import msgspec
-
-from dovetail.lab.apiserver.crd import cel
+from dovetail.lab.apiserver import status_errors
 from dovetail.lab.apiserver.registry import Registry, ResourceType
+from dovetail.lab.apiserver.status_errors import StatusError
 from dovetail.lab.apiserver.store import Store
+from dovetail.lab.apiserver.webhooks.attributes import Attributes
+from dovetail.lab.apiserver.webhooks.configurations import GROUP
 from dovetail.model.selector import LabelSelector
 
 Json = dict[str, Any]
-Phase = Literal["mutating", "validating"]
-GROUP = "admissionregistration.k8s.io"
-TABLES: Mapping[Phase, str] = {
-    "mutating": f"{GROUP}/mutatingwebhookconfigurations",
-    "validating": f"{GROUP}/validatingwebhookconfigurations",
-}
 _EXEMPT = frozenset(
     {
         "mutatingwebhookconfigurations",
@@ -35,141 +29,100 @@ _EXEMPT = frozenset(
 )
 
 
-class Webhook(msgspec.Struct, frozen=True, kw_only=True):
-    """One webhook of a configuration; `uid` tells webhooks of one name apart."""
-
-    uid: str
-    name: str
-    rules: list[Json]
-    client: Json
-    failure_policy: str
-    match_policy: str
-    side_effects: str
-    timeout_s: float
-    reinvocation: str
-    versions: list[str]
-    namespace_selector: LabelSelector
-    object_selector: LabelSelector
-    conditions: list[Json]
-
-
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request is about, as far as matching needs it."""
-
-    resource: ResourceType
-    subresource: str
-    operation: str
-    namespace: str
-    object: Json | None
-    old_object: Json | None
-
-
-class ConditionFailed(Exception):
-    """A match condition that could not be evaluated; whether that matters is the failure policy's to say."""
-
-
-def any_configured(store: Store) -> bool:
-    """Whether any webhook is registered at all: most servers have none, and their writes should cost nothing."""
-    return any(store.table(table).records for table in TABLES.values())
-
-
 def is_exempt(resource: ResourceType) -> bool:
     return resource.group == GROUP and resource.plural in _EXEMPT
 
 
-def webhooks(store: Store, phase: Phase) -> Iterator[Webhook]:
-    records = store.table(TABLES[phase]).records
-    for name in sorted(records):
-        seen: dict[str, int] = {}
-        for item in records[name].obj.get("webhooks") or ():
-            number = seen[item["name"]] = seen.get(item["name"], -1) + 1
-            yield Webhook(
-                uid=f"{name}/{item['name']}/{number}",
-                name=item["name"],
-                rules=item.get("rules") or [],
-                client=item.get("clientConfig") or {},
-                failure_policy=item.get("failurePolicy") or "Fail",
-                match_policy=item.get("matchPolicy") or "Equivalent",
-                side_effects=item.get("sideEffects") or "Unknown",
-                timeout_s=float(item.get("timeoutSeconds") or 10),
-                reinvocation=item.get("reinvocationPolicy") or "Never",
-                versions=item.get("admissionReviewVersions") or [],
-                namespace_selector=msgspec.convert(item.get("namespaceSelector") or {}, LabelSelector),
-                object_selector=msgspec.convert(item.get("objectSelector") or {}, LabelSelector),
-                conditions=item.get("matchConditions") or [],
-            )
-
-
-def matched_version(webhook: Webhook, asked: Asked, registry: Registry) -> ResourceType | None:
+def matched_version(
+    rules: Sequence[Json], match_policy: str, asked: Attributes, registry: Registry
+) -> ResourceType | None:
     """The resource in the version that a rule names; None if no rule concerns the request.
 
-    With match policy Equivalent a rule for another served version of the same resource counts, and the webhook gets
-    the object in that version.
+    With match policy Equivalent a rule for another served version of the same resource counts, and the object is
+    shown in that version.
     """
-    resource = asked.resource
-    for rule in webhook.rules:
-        if _rule_matches(rule, asked, resource):
-            return resource
-    if webhook.match_policy != "Equivalent":
+    own = asked.resource
+    if any(_rule_matches(rule, asked, own) for rule in rules):
+        return own
+    if match_policy != "Equivalent":
         return None
-    for version in registry.versions(resource.group):
-        other = registry.lookup(resource.group, version, resource.plural)
-        if other is not None and any(_rule_matches(rule, asked, other) for rule in webhook.rules):
-            return other
+    others = registry.equivalents(own)
+    for rule in rules:
+        for other in others:
+            if other is not own and _rule_matches(rule, asked, other):
+                return other
     return None
 
 
-def _rule_matches(rule: Json, asked: Asked, resource: ResourceType) -> bool:
-    operations, groups, versions = (rule.get(key) or [] for key in ("operations", "apiGroups", "apiVersions"))
-    scope = rule.get("scope") or "*"
+def _rule_matches(rule: Json, asked: Attributes, resource: ResourceType) -> bool:
+    operations, groups, versions = (rule.get(key) or () for key in ("operations", "apiGroups", "apiVersions"))
+    names = rule.get("resourceNames")
     return (
         ("*" in operations or asked.operation in operations)
         and ("*" in groups or resource.group in groups)
         and ("*" in versions or resource.version in versions)
-        and (scope == "*" or (scope == "Namespaced") == resource.namespaced)
+        and _scope_matches(rule.get("scope") or "*", asked)
         and any(_resource_matches(name, resource.plural, asked.subresource) for name in rule.get("resources") or ())
+        and (not names or asked.name in names)
     )
 
 
+def rule_names(rule: Json, group: str, plural: str, subresource: str) -> bool:
+    """Whether a rule names a resource, whatever the operation and the version."""
+    groups = rule.get("apiGroups") or ()
+    return ("*" in groups or group in groups) and any(
+        _resource_matches(name, plural, subresource) for name in rule.get("resources") or ()
+    )
+
+
+def _scope_matches(scope: str, asked: Attributes) -> bool:
+    in_cluster = asked.is_namespace or not asked.namespace
+    return scope == "*" or (scope == "Cluster") == in_cluster
+
+
 def _resource_matches(rule: str, plural: str, subresource: str) -> bool:
-    wanted, slash, wanted_sub = rule.partition("/")
-    if not slash:
-        return not subresource and wanted in ("*", plural)
-    return wanted in ("*", plural) and (wanted_sub == "*" or (bool(subresource) and wanted_sub == subresource))
+    wanted, _, wanted_sub = rule.partition("/")
+    return wanted in ("*", plural) and wanted_sub in ("*", subresource)
 
 
-def selectors_match(webhook: Webhook, asked: Asked, store: Store) -> bool:
-    objects = [obj for obj in (asked.object, asked.old_object) if obj is not None]
-    if not webhook.object_selector.empty and not any(
-        webhook.object_selector.matches(obj["metadata"].get("labels") or {}) for obj in objects
-    ):
-        return False
-    if webhook.namespace_selector.empty:
+def object_matches(selector: LabelSelector, objects: Iterable[Json | None]) -> bool:
+    """Whether the new or the old object has the labels."""
+    return selector.empty or any(
+        selector.matches(obj.get("metadata", {}).get("labels") or {}) for obj in objects if obj is not None
+    )
+
+
+def namespace_matches(selector: LabelSelector, asked: Attributes, store: Store) -> bool | StatusError:
+    """Whether the namespace has the labels; an error where there is no such namespace.
+
+    Objects of the cluster are in no namespace and match; a Namespace that is written is judged by its new labels.
+    """
+    if not asked.namespace and not asked.is_namespace:
         return True
-    if asked.resource.plural == "namespaces" and not asked.resource.group:
-        labels = objects[0]["metadata"].get("labels") or {} if objects else {}
-        return webhook.namespace_selector.matches(labels)
-    if not asked.resource.namespaced:
+    if selector.empty:
         return True
+    if asked.is_namespace and not asked.subresource and asked.operation in ("CREATE", "UPDATE"):
+        return selector.matches((asked.object or {})["metadata"].get("labels") or {})
     home = store.get("/namespaces", asked.namespace)
-    return home is not None and webhook.namespace_selector.matches(home.obj["metadata"].get("labels") or {})
+    if home is None:
+        return status_errors.not_found("", "namespaces", asked.namespace)
+    return selector.matches(home.obj["metadata"].get("labels") or {})
 
 
-def conditions_hold(webhook: Webhook, asked: Asked, request: Json) -> bool:
-    """Whether all match conditions are true. Raises ConditionFailed if one cannot tell and none is false."""
-    if not webhook.conditions:
-        return True
-    env = {"object": asked.object, "oldObject": asked.old_object, "request": request}
-    problem: str | None = None
-    for condition in webhook.conditions:
-        expression = condition.get("expression") or ""
-        try:
-            if cel.compile_expression(expression)(env) is not True:
-                return False
-        except cel.CelSyntaxError as error:
-            problem = problem or f"{condition.get('name')}: {error.located(expression)}"
-        except cel.CelError as error:
-            problem = problem or f"expression '{expression}' resulted in error: {error}"
-    if problem is not None:
-        raise ConditionFailed(problem)
-    return True
+def matched(
+    rules: Sequence[Json],
+    match_policy: str,
+    namespaces: LabelSelector,
+    objects: LabelSelector,
+    asked: Attributes,
+    registry: Registry,
+    store: Store,
+) -> ResourceType | None:
+    """The version in which a request is shown to a webhook or policy that it concerns. Raises StatusError."""
+    within = namespace_matches(namespaces, asked, store)
+    if within is False or not object_matches(objects, (asked.object, asked.old_object)):
+        return None
+    seen = matched_version(rules, match_policy, asked, registry)
+    if seen is not None and isinstance(within, StatusError):
+        raise within
+    return seen

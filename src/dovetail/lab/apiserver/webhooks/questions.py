@@ -1,42 +1,70 @@
-"""Questions to webhooks that a write waits for, and the answers so far."""
+"""Calls that a request waits for, and their answers so far.
+
+A write runs without waiting, so that it sees one state of the store. Where it needs an answer from outside it stops
+with `Outstanding`; the server gets the answer and runs the write again from its start. Nothing was stored yet, and
+what was drawn at random (uid, name) is drawn once for all runs.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any
+
 import msgspec
 
-from dovetail.lab.apiserver.webhooks.matching import Phase, Webhook
-from dovetail.lab.apiserver.webhooks.review import Verdict
+from dovetail.lab.apiserver.status_errors import StatusError
+
+#: A write takes no longer, whatever it waits for.
+REQUEST_TIMEOUT_S = 34.0
 
 
 class Question(msgspec.Struct, frozen=True):
-    """One call of a webhook. `round` is 1 for a reinvocation."""
+    """One call: `ask` gets the seconds that are left and returns an answer or what went wrong."""
 
-    phase: Phase
-    webhook: Webhook
-    round: int
-    #: Of the review, which its answer has to repeat.
-    uid: str
-    body: bytes
-
-    @property
-    def key(self) -> tuple[str, str, int]:
-        return self.phase, self.webhook.uid, self.round
+    key: Hashable
+    ask: Callable[[float], Awaitable[Any]]
 
 
 class Outstanding(Exception):
-    """Answers that a write needs before it can go on."""
+    """Answers that a request needs before it can go on."""
 
     def __init__(self, questions: list[Question]) -> None:
-        super().__init__(", ".join(question.webhook.name for question in questions))
+        super().__init__(", ".join(str(question.key) for question in questions))
         self.questions = questions
 
 
 class Answers:
-    """The webhooks' verdicts on one request so far, or why there is none."""
+    """The answers to one request's questions so far."""
 
-    __slots__ = ("audit", "held")
+    __slots__ = ("audit", "budget_s", "deadline", "held")
 
-    def __init__(self) -> None:
-        self.held: dict[tuple[str, str, int], Verdict | Exception] = {}
-        #: Annotations for the audit log, by webhook and key.
+    def __init__(self, budget_s: float = REQUEST_TIMEOUT_S) -> None:
+        self.held: dict[Hashable, Any] = {}
+        #: Annotations for the audit log.
         self.audit: dict[str, str] = {}
+        self.budget_s = budget_s
+        self.deadline: float | None = None
+
+    def get(self, question: Question) -> Any:
+        """The answer, if it is there; otherwise the request stops here until it is."""
+        if question.key not in self.held:
+            raise Outstanding([question])
+        return self.held[question.key]
+
+    async def ask(self, questions: list[Question]) -> None:
+        """Ask all at once. Raises StatusError when the request has taken too long altogether."""
+        now = asyncio.get_running_loop().time()
+        if self.deadline is None:
+            self.deadline = now + self.budget_s
+        left = self.deadline - now
+        if left > 0:
+            try:
+                async with asyncio.timeout(left):
+                    answers = await asyncio.gather(*(question.ask(left) for question in questions))
+                self.held.update(zip((question.key for question in questions), answers, strict=True))
+                return
+            except TimeoutError:
+                pass
+        why = "request did not complete within requested timeout - context deadline exceeded"
+        raise StatusError(504, "Timeout", f"Timeout: {why}", {})

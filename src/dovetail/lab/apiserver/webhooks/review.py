@@ -1,20 +1,25 @@
-"""AdmissionReviews: what a webhook is asked, and how its answer is read."""
+"""AdmissionReviews: what a webhook is sent, and how its answer is read."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from dovetail.lab.apiserver import json_yaml
+from dovetail.lab.apiserver.canonicalize import go_value
+from dovetail.lab.apiserver.decode import PEEK
 from dovetail.lab.apiserver.patches import jsonpatch
-from dovetail.lab.apiserver.registry import ResourceType
 from dovetail.lab.apiserver.status_errors import StatusError, bad_request, internal_error
-from dovetail.lab.apiserver.webhooks.matching import Asked, Phase, Webhook
+from dovetail.lab.apiserver.webhooks.configurations import Phase, Webhook
+from dovetail.model.validation.field_errors import quoted
 
 Json = dict[str, Any]
-_OPTIONS = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": "DeleteOptions"}
+_VERSIONS = ("v1", "v1beta1")
+_BASE64 = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
 
 
 class CallFailed(Exception):
@@ -22,116 +27,142 @@ class CallFailed(Exception):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """A readable answer."""
+    """A readable answer. `patch_type` is what the answer calls its patch."""
 
     allowed: bool
-    status: Json
-    patch: list[Any]
+    status: Json | None
+    patch: bytes
+    patch_type: str
     warnings: list[str]
     audit: dict[str, str]
 
 
-def request_of(
-    uid: str, asked: Asked, seen: ResourceType, name: str, user: str, groups: tuple[str, ...], dry_run: bool
-) -> Json:
-    """The `request` of a review; `seen` is the resource in the version that the webhook's rule names."""
-    kind = {"group": seen.group, "version": seen.version, "kind": seen.kind}
-    resource = {"group": seen.group, "version": seen.version, "resource": seen.plural}
-    own = asked.resource
-    request: Json = {
-        "uid": uid,
-        "kind": kind,
-        "resource": resource,
-        "requestKind": {"group": own.group, "version": own.version, "kind": own.kind},
-        "requestResource": {"group": own.group, "version": own.version, "resource": own.plural},
-        "name": name,
-        "operation": asked.operation,
-        "userInfo": {"username": user, "groups": list(groups)},
-        "object": asked.object,
-        "oldObject": asked.old_object,
-        "dryRun": dry_run,
-        "options": {
-            "kind": _OPTIONS.get(asked.operation, "CreateOptions"),
-            "apiVersion": "meta.k8s.io/v1",
-        },
-    }
-    if asked.subresource:
-        request["subResource"] = request["requestSubResource"] = asked.subresource
-    if own.namespaced:
-        request["namespace"] = asked.namespace
-    return request
-
-
-def review_body(webhook: Webhook, request: Json) -> bytes:
+def review_body(versions: Sequence[str], request: Json) -> bytes:
     """The review in the first version that the webhook and this server speak."""
-    version = next((name for name in webhook.versions if name in ("v1", "v1beta1")), None)
+    version = next((name for name in versions if name in _VERSIONS), None)
     if version is None:
-        raise CallFailed(f"webhook does not accept v1 or v1beta1 AdmissionReview, only {webhook.versions}")
+        known = "webhook does not accept known AdmissionReview versions (v1, v1beta1)"
+        raise CallFailed(f"could not create admission objects: {known}")
     review = {"kind": "AdmissionReview", "apiVersion": f"admission.k8s.io/{version}", "request": request}
     return msgspec.json.encode(review)
 
 
-def read_answer(body: bytes, uid: str, phase: Phase, sent: bytes) -> Verdict:
-    """Raises CallFailed unless the answer is one to the review that was sent."""
-    version = msgspec.json.decode(sent)["apiVersion"]
+def read_answer(body: bytes, uid: str, phase: Phase, version: str) -> Verdict:
+    """Raises CallFailed unless the answer is one to the review with this uid, which was sent in `version`."""
     try:
-        review = msgspec.json.decode(body)
-    except msgspec.DecodeError as error:
-        raise CallFailed(f"failed to call webhook: {error}") from error
-    if not isinstance(review, dict):
-        raise CallFailed("received invalid webhook response: expected webhook response to be an object")
-    given = f"{review.get('apiVersion', '')}, Kind={review.get('kind', '')}"
-    if version.endswith("/v1") and given != f"{version}, Kind=AdmissionReview":
-        wanted = f"{version}, Kind=AdmissionReview"
-        raise _invalid(f"expected webhook response of {wanted}, got {given}")
-    response = review.get("response")
-    if not isinstance(response, dict):
+        review = read_object(body)
+        check_kind(review, "AdmissionReview", "admission.k8s.io", version)
+        response = _field(review, "response", dict, "AdmissionReview")
+    except CallFailed as problem:
+        raise CallFailed(f"failed to call webhook: {problem}") from problem
+    if response is None:
         raise _invalid("webhook response was absent")
-    if version.endswith("/v1") and response.get("uid") != uid:
-        raise _invalid(f'expected response.uid="{uid}", got "{response.get("uid", "")}"')
+    api_version, kind = review["apiVersion"], review["kind"]
+    if version == "v1":
+        if response.get("uid", "") != uid:
+            raise _invalid(f"expected response.uid={quoted(uid)}, got {quoted(str(response.get('uid', '')))}")
+        wanted = "admission.k8s.io/v1, Kind=AdmissionReview"
+        if f"{api_version}, Kind={kind}" != wanted:
+            raise _invalid(f"expected webhook response of {wanted}, got {api_version or '/'}, Kind={kind}")
+    patch, patch_type = _patch(response, phase, version)
     return Verdict(
         allowed=bool(response.get("allowed")),
-        status=response.get("status") or {},
-        patch=_patch(response, phase, version),
+        status=response.get("status"),
+        patch=patch,
+        patch_type=patch_type,
         warnings=[str(text) for text in response.get("warnings") or ()],
         audit={str(key): str(value) for key, value in (response.get("auditAnnotations") or {}).items()},
     )
 
 
-def _patch(response: Json, phase: Phase, version: str) -> list[Any]:
-    text, kind = response.get("patch"), response.get("patchType")
-    if not text:
-        if kind and version.endswith("/v1"):
-            raise _invalid("webhook returned response.patchType but not response.patch")
-        return []
-    if phase == "validating":
-        raise _invalid("webhook response.patch is not allowed for a validating webhook")
-    if version.endswith("/v1") and kind is None:
-        raise _invalid("webhook returned response.patch but not response.patchType")
-    if kind not in (None, "JSONPatch"):
-        raise _invalid(f'webhook returned invalid response.patchType of "{kind}"')
+def read_object(body: bytes) -> Json:
+    """A document with its kind and version. Raises CallFailed with the decoder's words."""
+    parse = json_yaml.parse_json if body.lstrip()[:1] == b"{" else json_yaml.parse_yaml
     try:
-        operations = msgspec.json.decode(base64.b64decode(text, validate=True))
-    except (binascii.Error, ValueError, TypeError) as error:
-        raise internal_error(f"invalid patch: {error}") from error
-    if not isinstance(operations, list):
-        raise internal_error("invalid patch: not a list of operations")
-    return operations
+        review, _ = parse(body)
+    except json_yaml.SyntaxProblem as error:
+        raise CallFailed(f"couldn't get version/kind; json parse error: {error}") from error
+    if not isinstance(review, dict):
+        text = f"json: cannot unmarshal {go_value(review)} into Go value of type {PEEK}"
+        raise CallFailed(f"couldn't get version/kind; json parse error: {text}")
+    review.setdefault("apiVersion", "")
+    review.setdefault("kind", "")
+    return review
+
+
+def check_kind(review: Json, kind: str, group: str, version: str) -> None:
+    """Raises CallFailed for a document of another kind or version; one that names neither is taken for right."""
+    given, api_version = review["kind"], review["apiVersion"]
+    if (given, api_version) == (kind, f"{group}/{version}") or not api_version or not given:
+        return
+    shown = api_version.rpartition("/")[2]
+    if (given, api_version) == ("Status", "v1") or (given == kind and api_version in _known(group)):
+        raise CallFailed(f"converting ({shown}.{given}) to ({version}.{kind}): unknown conversion")
+    raise CallFailed(
+        f'no kind "{given}" is registered for version "{api_version}" in scheme "pkg/runtime/scheme.go:111"'
+    )
+
+
+def _known(group: str) -> list[str]:
+    return [f"{group}/{version}" for version in _VERSIONS]
+
+
+def _field(value: Json, name: str, kind: type, struct: str) -> Any:
+    found = value.get(name)
+    if found is not None and not isinstance(found, kind):
+        raise CallFailed(f"json: cannot unmarshal {type(found).__name__} into Go struct field {struct}.{name}")
+    return found
+
+
+def _patch(response: Json, phase: Phase, version: str) -> tuple[bytes, str]:
+    try:
+        patch = base64.b64decode(response.get("patch") or "", validate=True)
+    except (binascii.Error, TypeError, ValueError) as error:
+        given = str(response.get("patch"))
+        place = next((index for index, char in enumerate(given) if char not in _BASE64), len(given))
+        raise CallFailed(f"failed to call webhook: illegal base64 data at input byte {place}") from error
+    kind = response.get("patchType")
+    if version != "v1":
+        return (patch, "JSONPatch" if patch else "") if phase == "mutating" else (b"", "")
+    if phase == "validating":
+        if patch:
+            raise _invalid("validating webhook may not return response.patch")
+        if kind is not None:
+            raise _invalid("validating webhook may not return response.patchType")
+        return b"", ""
+    if patch and kind is None:
+        raise _invalid("webhook returned response.patch but not response.patchType")
+    if not patch and kind is not None:
+        raise _invalid("webhook returned response.patchType but not response.patch")
+    if kind == "":
+        raise _invalid('webhook returned invalid response.patchType of ""')
+    return patch, str(kind or "")
 
 
 def _invalid(text: str) -> CallFailed:
     return CallFailed(f"received invalid webhook response: {text}")
 
 
-def patched(webhook: Webhook, obj: Json | None, operations: list[Any]) -> Json:
-    """The object after a webhook's patch. A patch that does not apply fails the request, whatever the policy."""
-    if obj is None:
-        raise internal_error(
-            f'admission webhook "{webhook.name}" attempted to modify the object, which is not supported '
-            "for this operation"
-        )
+def operations(patch: bytes) -> list[Any]:
+    """The operations of a patch. Raises CallFailed."""
+    if not patch:
+        return []
     try:
-        changed = jsonpatch.apply(obj, operations)
+        document, _ = json_yaml.parse_json(patch)
+    except json_yaml.SyntaxProblem as error:
+        raise CallFailed(f"received undecodable patch in webhook response: {error}") from error
+    if document is None:
+        return []
+    if not isinstance(document, list):
+        text = f"json: cannot unmarshal {go_value(document)} into Go value of type jsonpatch.Patch"
+        raise CallFailed(f"received undecodable patch in webhook response: {text}")
+    return document
+
+
+def patched(obj: Json, patch: list[Any]) -> Json:
+    """The object after a webhook's patch. A patch that does not apply fails the request, whatever the policy."""
+    try:
+        changed = jsonpatch.apply(obj, patch)
     except (jsonpatch.PatchFailure, jsonpatch.BadPatch, jsonpatch.WrongField) as error:
         raise internal_error(str(error)) from error
     if not isinstance(changed, dict):
@@ -139,19 +170,21 @@ def patched(webhook: Webhook, obj: Json | None, operations: list[Any]) -> Json:
     return changed
 
 
-def denial(webhook: Webhook, status: Json) -> StatusError:
+def denial(webhook: Webhook, status: Json | None) -> StatusError:
     """A refusal in the webhook's words, with a code that is one."""
-    head = f'admission webhook "{webhook.name}" denied the request'
+    status = status or {}
+    head = f"admission webhook {quoted(webhook.name)} denied the request"
     why = status.get("message") or status.get("reason")
     message = f"{head}: {why}" if why else f"{head} without explanation"
     code = int(status.get("code") or 0)
-    code = code if code >= 400 else 400
-    return StatusError(code, str(status.get("reason") or ""), message, status.get("details"))
+    error = StatusError(max(code, 400), str(status.get("reason") or ""), message, status.get("details"))
+    error.metadata = status.get("metadata") or {}
+    return error
 
 
 def failure(webhook: Webhook, problem: str) -> StatusError:
-    return internal_error(f'failed calling webhook "{webhook.name}": {problem}')
+    return internal_error(f"failed calling webhook {quoted(webhook.name)}: {problem}")
 
 
 def no_dry_run(webhook: Webhook) -> StatusError:
-    return bad_request(f'admission webhook "{webhook.name}" does not support dry run')
+    return bad_request(f"admission webhook {quoted(webhook.name)} does not support dry run")

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from dovetail.kube.errors import ApiError, NotFound
+from dovetail.kube.events import Reference
 from dovetail.kube.resources import DAEMONSETS, PODS
 from dovetail.lab.controllers.adoption import claim_pods, strays_of
 from dovetail.lab.controllers.context import ControllerContext
@@ -18,7 +19,6 @@ from dovetail.lab.controllers.daemonset.update import Update
 from dovetail.lab.controllers.pods import controllers, finished, pod_of, remove, terminating
 from dovetail.lab.controllers.views import Json, NodeView, PodView
 from dovetail.lab.controllers.worker import Worker
-from dovetail.lab.event_recorder import Involved
 from dovetail.model.selector import LabelSelector
 
 _KIND = ("apps/v1", "DaemonSet")
@@ -96,7 +96,7 @@ class DaemonSets:
         workload = update.workload
         rule = partial(belongs, workload)
         plan = manage(self._context.nodes.all(), self._by_node(workload), rule, update.surplus, update.surging)
-        about = Involved.of(*_KIND, workload["metadata"])
+        about = Reference.of(*_KIND, workload["metadata"])
         for pods, reason, word, tell in (
             (plan.failed, "FailedDaemonPod", "failed", self._context.recorder.warning),
             (plan.succeeded, "SucceededDaemonPod", "succeeded", self._context.recorder.normal),
@@ -109,7 +109,7 @@ class DaemonSets:
 
     async def _create(self, workload: Json, nodes: Sequence[str], code: str) -> None:
         template = workload["spec"]["template"]
-        about = Involved.of(*_KIND, workload["metadata"])
+        about = Reference.of(*_KIND, workload["metadata"])
         marks = {HASH_LABEL: code}
         generation = workload["metadata"].get("annotations", {}).get(GENERATION)
         if generation is not None:
@@ -132,7 +132,7 @@ class DaemonSets:
             await self._context.pods.seen(version)
 
     async def _delete(self, workload: Json, pods: Sequence[PodView]) -> None:
-        await remove(self._context, pods, Involved.of(*_KIND, workload["metadata"]))
+        await remove(self._context, pods, Reference.of(*_KIND, workload["metadata"]))
 
     async def _write(self, workload: Json, status: Json) -> None:
         old = workload.get("status", {})

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from dovetail.kube.errors import AlreadyExists, ApiError, NotFound
+from dovetail.kube.events import Reference
 from dovetail.kube.resources import DEPLOYMENTS, REPLICASETS
 from dovetail.lab.controllers.adoption import adopt
 from dovetail.lab.controllers.context import ControllerContext
@@ -15,7 +16,6 @@ from dovetail.lab.controllers.deployment import status as conditions
 from dovetail.lab.controllers.pods import finished
 from dovetail.lab.controllers.views import Json, PodView
 from dovetail.lab.controllers.worker import Worker
-from dovetail.lab.event_recorder import Involved
 from dovetail.model.selector import LabelSelector
 
 _KIND = ("apps/v1", "Deployment")
@@ -253,8 +253,8 @@ class Deployments:
             except NotFound:
                 continue
 
-    def _about(self, deployment: Json) -> Involved:
-        return Involved.of(*_KIND, deployment["metadata"])
+    def _about(self, deployment: Json) -> Reference:
+        return Reference.of(*_KIND, deployment["metadata"])
 
 
 def _key(item: Json) -> str:

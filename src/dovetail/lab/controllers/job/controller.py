@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from dovetail.kube.errors import ApiError, Conflict, Invalid, NotFound
+from dovetail.kube.events import Reference
 from dovetail.kube.resources import JOBS, PODS
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.job.backoff import Backoff
@@ -41,7 +42,6 @@ from dovetail.lab.controllers.pods import pod_of, ready, remove
 from dovetail.lab.controllers.timestamps import parse, stamp
 from dovetail.lab.controllers.views import Json, PodView
 from dovetail.lab.controllers.worker import Worker
-from dovetail.lab.event_recorder import Involved
 
 _KIND = ("batch/v1", "Job")
 #: Seconds in which what becomes of a job's pods is gathered into one look.
@@ -193,7 +193,7 @@ class Jobs:
         await self._context.pods.seen(version)
 
     async def _act(self, job: Json, counts: Counts, verdict: Verdict) -> ApiError | None:
-        about = Involved.of(*_KIND, job["metadata"])
+        about = Reference.of(*_KIND, job["metadata"])
         version = 0
         try:
             await self._strip(verdict.release)
@@ -268,7 +268,7 @@ class Jobs:
                 status["completionTime"] = stamp(now)
                 self._record_event(job, "Completed", "Job completed")
             else:
-                about = Involved.of(*_KIND, job["metadata"])
+                about = Reference.of(*_KIND, job["metadata"])
                 self._context.recorder.warning(about, reason, message)
         return {**status, "conditions": conditions}
 
@@ -281,7 +281,7 @@ class Jobs:
         return written
 
     def _record_event(self, job: Json, reason: str, message: str) -> None:
-        self._context.recorder.normal(Involved.of(*_KIND, job["metadata"]), reason, message)
+        self._context.recorder.normal(Reference.of(*_KIND, job["metadata"]), reason, message)
 
 
 def _open_ends(job: Json, pods: Sequence[PodView]) -> list[PodView]:

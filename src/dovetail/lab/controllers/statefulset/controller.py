@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from dovetail.kube.errors import AlreadyExists, ApiError, NotFound
+from dovetail.kube.events import Reference
 from dovetail.kube.resources import PERSISTENTVOLUMECLAIMS, PODS, STATEFULSETS
 from dovetail.lab.controllers.adoption import claim_pods, strays_of
 from dovetail.lab.controllers.context import ControllerContext
@@ -25,7 +26,6 @@ from dovetail.lab.controllers.statefulset.decide import (
 )
 from dovetail.lab.controllers.views import Json, PodView
 from dovetail.lab.controllers.worker import Worker
-from dovetail.lab.event_recorder import Involved
 from dovetail.model.selector import LabelSelector
 
 _KIND = ("apps/v1", "StatefulSet")
@@ -108,7 +108,7 @@ class StatefulSets:
         pod_name = f"{metadata['name']}-{step.ordinal}"
         await self._claims(workload, pod_name, step.ordinal)
         body = self._pod(workload, template_of(revision), pod_name, step.ordinal, revision["metadata"]["name"])
-        about = Involved.of(*_KIND, metadata)
+        about = Reference.of(*_KIND, metadata)
         try:
             made = await self._context.kube.create(PODS, body, type=PodView)
         except AlreadyExists:
@@ -156,7 +156,7 @@ class StatefulSets:
             except AlreadyExists:
                 continue
             text = f"Create Claim {claim_name} Pod {pod_name} in StatefulSet {metadata['name']} success"
-            self._context.recorder.normal(Involved.of(*_KIND, metadata), "SuccessfulCreate", text)
+            self._context.recorder.normal(Reference.of(*_KIND, metadata), "SuccessfulCreate", text)
 
     async def _delete(self, workload: Json, pod: PodView) -> None:
         metadata = workload["metadata"]
@@ -166,7 +166,7 @@ class StatefulSets:
         except NotFound:
             return
         text = f"Delete Pod {name} in StatefulSet {metadata['name']} successful"
-        self._context.recorder.normal(Involved.of(*_KIND, metadata), "SuccessfulDelete", text)
+        self._context.recorder.normal(Reference.of(*_KIND, metadata), "SuccessfulDelete", text)
         await self._context.pods.seen(answer.get("metadata", {}).get("resourceVersion", "0"))
         policy = workload["spec"].get("persistentVolumeClaimRetentionPolicy", {})
         number = ordinal(metadata["name"], name) - first_ordinal(workload)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
+from dovetail.kube.events import EventRecorder, Reference
 from dovetail.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.pods import finished
@@ -24,7 +25,6 @@ from dovetail.lab.controllers.volume.binder import (
     zones_of,
 )
 from dovetail.lab.controllers.worker import Worker
-from dovetail.lab.event_recorder import Involved, Recorder
 
 PROVISION_SECONDS = 1.5
 #: All claims are looked at this often: what keeps one from being bound is said again.
@@ -35,7 +35,7 @@ _PROTECTION = "kubernetes.io/pvc-protection"
 class Volumes:
     """Binds claims."""
 
-    def __init__(self, context: ControllerContext, provisioner: Recorder) -> None:
+    def __init__(self, context: ControllerContext, provisioner: EventRecorder) -> None:
         self._context = context
         self._provisioner = provisioner
         self._claims = context.store(PERSISTENTVOLUMECLAIMS)
@@ -261,7 +261,7 @@ class Volumes:
         if problem is not None:
             if volume.get("status", {}).get("phase") != "Failed":
                 await self._phase(volume, "Failed", problem)
-                about = Involved.of("v1", "PersistentVolume", volume["metadata"])
+                about = Reference.of("v1", "PersistentVolume", volume["metadata"])
                 self._context.recorder.warning(about, "VolumeFailedDelete", problem)
             return None
         try:
@@ -294,5 +294,5 @@ class Volumes:
         return None
 
 
-def _about(claim: Json) -> Involved:
-    return Involved.of("v1", "PersistentVolumeClaim", claim["metadata"])
+def _about(claim: Json) -> Reference:
+    return Reference.of("v1", "PersistentVolumeClaim", claim["metadata"])

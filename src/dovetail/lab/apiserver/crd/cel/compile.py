@@ -13,7 +13,7 @@ from dovetail.lab.apiserver.crd.cel.errors import CelError, CelSyntaxError, no_k
 from dovetail.lab.apiserver.crd.cel.field_names import field_name
 from dovetail.lab.apiserver.crd.cel.macros import MACROS
 from dovetail.lab.apiserver.crd.cel.parser import Node, parse
-from dovetail.lab.apiserver.crd.cel.values import NONE, Optional, ordered, same
+from dovetail.lab.apiserver.crd.cel.values import NONE, Fields, Message, Optional, ordered, same
 
 Env = Mapping[str, Any]
 Code = Callable[[Env], Any]
@@ -77,6 +77,8 @@ class Compiler:
                     raise no_key(field) from None
             if isinstance(value, Optional):
                 return _through(value, field)
+            if isinstance(value, Fields):
+                return value.field(field)
             raise no_overload()
 
         return select
@@ -129,6 +131,21 @@ class Compiler:
     def _map(self, entries: list[tuple[Node, Node]]) -> Code:
         codes = [(self.code(key), self.code(value)) for key, value in entries]
         return lambda env: {key(env): value(env) for key, value in codes}
+
+    def _message(self, type_name: str, fields: list[tuple[str, bool, Node]], place: int = 0) -> Code:
+        codes = [(field_name(name), optional, self.code(value)) for name, optional, value in fields]
+
+        def build(env: Env) -> Message:
+            made: dict[str, Any] = {}
+            for name, optional, code in codes:
+                value = code(env)
+                if not optional:
+                    made[name] = value
+                elif value.present:
+                    made[name] = value.value
+            return Message(type_name, made)
+
+        return build
 
     def _not(self, inner: Node, place: int = 0) -> Code:
         code = self.code(inner)
@@ -253,6 +270,8 @@ def _through(value: Optional, key: Any) -> Optional:
         return NONE
     if isinstance(inner, dict):
         return Optional(inner[key]) if key in inner else NONE
+    if isinstance(inner, Fields):
+        return Optional(inner.field(key)) if inner.has(key) else NONE
     if isinstance(inner, list):
         return Optional(inner[key]) if 0 <= key < len(inner) else NONE
     raise no_overload()

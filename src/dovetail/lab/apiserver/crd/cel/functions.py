@@ -373,4 +373,24 @@ METHODS: dict[str, Function] = {
     "getSeconds": _amount(1, "seconds"),
     "getMilliseconds": lambda value: int(value.total_seconds() * 1000),
 }
+
+
+def _member(name: str, otherwise: Function | None) -> Function:
+    def call(value: Any, *arguments: Any) -> Any:
+        if isinstance(value, values.Members):
+            return value.call(name, arguments)
+        if otherwise is None:
+            raise no_overload()
+        return otherwise(value, *arguments)
+
+    return call
+
+
+#: Methods of the authorizer and of what it gives.
+for _name in (
+    *("group", "resource", "subresource", "namespace", "name", "path", "serviceAccount", "check"),
+    *("allowed", "reason", "errored", "error", "fieldSelector", "labelSelector"),
+):
+    METHODS[_name] = _member(_name, METHODS.get(_name))
+GLOBALS["jsonpatch.escapeKey"] = lambda key: need(key, str).replace("~", "~0").replace("/", "~1")
 TYPES = {name: Type(name) for name in ("bool", "int", "uint", "double", "string", "bytes", "list", "map", "null_type")}

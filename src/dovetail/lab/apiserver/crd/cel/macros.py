@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from dovetail.lab.apiserver.crd.cel.errors import CelError, CelSyntaxError, no_overload
 from dovetail.lab.apiserver.crd.cel.field_names import field_name
 from dovetail.lab.apiserver.crd.cel.parser import Node, place_of
-from dovetail.lab.apiserver.crd.cel.values import NONE, Optional
+from dovetail.lab.apiserver.crd.cel.values import NONE, Fields, Optional
 
 Env = Mapping[str, Any]
 Code = Callable[[Env], Any]
@@ -138,6 +138,8 @@ def _has(compiler: Compiler, target: Node | None, arguments: list[Node]) -> Code
             return field in value
         if isinstance(value, Optional):
             return value.present and field in value.value
+        if isinstance(value, Fields):
+            return value.has(field)
         raise no_overload()
 
     return has

@@ -170,8 +170,25 @@ class Parser:
                 index = self.expression()
                 self._expect("]")
                 node = ("index?" if optional else "index", node, index, place)
+            elif self._is("{") and (type_name := _dotted(node)):
+                self.at += 1
+                node = ("message", type_name, self._fields(), place)
             else:
                 return node
+
+    def _fields(self) -> list[tuple[str, bool, Node]]:
+        """The fields of a message: each its name, whether it is optional, and its value."""
+        fields: list[tuple[str, bool, Node]] = []
+        while not self._take("}"):
+            if fields:
+                self._expect(",")
+                if self._take("}"):
+                    break
+            optional = self._take("?")
+            name = self._identifier()
+            self._expect(":")
+            fields.append((name, optional, self.expression()))
+        return fields
 
     def _identifier(self) -> str:
         kind, value = self.tokens[self.at]
@@ -230,6 +247,15 @@ class Parser:
             self._expect(":")
             entries.append((key, self.expression()))
         return ("map", entries)
+
+
+def _dotted(node: Node) -> str:
+    """The name that a chain of selections spells; "" if it is more than that."""
+    if node[0] == "name":
+        return str(node[1])
+    if node[0] == "select" and (head := _dotted(node[1])):
+        return f"{head}.{node[2]}"
+    return ""
 
 
 @lru_cache(maxsize=4096)

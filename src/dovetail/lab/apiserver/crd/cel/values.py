@@ -31,6 +31,49 @@ class Optional:
 NONE = Optional(present=False)
 
 
+class Fields:
+    """A value with fields of its own, which may be made when they are read."""
+
+    def field(self, name: str) -> Any:
+        raise CelError(f"no such key: {name}")
+
+    def has(self, name: str) -> bool:
+        return False
+
+
+class Members:
+    """A value whose methods expressions may call by the names in `CALLABLE`."""
+
+    CALLABLE: frozenset[str] = frozenset()
+
+    def call(self, name: str, arguments: tuple[Any, ...]) -> Any:
+        if name not in self.CALLABLE:
+            raise no_overload()
+        return getattr(self, name)(*arguments)
+
+
+class Message(Fields):
+    """An object that an expression makes: `Object.spec{replicas: 3}`, `JSONPatch{op: "add", path: "/x"}`."""
+
+    def __init__(self, type_name: str, fields: dict[str, Any]) -> None:
+        self.type_name = type_name
+        self.fields = fields
+
+    def field(self, name: str) -> Any:
+        if name not in self.fields:
+            raise CelError(f"no such key: {name}")
+        return self.fields[name]
+
+    def has(self, name: str) -> bool:
+        return name in self.fields
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Message) and (self.type_name, self.fields) == (other.type_name, other.fields)
+
+    def __hash__(self) -> int:
+        return hash((self.type_name, repr(self.fields)))
+
+
 class Type:
     """A type as a value: `type(self.x) == string`."""
 

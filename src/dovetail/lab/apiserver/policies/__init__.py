@@ -1,0 +1,1 @@
+"""Admission policies in expressions: ValidatingAdmissionPolicy and MutatingAdmissionPolicy, with their bindings."""

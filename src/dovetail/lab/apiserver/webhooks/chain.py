@@ -1,0 +1,193 @@
+"""The order of admission: built-in plugins, mutating policies and webhooks; later validating policies and webhooks.
+
+Where a mutating policy or webhook changed the object, the mutating half runs once more for those that ask for it.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from dovetail.lab.apiserver import managedfields
+from dovetail.lab.apiserver.policies import mutating, validating
+from dovetail.lab.apiserver.registry import Context
+from dovetail.lab.apiserver.request import Call
+from dovetail.lab.apiserver.server_state import ServerState
+from dovetail.lab.apiserver.webhooks import admission
+from dovetail.lab.apiserver.webhooks.admission import Reinvocation
+from dovetail.lab.apiserver.webhooks.attributes import Attributes, Kind, attributes
+from dovetail.lab.apiserver.webhooks.configurations import PHASES
+from dovetail.lab.apiserver.webhooks.matching import is_exempt, rule_names
+
+Json = dict[str, Any]
+
+
+def admit(call: Call, obj: Json, old: Json | None, ctx: Context) -> Json:
+    """The object, which is in its stored version, after all mutating admission."""
+    strategy = call.resource.strategy
+    strategy.admit(obj, old, ctx)
+    if not _mutates(call):
+        return obj
+    shown, before = _shown(call, obj, ctx), _shown_old(call, old, ctx)
+    asked = attributes(call, shown, before, ctx, name=_requested_name(call, obj))
+    chain = _Mutation(call)
+    chain.run(asked)
+    obj = _restored(call, asked, shown, obj, ctx)
+    if chain.again():
+        strategy.admit(obj, old, ctx)
+        shown = _shown(call, obj, ctx)
+        asked.object = attributes(call, shown, None, ctx).object
+        chain.run(asked)
+        obj = _restored(call, asked, shown, obj, ctx)
+    return obj
+
+
+def review(call: Call, obj: Json | None, old: Json | None, ctx: Context) -> None:
+    """Validating admission of an object in its stored version."""
+    if not _validates(call):
+        return
+    shown = None if obj is None else _shown(call, obj, ctx)
+    _validate(call, attributes(call, shown, _shown_old(call, old, ctx), ctx))
+
+
+def review_deletion(call: Call, old: Json, ctx: Context) -> None:
+    """Admission of a deletion, mutating webhooks included: they may refuse it."""
+    if not _mutates(call) and not _validates(call):
+        return
+    asked = attributes(call, None, _shown_old(call, old, ctx), ctx, name=call.name)
+    if asked.is_namespace:
+        asked.namespace = call.name
+    _Mutation(call).run(asked)
+    _validate(call, asked)
+
+
+def admit_body(call: Call, body: Json, ctx: Context, kind: Kind | None = None) -> Json:
+    """What is not stored (a review, an eviction, the options of a stream), after all admission."""
+    if not _mutates(call) and not _validates(call):
+        return body
+    asked = attributes(call, body, None, ctx, kind=kind)
+    chain = _Mutation(call)
+    chain.run(asked)
+    if chain.again():
+        chain.run(asked)
+    _validate(call, asked)
+    assert asked.object is not None
+    return asked.object
+
+
+def may_concern(server: ServerState, plural: str, subresource: str = "") -> bool:
+    """Whether a rule of any webhook or policy names this resource of the core group; no selector is looked at."""
+    return any(
+        rule_names(rule, "", plural, subresource)
+        for phase in PHASES
+        for rules in (
+            *(webhook.rules for webhook in server.webhooks.webhooks(phase)),
+            *(policy.match.rules for policy in server.policies.policies(phase)),
+        )
+        for rule in rules
+    )
+
+
+def _mutates(call: Call) -> bool:
+    server = call.server
+    return (server.webhooks.any("mutating") or server.policies.any("mutating")) and not is_exempt(call.resource)
+
+
+def _validates(call: Call) -> bool:
+    server = call.server
+    return (server.webhooks.any("validating") or server.policies.any("validating")) and not is_exempt(call.resource)
+
+
+def _validate(call: Call, asked: Attributes) -> None:
+    validating.validate(call, asked)
+    admission.validate(call, asked)
+
+
+class _Mutation:
+    """Mutating policies, then mutating webhooks; a second run for those that ask for one."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._policies, self._webhooks = Reinvocation(), Reinvocation()
+
+    def run(self, asked: Attributes) -> None:
+        mutating.mutate(self._call, asked, self._policies)
+        admission.mutate(self._call, asked, self._webhooks)
+
+    def again(self) -> bool:
+        needed = self._policies.needed or self._webhooks.needed
+        self._policies.round = self._webhooks.round = 1
+        return needed
+
+
+def _requested_name(call: Call, obj: Json) -> str:
+    """The name as the request has it: one that is still to be generated is none."""
+    return call.name or call.drawn.get("requested name", obj["metadata"].get("name", ""))
+
+
+def _shown(call: Call, obj: Json, ctx: Context) -> Json:
+    """An object as the request sees it: in its version, or as the kind of its subresource."""
+    resource, subresource = call.resource, call.subresource_type
+    shown = obj
+    if ctx.seen is not None and resource.custom:
+        shown = {**ctx.seen[0], "metadata": obj["metadata"]}
+    elif resource.storage != (resource.group, resource.version):
+        shown = resource.strategy.from_storage(copy.deepcopy(obj), resource.version)
+    if subresource is not None and subresource.view is not None:
+        return subresource.view(shown, resource)
+    return shown
+
+
+def _shown_old(call: Call, old: Json | None, ctx: Context) -> Json | None:
+    if old is None:
+        return None
+    resource, subresource = call.resource, call.subresource_type
+    shown = old
+    if ctx.seen is not None and resource.custom:
+        shown = ctx.seen[1]
+    elif resource.storage != (resource.group, resource.version):
+        shown = resource.strategy.from_storage(copy.deepcopy(old), resource.version)
+    if subresource is not None and subresource.view is not None:
+        return subresource.view(shown, resource)
+    return shown
+
+
+def _restored(call: Call, asked: Attributes, shown: Json, obj: Json, ctx: Context) -> Json:
+    """The object in its stored version, after admission changed what it was shown."""
+    changed = asked.object
+    assert changed is not None
+    if _content(changed) == _content(shown):
+        return obj
+    changed = {**changed, "metadata": {**changed["metadata"]}}
+    _check_managed_fields(call, changed["metadata"], shown["metadata"])
+    resource, subresource = call.resource, call.subresource_type
+    if subresource is not None and subresource.merge is not None:
+        changed = subresource.merge(copy.deepcopy(_plain(call, obj, ctx)), changed, resource)
+    admission.same_namespace(call, changed)
+    if resource.storage == (resource.group, resource.version):
+        return changed
+    ctx.seen = (changed, ctx.seen[1] if ctx.seen is not None else {})
+    return resource.strategy.to_storage(copy.deepcopy(changed), resource.version)
+
+
+def _plain(call: Call, obj: Json, ctx: Context) -> Json:
+    resource = call.resource
+    if resource.storage == (resource.group, resource.version):
+        return obj
+    return resource.strategy.from_storage(copy.deepcopy(obj), resource.version)
+
+
+def _content(obj: Json) -> Json:
+    return {key: value for key, value in obj.items() if key not in ("kind", "apiVersion")}
+
+
+def _check_managed_fields(call: Call, metadata: Json, before: Json) -> None:
+    """Fields that admission changes have no manager; ownership that it made unreadable is put back."""
+    if metadata.get("managedFields") and managedfields.read(metadata["managedFields"]) is None:
+        metadata["managedFields"] = before.get("managedFields") or []
+        call.warn(
+            ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated "
+            "mutating admission controller; please fix your requests"
+        )
+    if not metadata.get("managedFields"):
+        metadata.pop("managedFields", None)
