@@ -48,6 +48,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "manifests": ("dovetail.cli.vpa", "Print what installs the Vertical Pod Autoscaler or Cluster Autoscaler."),
     "plan": ("dovetail.cli.plan", "Say which nodes pods need, and what they cost."),
     "record": ("dovetail.cli.record", "Record a cluster into a file."),
+    "replay": ("dovetail.cli.replay", "Play a recording in virtual time, as it was or with changes."),
     "rightsize": ("dovetail.cli.rightsize", "Say what requests cost, and what they could cost."),
     "run": ("dovetail.cli.run", "Run the autoscaler against a cluster."),
     "shadow": ("dovetail.cli.shadow", "Report what a dry run would have done."),

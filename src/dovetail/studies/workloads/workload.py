@@ -20,7 +20,7 @@ from dovetail.studies.setups import NodeAutoscaler, Setup
 Json = dict[str, Any]
 
 #: Objects that only Karpenter and Dovetail read; Cluster Autoscaler runs on node groups in their place.
-_NODE_KINDS = ("NodePool", "EC2NodeClass", "NodeOverlay")
+NODE_KINDS = ("NodePool", "EC2NodeClass", "NodeOverlay")
 _HPA, _VPA = "HorizontalPodAutoscaler", "VerticalPodAutoscaler"
 
 
@@ -53,7 +53,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         """The scenario with what a set-up applies."""
         left_out = {*(() if setup.hpa else (_HPA,)), *(() if setup.vpa else (_VPA,))}
         if setup.nodes is NodeAutoscaler.CLUSTER_AUTOSCALER:
-            left_out.update(_NODE_KINDS)
+            left_out.update(NODE_KINDS)
         kept = tuple(item for item in self.manifests if item.get("kind") not in left_out)
         detail = msgspec.structs.replace(self.scenario.cluster, detail="low", events="warnings")
         return msgspec.structs.replace(self.scenario, manifests=kept, cluster=detail, autoscaler=self.part)

@@ -1,0 +1,146 @@
+"""`dovetail replay`: a recording in virtual time, as it was or with another NodePool, autoscaler or fault."""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dovetail.errors import Problem
+from dovetail.language import message
+
+if TYPE_CHECKING:
+    from dovetail.lab.scenario.schema import Step
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_AUTOSCALERS = ["none", "dovetail", "karpenter", "cluster-autoscaler"]
+_FAULT_HELP = "What happens when, as 30m:spot-interruption:2, 1h:instances-vanish:3 or 2h:api-down; repeat it."
+_FAULT = re.compile(r"(?P<at>[^:]+):(?P<kind>[a-z-]+)(:(?P<amount>[0-9]+))?")
+
+
+@click.command()
+@click.argument("file", type=_FILE)
+@click.option(
+    "--autoscaler",
+    type=click.Choice(_AUTOSCALERS),
+    default="none",
+    show_default=True,
+    help="Who launches nodes; none has the recorded nodes come and go as they did.",
+)
+@click.option("--nodepool", "pools", multiple=True, metavar="FILE", help="NodePools in place of the recorded ones.")
+@click.option("--fault", "faults", multiple=True, metavar="AT:KIND[:N]", help=_FAULT_HELP)
+@click.option("--seed", type=int, default=1, show_default=True, help="Makes random choices repeatable.")
+@click.option("--svg", type=_FILE, default=None, help="Write the timeline as a picture.")
+@click.option("--record", "target", type=_FILE, default=None, help="Keep the recording of the replay.")
+@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def replay(
+    file: Path,
+    autoscaler: str,
+    pools: tuple[str, ...],
+    faults: tuple[str, ...],
+    seed: int,
+    svg: Path | None,
+    target: Path | None,
+    form: str,
+) -> None:
+    """Play a recording in the lab, in virtual time.
+
+    Says what it cost, how long pods waited and what was evicted, beside what was recorded and the lower bound; where it
+    first differs; and every launch and removal beside the recorded ones.
+
+    Exit status: 0 played, 1 a step failed or an invariant broke, 2 the recording or the question is wrong.
+    """
+    from dovetail.cli.terminal import quiet_logs, waiting
+    from dovetail.lab.scenario.schema import ScenarioError
+    from dovetail.offline.recording import read
+    from dovetail.offline.recording.writer import check_absent
+    from dovetail.studies.recorded import report
+    from dovetail.studies.recorded.replay import Question
+    from dovetail.studies.recorded.replay import replay as play
+    from dovetail.studies.setups import NodeAutoscaler
+
+    recording = read(file)
+    if recording.interrupted_at is not None:
+        click.echo(
+            message("{path} was interrupted: it is played until {end}", path=file, end=recording.end.isoformat()),
+            err=True,
+        )
+    if pools and autoscaler == "none":
+        raise Problem(message("--nodepool: the recorded nodes need none; name an --autoscaler"))
+    question = Question(
+        autoscaler=None if autoscaler == "none" else NodeAutoscaler(autoscaler),
+        pools=_pools(pools),
+        steps=tuple(map(_step, faults)),
+        seed=seed,
+    )
+    quiet_logs()
+    with ExitStack() as stack:
+        if target is None:
+            from tempfile import TemporaryDirectory
+
+            target = Path(stack.enter_context(TemporaryDirectory())) / "replay.dvrec"
+        else:
+            check_absent(target)
+        try:
+            with waiting(message("playing {path} …", path=file)):
+                outcome = play(recording, question, target)
+        except ScenarioError as problem:
+            raise Problem(str(problem)) from problem
+    if svg is not None:
+        svg.write_text(report.chart(outcome), encoding="utf-8")
+    if form == "json":
+        click.echo(outcome.to_json())
+    else:
+        for line in report.text(outcome):
+            click.echo(line)
+    for text in outcome.problems:
+        click.echo(message("problem: {text}", text=text), err=True)
+    if outcome.problems:
+        raise SystemExit(1)
+
+
+def _pools(paths: tuple[str, ...]) -> tuple[dict[str, Any], ...]:
+    """The NodePools and node classes of files, in their newest version."""
+    from dovetail.model.kinds.convert import ConversionError, expand
+    from dovetail.offline.objects import documents
+
+    kinds = ("NodePool", "Provisioner", "EC2NodeClass", "AWSNodeTemplate", "NodeOverlay")
+    found: list[dict[str, Any]] = []
+    for item in documents(paths) if paths else ():
+        if not isinstance(item, dict) or item.get("kind") not in kinds:
+            kind = item.get("kind") if isinstance(item, dict) else item
+            raise Problem(message("--nodepool: {kind} is no NodePool or node class", kind=kind))
+        try:
+            found += [part for part in expand(item) if part["kind"] in kinds]
+        except ConversionError as problem:
+            raise Problem(f"--nodepool: {problem}") from problem
+    if paths and not any(item["kind"] == "NodePool" for item in found):
+        raise Problem(message("--nodepool: there is no NodePool in {paths}", paths=", ".join(paths)))
+    return tuple(found)
+
+
+def _step(text: str) -> Step:
+    """`30m:spot-interruption:2`: so long after the start, what, and how many instances."""
+    from dovetail.lab.durations import Seconds, seconds
+    from dovetail.lab.faults.kinds import KINDS, Fault, unknown
+    from dovetail.lab.scenario.schema import Interrupt, Step, Vanish
+
+    match = _FAULT.fullmatch(text)
+    if match is None:
+        raise Problem(message("--fault {text}: write when and what, as 30m:spot-interruption:2", text=text))
+    try:
+        when = seconds(match["at"])
+    except ValueError as problem:
+        raise Problem(f"--fault {text}: {problem}") from problem
+    kind, count = match["kind"], int(match["amount"] or 1)
+    if kind == "spot-interruption":
+        return Step(at=when, interrupt=Interrupt(instances=count))
+    if kind == "instances-vanish":
+        return Step(at=when, vanish=Vanish(instances=count))
+    if kind not in KINDS:
+        raise Problem(str(unknown(kind, (*KINDS, "spot-interruption", "instances-vanish"))))
+    length = Seconds(count) if match["amount"] else Seconds(60)
+    return Step(at=when, fault=Fault(kind=kind, node="*" if KINDS[kind].node else "", seconds=length))

@@ -1,0 +1,228 @@
+"""Replays: a recorded lab run comes out as it was, changes change it, and the same seed gives the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from dovetail.cli.main import main
+from dovetail.lab.durations import Seconds
+from dovetail.lab.scenario.schema import ScenarioError, Step, Vanish
+from dovetail.offline.recording import Recording, read
+from dovetail.offline.timeline import Timeline, timeline
+from dovetail.studies.recorded import report
+from dovetail.studies.recorded.replay import Question, Replay, first_difference, pairs, replay
+from dovetail.studies.recorded.workload import build
+from dovetail.studies.setups import NodeAutoscaler
+from tests.studies.recorded import record
+from tests.studies.small_study import SCENARIO
+
+FAMILIES = {"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["m5", "c5"]}
+
+
+def scenario(folder: Path) -> Path:
+    """Twelve pods, thirty, six; a rolling update, a lost instance, and a Job, on families that the NodePool names."""
+    document: dict[str, Any] = yaml.safe_load(SCENARIO)
+    pool = document["manifests"][0]
+    pool["spec"]["template"]["spec"]["requirements"].append(FAMILIES)
+    container = {"name": "main", "image": "batch", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "nightly"},
+        "spec": {
+            "parallelism": 4,
+            "completions": 4,
+            "template": {
+                "metadata": {"annotations": {"lab.dovetail.dev/run-seconds": "120"}},
+                "spec": {"restartPolicy": "Never", "containers": [container]},
+            },
+        },
+    }
+    body = {"spec": {"template": {"metadata": {"labels": {"release": "two"}}}}}
+    document["steps"] += [
+        {"at": "5m", "apply": job},
+        {"at": "11m", "patch": {"kind": "Deployment", "name": "web", "body": body}},
+        {"at": "14m", "vanish": {"instances": 1}},
+    ]
+    path = folder / "story.yaml"
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    folder = tmp_path_factory.mktemp("recorded")
+    outcome = record(scenario(folder), folder / "story.dvrec")
+    assert outcome.problems == []
+    return read(folder / "story.dvrec")
+
+
+Play = Callable[[Question], Replay]
+
+
+@pytest.fixture
+def play(recording: Recording, tmp_path: Path) -> Play:
+    return lambda question: replay(recording, question, tmp_path / "replay.dvrec")
+
+
+def apart(before: Timeline, after: Timeline, *, minutes_late: int) -> list[str]:
+    """The minutes at which nodes, price or waiting differ by more than 5 % from every recorded minute near by."""
+    found = []
+    assert len(before.samples) == len(after.samples) > 15
+    for number, ours in enumerate(after.samples):
+        near = before.samples[max(0, number - minutes_late) : number + minutes_late + 1]
+        for field in ("nodes", "rate", "waited"):
+            mine = getattr(ours, field)
+            if not any(
+                abs(mine - getattr(theirs, field)) <= 0.05 * max(getattr(theirs, field), 1.0) for theirs in near
+            ):
+                found.append(f"{ours.at:g} s {field}: {[getattr(theirs, field) for theirs in near]} became {mine}")
+    return found
+
+
+def test_a_lab_run_replayed_on_its_own_nodes_is_as_it_was_at_every_minute(recording: Recording, play: Play) -> None:
+    """Node count, price and pending time within 5 % at every minute."""
+    outcome = play(Question())
+    assert outcome.recorded.launched >= 10 and outcome.recorded.pods > 40
+    assert apart(outcome.recorded, outcome.replayed, minutes_late=0) == []
+    assert outcome.first_difference is None and outcome.problems == ()
+
+
+def test_a_lab_run_replayed_with_its_own_autoscaler_is_as_it_was(recording: Recording, play: Play) -> None:
+    """The instances boot at other seconds: a minute earlier or later counts as the same."""
+    outcome = play(Question(autoscaler=NodeAutoscaler.DOVETAIL, steps=(Step(at=Seconds(840), vanish=Vanish()),)))
+    assert apart(outcome.recorded, outcome.replayed, minutes_late=1) == []
+    assert outcome.replayed.dollars == pytest.approx(outcome.recorded.dollars, rel=0.05)
+    assert outcome.replayed.pending_p50 == pytest.approx(outcome.recorded.pending_p50, rel=0.15)
+    matched = [pair for pair in outcome.pairs if pair.recorded is not None and pair.replayed is not None]
+    assert len(matched) >= 0.9 * len(outcome.pairs) > 10
+
+
+def test_another_nodepool_launches_other_instances(recording: Recording, play: Play) -> None:
+    pool = {**yaml.safe_load(SCENARIO)["manifests"][0], "metadata": {"name": "arm"}}
+    graviton = {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}
+    pool["spec"]["template"]["spec"]["requirements"].append(graviton)
+    outcome = play(Question(autoscaler=NodeAutoscaler.DOVETAIL, pools=(pool,)))
+    launched = {decision.instance_type for decision in outcome.replayed.decisions if decision.action == "launch"}
+    assert launched and all("g" in name.split(".")[0] for name in launched)
+    assert {decision.pool for decision in outcome.replayed.decisions} == {"arm"}
+    assert outcome.first_difference is not None
+    assert outcome.replayed.dollars < outcome.recorded.dollars
+
+
+def test_a_lost_instance_is_replaced(recording: Recording, play: Play) -> None:
+    steps = (Step(at=Seconds(240), vanish=Vanish(instances=3)),)
+    outcome = play(Question(autoscaler=NodeAutoscaler.DOVETAIL, steps=steps))
+    soon = [decision.action for decision in outcome.replayed.decisions if 240 <= decision.at < 300]
+    assert soon.count("remove") == 3 and "launch" in soon
+    assert outcome.replayed.samples[-1].pending == 0
+
+
+def test_cluster_autoscaler_runs_on_node_groups_of_the_same_offer(recording: Recording, play: Play) -> None:
+    outcome = play(Question(autoscaler=NodeAutoscaler.CLUSTER_AUTOSCALER))
+    assert outcome.replayed.launched > 0 and outcome.replayed.samples[-1].pending == 0
+    assert outcome.replayed.dollars > outcome.recorded.dollars
+
+
+def test_jobs_run_as_long_as_they_did(recording: Recording) -> None:
+    job = next(step.apply for step in build(recording).workload.scenario.steps if _kind(step) == "Job")
+    assert isinstance(job, dict)
+    ran = job["spec"]["template"]["metadata"]["annotations"]["lab.dovetail.dev/run-seconds"]
+    assert 118 <= float(ran.removesuffix("s")) <= 122
+
+
+def test_a_change_of_size_is_a_scale_and_a_change_of_template_is_applied(recording: Recording) -> None:
+    steps = build(recording).workload.scenario.steps
+    assert [step.scale.replicas for step in steps if step.scale is not None] == [30, 6]
+    applied = [step for step in steps if _kind(step) == "Deployment"]
+    assert len(applied) == 2  # it came, and its template changed
+    assert not [step for step in steps if _kind(step) in ("Pod", "ReplicaSet")]
+
+
+def _kind(step: Step) -> str:
+    return str(step.apply["kind"]) if isinstance(step.apply, dict) else ""
+
+
+def test_a_recording_without_a_nodepool_needs_one(tmp_path: Path) -> None:
+    from tests.offline.recording.small import write
+
+    with pytest.raises(ScenarioError, match="name one with --nodepool"):
+        replay(
+            read(write(tmp_path / "small.dvrec")), Question(autoscaler=NodeAutoscaler.DOVETAIL), tmp_path / "out.dvrec"
+        )
+
+
+def test_the_same_seed_gives_the_same_bytes_on_any_hash_seed(recording: Recording) -> None:
+    program = (
+        "import hashlib, sys; from pathlib import Path; from tempfile import TemporaryDirectory\n"
+        "from dovetail.offline.recording import read; from dovetail.studies.recorded.replay import Question, replay\n"
+        "from dovetail.studies.setups import NodeAutoscaler\n"
+        "import logging, structlog\n"
+        "structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))\n"
+        "with TemporaryDirectory() as folder:\n"
+        "    target = Path(folder) / 'replay.dvrec'\n"
+        "    found = replay(read(sys.argv[1]), Question(autoscaler=NodeAutoscaler.DOVETAIL, seed=5), target)\n"
+        "    print(hashlib.sha256(found.to_json() + target.read_bytes()).hexdigest())\n"
+    )
+    digests = set()
+    for hash_seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(recording.path)],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        digests.add(done.stdout.strip())
+    assert len(digests) == 1 and len(digests.pop()) == len(hashlib.sha256().hexdigest())
+
+
+def test_the_report_has_both_sides_and_the_first_difference(recording: Recording, play: Play) -> None:
+    outcome = play(Question(autoscaler=NodeAutoscaler.KARPENTER))
+    lines = list(report.text(outcome))
+    assert lines[0].startswith("story.dvrec: 0.33 h, replayed with karpenter")
+    cost = next(line for line in lines if line.startswith("cost"))
+    assert cost.count("$") == 2
+    assert any(line.startswith("first difference at 00:") for line in lines)
+    assert any(line.startswith("decisions: ") for line in lines)
+    picture = report.chart(outcome)
+    assert picture.count("<path") == 7 and "lower bound" in picture
+
+
+def test_decisions_are_paired_by_action_type_and_time(recording: Recording) -> None:
+    decisions = timeline(recording, recording.start, 60.0).decisions
+    same = list(pairs(decisions, decisions))
+    assert same and all(pair.recorded == pair.replayed for pair in same)
+    alone = list(pairs(decisions, ()))
+    assert [pair.replayed for pair in alone] == [None] * len(decisions)
+    assert [pair.recorded for pair in pairs((), decisions)] == [None] * len(decisions)
+
+
+def test_nothing_differs_from_itself(recording: Recording) -> None:
+    before = timeline(recording, recording.start, 60.0)
+    assert first_difference(before, before) is None
+
+
+def test_the_command_names_what_is_wrong(tmp_path: Path, recording: Recording) -> None:
+    def said(*arguments: str) -> str:
+        outcome = CliRunner().invoke(main, ["replay", *arguments])
+        assert outcome.exit_code == 2
+        return outcome.output
+
+    other = tmp_path / "other"
+    other.write_text("kind: Pod\n", encoding="utf-8")
+    assert "not a recording" in said(str(other))
+    assert "no fault 'quake'" in said(str(recording.path), "--fault", "3m:quake")
+    assert "as 30m:spot-interruption:2" in said(str(recording.path), "--fault", "quake")
+    assert "name an --autoscaler" in said(str(recording.path), "--nodepool", str(other))
+    assert "Pod is no NodePool" in said(str(recording.path), "--autoscaler", "dovetail", "--nodepool", str(other))
