@@ -240,8 +240,8 @@ class FastLane:
         status = dict(pod.get("status") or {})
         status.pop("nominatedNodeName", None)
         set_condition(status, {"type": "PodScheduled", "status": "True"}, self._server.clock.now())
-        found = self._store.get("/nodes", node)
-        labels = found.obj["metadata"].get("labels", {}) if found is not None else {}
+        nodes = self._store.get("/nodes", node)
+        labels = nodes.obj["metadata"].get("labels", {}) if nodes is not None else {}
         places = {key: labels[key] for key in _TOPOLOGY if key in labels}
         new = {"labels": share_labels({**metadata.get("labels", {}), **places})} if places else {}
         bound = {**pod, "metadata": {**metadata, **new}, "spec": {**spec, "nodeName": node}, "status": status}
@@ -289,8 +289,8 @@ class _RecordedStatus:
 
 def _as_kubelet(old: Json, given: Mapping[str, Any], conditions: list[Json]) -> Json:
     """Its conditions in its order, others' behind them, everything else replaced."""
-    ours = {each["type"] for each in conditions}
-    others = [each for each in old.get("conditions", ()) if each["type"] not in ours]
+    ours = {condition["type"] for condition in conditions}
+    others = [condition for condition in old.get("conditions", ()) if condition["type"] not in ours]
     status = {**old, **given, "conditions": [*conditions, *others] if others else conditions}
     del status["$setElementOrder/conditions"]
     return status
@@ -300,8 +300,8 @@ def _as_scheduler(old: Json, given: Mapping[str, Any]) -> Json:
     """Its conditions in the place of those of their type, and its nominated node."""
     status = dict(old)
     if "conditions" in given:
-        fresh = {each["type"]: _condition(each) for each in given["conditions"]}
-        kept = [fresh.pop(each["type"], each) for each in old.get("conditions", ())]
+        fresh = {condition["type"]: _condition(condition) for condition in given["conditions"]}
+        kept = [fresh.pop(condition["type"], condition) for condition in old.get("conditions", ())]
         status["conditions"] = [*kept, *fresh.values()]
     if "nominatedNodeName" in given:
         status["nominatedNodeName"] = given["nominatedNodeName"]

@@ -61,14 +61,14 @@ class NamespaceFinalizer:
         try:
             namespace = await self._kube.get(NAMESPACES, name)
             left = await empty(self._kube, name)
-            known = namespace["status"].get("conditions", [])
-            items = conditions(left, known, self._server.clock.now())
-            if items != known:
+            existing = namespace["status"].get("conditions", [])
+            items = conditions(left, existing, self._server.clock.now())
+            if items != existing:
                 body = {**namespace, "status": {**namespace["status"], "conditions": items}}
                 namespace = await self._kube.update(NAMESPACES, body, subresource="status")
             if left.resources:
                 return True
-            rest = [each for each in namespace["spec"].get("finalizers", []) if each != FINALIZER]
+            rest = [finalizer for finalizer in namespace["spec"].get("finalizers", []) if finalizer != FINALIZER]
             body = {**namespace, "spec": {**namespace["spec"], "finalizers": rest}}
             await self._kube.update(NAMESPACES, body, subresource="finalize")
         except ApiError as error:

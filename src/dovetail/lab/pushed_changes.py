@@ -94,14 +94,14 @@ _Plan = tuple[str, tuple[tuple[str, str], ...], tuple[tuple[str, str, _Reader], 
 def _plan(type: Any, shape: tuple[tuple[str, ...], ...]) -> tuple[_Plan, ...]:
     """By part of a view the attributes that hold the fields of a difference: as they are, and as they are read."""
     parts = {field.name: field.type for field in fields(type)}
-    found = []
+    plans = []
     for part, *names in shape:
         known = [field for field in fields(parts[part]) if field.encode_name in names] if part in parts else []
         plain = tuple((each.name, each.encode_name) for each in known if each.type in _PLAIN)
         composed = tuple((each.name, each.encode_name, _reader(each.type)) for each in known if each.type not in _PLAIN)
         if known:
-            found.append((part, plain, composed))
-    return tuple(found)
+            plans.append((part, plain, composed))
+    return tuple(plans)
 
 
 class ObjectChange:

@@ -50,5 +50,5 @@ def _converted(obj: dict[str, Any], version: str) -> dict[str, Any]:
     """An object of ours in another API version: what a conversion webhook does on a real cluster."""
     from dovetail.model.kinds.convert import from_v1, to_v1  # a lab without our kinds need not know them
 
-    found = to_v1(obj)
-    return found if version == "v1" else from_v1(found, version)
+    converted = to_v1(obj)
+    return converted if version == "v1" else from_v1(converted, version)

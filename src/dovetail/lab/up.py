@@ -99,7 +99,7 @@ async def up(settings: Settings, show: Show, extras: Sequence[Extra] = ()) -> No
     try:
         instances = plain_pool(0 if settings.config else settings.nodes, settings.node_type, settings.zones)
         if settings.autoscaler:
-            instances = [msgspec.structs.replace(each, labels=FIRST_GROUP_LABELS) for each in instances]
+            instances = [msgspec.structs.replace(instance, labels=FIRST_GROUP_LABELS) for instance in instances]
     except UnknownType as error:
         raise StartError(f"--node-type: {error}") from error
     sys.setswitchinterval(0.0005)  # AWS answers in threads of this process; kubectl must not wait for them

@@ -70,8 +70,8 @@ class Aged:
     def _moved(self, text: bytes) -> bytes:
         ahead = timedelta(seconds=round((self._clock.now() - self._reader()).total_seconds()))
 
-        def earlier(found: re.Match[bytes]) -> bytes:
-            instant = datetime.fromisoformat(found[2].decode()) - ahead
-            return found[1] + instant.isoformat().encode() + found[3]
+        def earlier(match: re.Match[bytes]) -> bytes:
+            instant = datetime.fromisoformat(match[2].decode()) - ahead
+            return match[1] + instant.isoformat().encode() + match[3]
 
         return _INSTANT.sub(earlier, text)

@@ -50,7 +50,7 @@ EFFECTS: tuple[tuple[str, bool], ...] = (("dollars", True), ("pods_waited", True
 def between_autoscalers(rows: Sequence[Row]) -> list[Finding]:
     """For every measure the best and the worst of the set-ups that have the same pods, where no seed contradicts."""
     by_setup = {row.setup: row for row in rows}
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for setups in by_pods(by_setup).values():
         for measure, less_is_better in COMPARED:
             group = [by_setup[setup] for setup in setups if measure in by_setup[setup].figures]
@@ -59,18 +59,18 @@ def between_autoscalers(rows: Sequence[Row]) -> list[Finding]:
             ordered = sorted(group, key=lambda row: row[measure].median, reverse=not less_is_better)
             best, second, last_but_one, worst = ordered[0], ordered[1], ordered[-2], ordered[-1]
             if _better(best, second, measure, less_is_better):
-                found.append(_finding(measure, Side.ADVANTAGE, best, ordered[1:]))
+                findings.append(_finding(measure, Side.ADVANTAGE, best, ordered[1:]))
             if len(ordered) > 2 and _better(last_but_one, worst, measure, less_is_better):
-                found.append(_finding(measure, Side.DISADVANTAGE, worst, ordered[:-1]))
+                findings.append(_finding(measure, Side.DISADVANTAGE, worst, ordered[:-1]))
             elif len(ordered) == 2 and _better(best, worst, measure, less_is_better):
-                found.append(_finding(measure, Side.DISADVANTAGE, worst, ordered[:1]))
-    return found
+                findings.append(_finding(measure, Side.DISADVANTAGE, worst, ordered[:1]))
+    return findings
 
 
 def effects(rows: Sequence[Row]) -> list[Finding]:
     """What HPA and VPA change for each node autoscaler."""
     by_setup = {row.setup: row for row in rows}
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for row in rows:
         plain = by_setup.get(Setup(row.setup.nodes))
         if plain is None or row.setup == plain.setup:
@@ -80,15 +80,15 @@ def effects(rows: Sequence[Row]) -> list[Finding]:
             if measure not in row.figures or measure not in plain.figures:
                 continue
             if _better(row, plain, measure, less_is_better):
-                found.append(_finding(measure, Side.ADVANTAGE, row, [plain], effect))
+                findings.append(_finding(measure, Side.ADVANTAGE, row, [plain], effect))
             elif _better(plain, row, measure, less_is_better):
-                found.append(_finding(measure, Side.DISADVANTAGE, row, [plain], effect))
-    return found
+                findings.append(_finding(measure, Side.DISADVANTAGE, row, [plain], effect))
+    return findings
 
 
 def of_autoscaler(findings: Sequence[Finding], nodes: NodeAutoscaler, side: Side) -> list[Finding]:
     """What speaks for or against one node autoscaler."""
-    return [each for each in findings if each.about.nodes is nodes and each.side is side]
+    return [finding for finding in findings if finding.about.nodes is nodes and finding.side is side]
 
 
 def _better(first: Row, other: Row, measure: str, less_is_better: bool) -> bool:

@@ -112,7 +112,7 @@ class Report:
 
     def lead(self) -> str:
         run, workload = self._comparison.runs[0], self._comparison.workload
-        seeds = len({each.seed for each in self._comparison.runs})
+        seeds = len({run.seed for run in self._comparison.runs})
         spread = (
             self._text("one_seed", least=f"{100 * MIN_DIFFERENCE_OF_ONE_SEED:.0f}")
             if seeds == 1
@@ -163,7 +163,7 @@ class Report:
         return said[:1].upper() + said[1:]
 
     def effects(self) -> list[str]:
-        return [words.sentence(each, self._by_setup, self._language) for each in self._effects]
+        return [words.sentence(effect, self._by_setup, self._language) for effect in self._effects]
 
     def method(self) -> list[str]:
         workload = self._comparison.workload
@@ -178,7 +178,7 @@ class Report:
             self._text("method_2", groups=", ".join(f"{number} × {kind}" for kind, number in groups.items())),
             self._text("method_3", pools=pools),
             self._text("method_4"),
-            *sorted({f"{each.setup.title}: {problem}" for each in self._comparison.runs for problem in each.problems}),
+            *sorted({f"{run.setup.title}: {problem}" for run in self._comparison.runs for problem in run.problems}),
         ]
 
     def charts(self) -> list[str]:
@@ -272,7 +272,7 @@ class Report:
                 said = self.sentences(nodes, side) or [self._text("no_finding")]
                 parts.append(f"**{self._text(name)}**\n\n" + "\n".join(f"- {each}" for each in said))
         if self._effects:
-            parts.append(f"## {self._text('effects')}\n\n" + "\n".join(f"- {each}" for each in self.effects()))
+            parts.append(f"## {self._text('effects')}\n\n" + "\n".join(f"- {effect}" for effect in self.effects()))
         parts.append(f"## {self._text('method')}\n\n" + "\n".join(f"- {each}" for each in self.method()))
         parts.append(self._text("again", command=f"`{self._comparison.command}`"))
         return "\n\n".join(parts) + "\n"
@@ -282,7 +282,7 @@ class Report:
         short = "".join(f"<p>{escape(each)}</p>" for each in self.short())
         figures = "".join(f"<figure>{chart}</figure>" for chart in self.charts())
         cards = "".join(self._card(nodes) for nodes in self._autoscalers())
-        changed = "".join(f"<li>{escape(each)}</li>" for each in self.effects())
+        changed = "".join(f"<li>{escape(effect)}</li>" for effect in self.effects())
         method = "".join(f"<li>{escape(each)}</li>" for each in self.method())
         again = self._text("again", command="\0").partition("\0")
         return (

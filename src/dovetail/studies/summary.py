@@ -46,7 +46,7 @@ class Row(msgspec.Struct, frozen=True):
     @property
     def typical(self) -> Run:
         """The run of the median cost, for charts."""
-        ordered = sorted(self.runs, key=lambda each: (each.measures.dollars, each.seed))
+        ordered = sorted(self.runs, key=lambda run: (run.measures.dollars, run.seed))
         return ordered[(len(ordered) - 1) // 2]
 
 
@@ -59,13 +59,13 @@ def rows(runs: Iterable[Run]) -> list[Row]:
 
 
 def _figures(runs: Sequence[Run]) -> dict[str, Figure]:
-    found: dict[str, Figure] = {}
+    figures: dict[str, Figure] = {}
     for field in msgspec.structs.fields(Measures):
         values = [getattr(run.measures, field.name) for run in runs]
         known = [float(value) for value in values if value is not None]
         if len(known) == len(values):
-            found[field.name] = figure(known)
+            figures[field.name] = figure(known)
     above = [run.measures.dollars / run.measures.lower_bound - 1.0 for run in runs if run.measures.lower_bound > 0]
     if len(above) == len(runs):
-        found["above_bound"] = figure(above)
-    return found
+        figures["above_bound"] = figure(above)
+    return figures

@@ -85,8 +85,8 @@ def lines(title: str, series: Sequence[Line], hours: float, unit: str = "") -> s
         parts.append(f'<text class="tick" x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}">{tick * step:.3g} h</text>')
     for number, line in enumerate(series):
         path, last = [], None
-        for at, value in line.points:
-            x, y = LEFT + span * min(1.0, at / hours), _y(value, top)
+        for point, value in line.points:
+            x, y = LEFT + span * min(1.0, point / hours), _y(value, top)
             path.append(f"M{x:.1f} {y:.1f}" if last is None else f"H{x:.1f}V{y:.1f}")
             last = value
         if last is not None:

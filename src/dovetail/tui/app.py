@@ -207,8 +207,8 @@ class ViewApp(App[None]):
         )
         self._columns = widths(self.table, width)
         base.query_one("#totals", Static).update(Text("\n".join(text.totals(view, self._look, width)), no_wrap=True))
-        found = (*text.trouble(view.health), *map(printable, self._warnings()))
-        troubles = [part for each in found for part in wrapped(each, width)]
+        trouble = (*text.trouble(view.health), *map(printable, self._warnings()))
+        troubles = [part for each in trouble for part in wrapped(each, width)]
         shown = base.query_one("#trouble", Static)
         shown.display = bool(troubles)
         shown.update(Text("\n".join(troubles)))
@@ -228,18 +228,18 @@ class ViewApp(App[None]):
         return line(self._columns, row, self._look), style
 
     def _tabs(self, view: FleetView, width: int) -> Text:
-        found = Text(no_wrap=True)
+        tabs = Text(no_wrap=True)
         counts = {"nodes": len(view.nodes), "pods": view.totals.pods, "pending": len(view.pending)}
         for number, table in enumerate(TABLES, 1):
             count = counts.get(table.name, len(view.pools))
             label = f" {number} {message(table.title)} {'?' if count is None else count} "
             here = table is self.table
-            found.append(f"[{label.strip()}]" if here else label, Style(bold=here))
-            found.append(" ")
+            tabs.append(f"[{label.strip()}]" if here else label, Style(bold=here))
+            tabs.append(" ")
         if self.filter_text:
-            found.append(message("filter: {text} ({n} shown)", text=printable(self.filter_text), n=len(self.rows)))
-        found.truncate(width)
-        return found
+            tabs.append(message("filter: {text} ({n} shown)", text=printable(self.filter_text), n=len(self.rows)))
+        tabs.truncate(width)
+        return tabs
 
     def _key_line(self) -> str:
         return message("q quit  Enter why  / filter  s sort  u usage  Tab tables  ? keys") + f"   {self.title}"
@@ -303,7 +303,7 @@ class ViewApp(App[None]):
         notes = [*self._notes, ""] if self._notes else []
         bound = self._source.view().totals.bound
         about = ["", message("lower bound: {of}", of=bound.of)] if bound is not None and bound.of else []
-        return [part for found in (*notes, *known, *about) for part in wrapped(found, width)]
+        return [part for note in (*notes, *known, *about) for part in wrapped(note, width)]
 
     # -- rows
 
@@ -322,7 +322,7 @@ class ViewApp(App[None]):
             return
 
         def lines(width: int) -> list[str]:
-            present = next((each for each in table.rows(self._source.view()) if table.key(each) == key), None)
+            present = next((row for row in table.rows(self._source.view()) if table.key(row) == key), None)
             found = explanation(subject, present, self._source.evidence, self._source.now())
             return [part for each in found for part in wrapped(printable(each), width)]
 

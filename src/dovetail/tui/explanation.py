@@ -52,12 +52,12 @@ class ObserverEvidence:
         }
         observer = self._observer
         try:
-            found: Answer = ask[subject.kind](
+            answer: Answer = ask[subject.kind](
                 observer.state, observer.decisions.all(), subject.name, observer.clock.now()
             )
         except explain.Unknown:
             return None
-        return found
+        return answer
 
     def events(self, subject: Subject) -> Sequence[Event]:
         kind = {"pod": "Pod", "node": "Node", "nodeclaim": "NodeClaim", "nodepool": "NodePool"}[subject.kind]

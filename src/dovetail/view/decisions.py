@@ -40,6 +40,6 @@ class DecisionLog:
 
     def all(self) -> tuple[Decision, ...]:
         if self._sorted is None:
-            found = [decision for decisions in self._of.values() for decision in decisions]
-            self._sorted = tuple(sorted(found, key=lambda decision: decision.time)[-MAX_DECISIONS:])
+            decisions = [decision for decisions in self._of.values() for decision in decisions]
+            self._sorted = tuple(sorted(decisions, key=lambda decision: decision.time)[-MAX_DECISIONS:])
         return self._sorted

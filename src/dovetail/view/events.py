@@ -70,10 +70,10 @@ class Events:
 
     def about(self, kind: str, namespace: str, name: str) -> Sequence[Event]:
         """Newest first. Cluster-scoped objects have their events in any namespace."""
-        found = list(self._of.get(Subject(kind, namespace, name), ()))
+        events_ = list(self._of.get(Subject(kind, namespace, name), ()))
         if not namespace:
-            found += self._of.get(Subject(kind, "default", name), ())
-        return sorted(found, key=time_of, reverse=True)
+            events_ += self._of.get(Subject(kind, "default", name), ())
+        return sorted(events_, key=time_of, reverse=True)
 
     def last_message(self, namespace: str, name: str, reason: str) -> str:
         """What was last said about a pod for a reason; empty if nothing was."""

@@ -225,7 +225,7 @@ def _name(obj: Node | NodeClaim) -> str:
 
 
 def pool_view(pool: NodePool) -> PoolView:
-    ready: Any = next((each for each in pool.status.conditions if each.type == "Ready"), None)
+    ready: Any = next((condition for condition in pool.status.conditions if condition.type == "Ready"), None)
     return PoolView(
         name=pool.name,
         ready=None if ready is None else {"True": True, "False": False}.get(ready.status),
@@ -248,13 +248,13 @@ def _budget(budget: Budget) -> str:
 
 
 def _amounts(given: Mapping[str, Amount]) -> Amounts:
-    found = {}
+    amounts = {}
     for name, text in given.items():
         try:
-            found[name] = amount(name, text)
+            amounts[name] = amount(name, text)
         except QuantityError:
             continue  # absent from the view, so drawn as unknown
-    return found
+    return amounts
 
 
 def saved_per_hour(decisions: Sequence[Decision]) -> float | None:

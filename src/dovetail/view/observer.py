@@ -126,7 +126,7 @@ class Observer:
     def _is_complete(self) -> bool:
         watches: tuple[Reflector[Any], ...] = (self._event_watch, *self.histories.values())
         asked = self._metrics_problem != NOT_ASKED and self._bounded and bool(self.histories)
-        return asked and all(each.synced.is_set() or each.failure is not None for each in watches)
+        return asked and all(watch.synced.is_set() or watch.failure is not None for watch in watches)
 
     # -- what the watches say
 

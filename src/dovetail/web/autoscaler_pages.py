@@ -65,7 +65,11 @@ def replicas_bar(spec: Json, status: Json, t: Catalogue) -> Markup:
 
 def metric_lines(spec: Json, status: Json, t: Catalogue) -> list[str]:
     """`cpu 63% / 70%`, one line a metric; what has not been measured is unknown."""
-    current = {_metric_name(each): each for each in status.get("currentMetrics") or () if each}
+    current = {
+        _metric_name(current_metric): current_metric
+        for current_metric in status.get("currentMetrics") or ()
+        if current_metric
+    }
     lines = []
     for metric in spec.get("metrics") or ():
         name = _metric_name(metric)
@@ -107,11 +111,11 @@ def hpa_facts(hpa: Json, t: Catalogue) -> Markup:
     spec, status = hpa.get("spec") or {}, hpa.get("status") or {}
     conditions: list[list[Markup | str]] = [
         [
-            str(each.get("type")),
-            str(each.get("status")),
-            isolated(f"{each.get('reason', '')}: {each.get('message', '')}"),
+            str(condition.get("type")),
+            str(condition.get("status")),
+            isolated(f"{condition.get('reason', '')}: {condition.get('message', '')}"),
         ]
-        for each in status.get("conditions") or ()
+        for condition in status.get("conditions") or ()
     ]
     columns = [(t("Condition"), ""), (t("Status"), ""), (t("Message"), "")]
     return card(

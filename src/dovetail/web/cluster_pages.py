@@ -147,8 +147,8 @@ def _calendar(pool: NodePool, context: PageContext) -> Markup:
     for reason in REASONS:
         cells, shapes, allowed = [], [], []
         for hour in range(24 * CALENDAR_DAYS):
-            found = budgets.allowance(pool.spec.disruption.budgets, reason, total, start + timedelta(hours=hour))
-            allowed.append(None if found.unlimited else found.nodes)
+            allowance = budgets.allowance(pool.spec.disruption.budgets, reason, total, start + timedelta(hours=hour))
+            allowed.append(None if allowance.unlimited else allowance.nodes)
         for hour, nodes in enumerate(allowed):
             level = "free" if nodes is None else "shut" if nodes == 0 else "some"
             shapes.append(f'<rect class="{level}" x="{hour * 5}" width="4.4" height="18"/>')

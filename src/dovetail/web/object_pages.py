@@ -121,7 +121,7 @@ def _about(context: PageContext, observer: Observer, kind: str, key: str) -> lis
     node = context.view.nodes.get(f"node/{key}")
     if kind == "node" and node is not None and node.claim:
         names.add(node.claim)
-    return [each for each in observer.decisions.all() if any(concerns(each, name) for name in names)]
+    return [decision for decision in observer.decisions.all() if any(concerns(decision, name) for name in names)]
 
 
 def decision_table(decisions: Sequence[Decision], t: Catalogue) -> Markup:
@@ -185,11 +185,15 @@ def _decision(decision: Decision, t: Catalogue) -> Markup:
         tag(
             "div",
             tag(
-                "p", tag("span", f"{each.count:,}", class_="count"), isolated(each.message), " ", tag("code", each.code)
+                "p",
+                tag("span", f"{refusal.count:,}", class_="count"),
+                isolated(refusal.message),
+                " ",
+                tag("code", refusal.code),
             ),
-            funnels(each.pools, t),
+            funnels(refusal.pools, t),
         )
-        for each in decision.refusals
+        for refusal in decision.refusals
     ]
     return card(
         isolated(decision.summary or decision.kind),
@@ -217,7 +221,7 @@ def _events(context: PageContext, observer: Observer, kind: str, namespace: str,
     return card(t("Events"), event_table(found[:MAX_EVENTS], context.now, t))
 
 
-def event_table(found: Sequence[Event], now: datetime, t: Catalogue) -> Markup:
+def event_table(events: Sequence[Event], now: datetime, t: Catalogue) -> Markup:
     columns = [(t("Age"), "num"), (t("Type"), ""), (t("Reason"), ""), (t("Message"), ""), (t("Count"), "num")]
     rows: list[list[Markup | str]] = [
         [
@@ -227,7 +231,7 @@ def event_table(found: Sequence[Event], now: datetime, t: Catalogue) -> Markup:
             isolated(event.message),
             f"{count_of(event):,}",
         ]
-        for event in found
+        for event in events
     ]
     return table(t("Events"), columns, rows, t("There are no events."), hidden=True)
 
@@ -256,18 +260,18 @@ def _facts(context: PageContext, observer: Observer, kind: str, key: str) -> Mar
         case "node" | "nodeclaim":
             node = view.nodes.get(f"{kind}/{key}")
             if node is None and kind == "nodeclaim":
-                node = next((each for each in view.nodes.values() if each.claim == key), None)
+                node = next((node for node in view.nodes.values() if node.claim == key), None)
             return None if node is None else _node(node, context)
         case "pod":
             return _pod(context, key)
         case "nodepool":
             return _pool(context, key)
         case "hpa":
-            found = observer.hpas.store.get(key)
-            return None if found is None else hpa_facts(found, t)
+            hpa = observer.hpas.store.get(key)
+            return None if hpa is None else hpa_facts(hpa, t)
         case _:
-            found = observer.vpas.store.get(key)
-            return None if found is None else vpa_facts(found, t)
+            hpa = observer.vpas.store.get(key)
+            return None if hpa is None else vpa_facts(hpa, t)
 
 
 def _node(node: NodeView, context: PageContext) -> Markup:
@@ -344,7 +348,7 @@ def _pod(context: PageContext, key: str) -> Markup | None:
     if waiting is not None:
         return _pending(waiting, context)
     for node in view.nodes.values():
-        pod = next((each for each in node.pods if each.key == key), None)
+        pod = next((pod for pod in node.pods if pod.key == key), None)
         if pod is not None:
             facts: list[tuple[str, Markup | str]] = [
                 (t("Phase"), t("terminating") if pod.terminating else pod.phase),

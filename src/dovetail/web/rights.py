@@ -80,17 +80,17 @@ class Restriction:
         )
 
     def _visible(self, nodes: Mapping[str, NodeView]) -> dict[str, NodeView]:
-        rights, found = self._rights, {}
+        rights, visible = self._rights, {}
         for key, node in nodes.items():
             if not (rights.nodes if node.has_node else rights.nodeclaims):
                 continue
             held = self._nodes.get(key)
             if held is None or held[0] is not node:
                 held = self._nodes[key] = (node, self._node(node))
-            found[key] = held[1]
-        for key in [key for key in self._nodes if key not in found]:
+            visible[key] = held[1]
+        for key in [key for key in self._nodes if key not in visible]:
             del self._nodes[key]
-        return found
+        return visible
 
     def _node(self, node: NodeView) -> NodeView:
         rights = self._rights
@@ -98,8 +98,8 @@ class Restriction:
             pods = tuple(pod for pod in node.pods if pod.namespace in rights.namespaces)
             node = msgspec.structs.replace(node, pods=pods, requests=None if node.has_node else node.requests)
         if not rights.nodeclaims and node.has_node:
-            known = State.READY if node.state in (State.REPLACING, State.JOINING) else node.state
-            node = msgspec.structs.replace(node, claim=None, state=known, reason="", until=None, expires=None)
+            ready = State.READY if node.state in (State.REPLACING, State.JOINING) else node.state
+            node = msgspec.structs.replace(node, claim=None, state=ready, reason="", until=None, expires=None)
         return node
 
 

@@ -65,9 +65,15 @@ def chart(points: Sequence[Point], decisions: Sequence[Decision], now: datetime,
     """The last point holds until now. Evictions are counted from the decisions: unknown without the history."""
     held = [*points, msgspec.structs.replace(points[-1], time=now.timestamp())] if points else []
     marks = [
-        Mark(time=_seconds(each), id=each.id, kind=each.kind, summary=each.summary, evictions=each.evictions)
-        for each in decisions
-        if each.kind in MARKED
+        Mark(
+            time=_seconds(decision),
+            id=decision.id,
+            kind=decision.kind,
+            summary=decision.summary,
+            evictions=decision.evictions,
+        )
+        for decision in decisions
+        if decision.kind in MARKED
     ]
     evictions: list[int | None] = []
     counted, position = 0, 0

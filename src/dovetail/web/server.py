@@ -384,16 +384,16 @@ class Dashboard:
     async def _results(self, request: web.Request) -> web.StreamResponse:
         context, _ = await self._context(request)
         asked = request.query.get("q", "")[:200]
-        found = cluster_pages.search_results(context, self._observer, asked)
-        return web.Response(text=found, content_type="text/html", charset="utf-8")
+        search_results = cluster_pages.search_results(context, self._observer, asked)
+        return web.Response(text=search_results, content_type="text/html", charset="utf-8")
 
     async def _chart(self, request: web.Request) -> web.StreamResponse:
         context, _ = await self._context(request)
         if not (context.rights.nodes and context.rights.pods):
             raise NotAllowed("the series are of all nodes and pods: they need the right to list those", 403)
         decisions = self._observer.decisions.all() if context.rights.history else ()
-        known = context.rights.history and context.view.health.safe_mode is not None
-        drawn = chart(self._series.points, decisions, context.now, known)
+        history = context.rights.history and context.view.health.safe_mode is not None
+        drawn = chart(self._series.points, decisions, context.now, history)
         return web.Response(body=msgspec.json.encode(drawn), content_type="application/json")
 
     async def _manifest(self, request: web.Request) -> web.StreamResponse:

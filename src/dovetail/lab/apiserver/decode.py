@@ -203,8 +203,8 @@ def _known(kind: str, api_version: str) -> bool:
     if kind in _COMMON or kind in _RETIRED.get(api_version, ()):
         return True
     group, _, version = api_version.rpartition("/")
-    one = kind.removesuffix("List")
-    return any((row["group"], row["version"], row["kind"]) == (group, version, one) for row in resources())
+    item_kind = kind.removesuffix("List")
+    return any((row["group"], row["version"], row["kind"]) == (group, version, item_kind) for row in resources())
 
 
 def to_object(

@@ -65,9 +65,9 @@ class Discovery:
         for resource in self.server.registry.all():
             if resource.group:
                 found.setdefault(resource.group, set()).add(resource.version)
-        known = [group for group in GROUPS if group in found]
+        groups = [group for group in GROUPS if group in found]
         others = sorted(group for group in found if group not in GROUPS)
-        return {group: sorted(found[group], key=version_rank) for group in known + others}
+        return {group: sorted(found[group], key=version_rank) for group in groups + others}
 
     def handle(self, request: Request, parts: list[str]) -> Response:
         """/api, /apis and what is directly below them."""
@@ -125,8 +125,8 @@ class Discovery:
         return {"kind": "APIGroup", "apiVersion": "v1", **self._group(group, versions)}
 
     def of(self, group: str, version: str) -> list[ResourceType]:
-        found = [r for r in self.server.registry.all() if (r.group, r.version) == (group, version)]
-        return sorted(found, key=lambda resource: resource.plural)
+        served = [r for r in self.server.registry.all() if (r.group, r.version) == (group, version)]
+        return sorted(served, key=lambda resource: resource.plural)
 
     def resources(self, group: str, version: str) -> Json:
         rows: list[Json] = []
@@ -160,7 +160,7 @@ class Discovery:
             items: list[Json] = [{"metadata": {}, "versions": [self._version("", "v1")]}]
         else:
             items = [
-                {"metadata": {"name": group}, "versions": [self._version(group, each) for each in versions]}
+                {"metadata": {"name": group}, "versions": [self._version(group, version) for version in versions]}
                 for group, versions in self.groups().items()
             ]
         return {

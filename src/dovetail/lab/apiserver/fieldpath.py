@@ -46,17 +46,17 @@ def _made(children: Node, member: bool) -> Node | None:
     return children
 
 
-def union(one: Node, other: Node) -> Node:
-    out = {**one}
+def union(node: Node, other: Node) -> Node:
+    out = {**node}
     for name, theirs in other.items():
         ours = out.get(name)
         out[name] = theirs if ours is None else _union(ours, theirs)
     return out
 
 
-def _union(one: Node, other: Node) -> Node:
-    member = _member(one) or _member(other)
-    children = union(_children(one), _children(other))
+def _union(node: Node, other: Node) -> Node:
+    member = _member(node) or _member(other)
+    children = union(_children(node), _children(other))
     made = _made(children, member)
     return {} if made is None else made
 
@@ -65,10 +65,10 @@ def _children(node: Node) -> Node:
     return {name: child for name, child in node.items() if name != SELF} if SELF in node else node
 
 
-def difference(one: Node, other: Node) -> Node:
+def difference(node: Node, other: Node) -> Node:
     """What is in one and not in the other."""
     out: Node = {}
-    for name, ours in one.items():
+    for name, ours in node.items():
         theirs = other.get(name)
         left = ours if theirs is None else _difference(ours, theirs)
         if left is not None:
@@ -76,14 +76,14 @@ def difference(one: Node, other: Node) -> Node:
     return out
 
 
-def _difference(one: Node, other: Node) -> Node | None:
-    member = _member(one) and not _member(other)
-    return _made(difference(_children(one), _children(other)), member)
+def _difference(node: Node, other: Node) -> Node | None:
+    member = _member(node) and not _member(other)
+    return _made(difference(_children(node), _children(other)), member)
 
 
-def intersection(one: Node, other: Node) -> Node:
+def intersection(node: Node, other: Node) -> Node:
     out: Node = {}
-    for name, ours in one.items():
+    for name, ours in node.items():
         theirs = other.get(name)
         if theirs is not None:
             both = _made(intersection(_children(ours), _children(theirs)), _member(ours) and _member(theirs))
@@ -92,11 +92,11 @@ def intersection(one: Node, other: Node) -> Node:
     return out
 
 
-def without_branches(one: Node, roots: Iterable[Path]) -> Node:
+def without_branches(node: Node, roots: Iterable[Path]) -> Node:
     """The set without these paths and everything below them."""
     for path in roots:
-        one = _without(one, path)
-    return one
+        node = _without(node, path)
+    return node
 
 
 def _without(node: Node, path: Path) -> Node:

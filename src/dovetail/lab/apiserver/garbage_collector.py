@@ -68,15 +68,15 @@ class Collector:
         self.alive[uid] = place
         if owners:
             self.owners[place] = owners
-            for each in owners:
-                self.dependants.setdefault(each, set()).add(place)
+            for owner in owners:
+                self.dependants.setdefault(owner, set()).add(place)
 
     def _forget(self, place: Place) -> None:
         for uid in self.owners.pop(place, ()):
-            found = self.dependants.get(uid)
-            if found is not None:
-                found.discard(place)
-                if not found:
+            dependant = self.dependants.get(uid)
+            if dependant is not None:
+                dependant.discard(place)
+                if not dependant:
                     del self.dependants[uid]
 
     def _soon(self, uid: str, delay_s: float = 0.0) -> None:
@@ -187,6 +187,6 @@ def _owners(metadata: Json) -> tuple[str, ...]:
 
 
 def _without_finalizer(metadata: Json, name: str) -> Json:
-    left = [each for each in metadata.get("finalizers") or [] if each != name]
+    left = [finalizer for finalizer in metadata.get("finalizers") or [] if finalizer != name]
     rest = {key: item for key, item in metadata.items() if key != "finalizers"}
     return {**rest, "finalizers": left} if left else rest

@@ -67,9 +67,9 @@ def _duplicates(body: bytes) -> list[str]:
         document = json.loads(body.decode("utf-8", "replace"), object_pairs_hook=_Pairs)
     except (ValueError, RecursionError):
         return []
-    found: list[str] = []
-    _search(document, "", found)
-    return found
+    duplicates: list[str] = []
+    _search(document, "", duplicates)
+    return duplicates
 
 
 def _search(node: Any, path: str, found: list[str]) -> None:

@@ -28,10 +28,10 @@ class StoredCluster:
         return self._known[key]
 
     def _resource(self, group: str, plural: str) -> ResourceType:
-        found = self._stored(group, plural)
-        if found is None:
+        stored = self._stored(group, plural)
+        if stored is None:
             raise LookupError(f"no resource {plural}.{group}")
-        return found
+        return stored
 
     def _context(self, resource: ResourceType, namespace: str | None, name: str, operation: Any) -> Context:
         server = self.server

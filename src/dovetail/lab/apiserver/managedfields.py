@@ -174,9 +174,9 @@ class Versions:
             return None
         old, new = (convert(each, self.resource, other) for each in (self.old, self.new))
         if other.custom:
-            found = typed_validation.problems(other.schema, old) or typed_validation.problems(other.schema, new)
-            if found:
-                raise Unreadable(typed_validation.message(found))
+            problems = typed_validation.problems(other.schema, old) or typed_validation.problems(other.schema, new)
+            if problems:
+                raise Unreadable(typed_validation.message(problems))
         return structured_merge.compare(other.schema, old, new).without(self.ignored)
 
 
@@ -216,7 +216,9 @@ def _cap(managers: Managers) -> Managers:
     updaters = [manager for manager in managers if manager.operation == "Update"]
     if len(updaters) <= MAX_UPDATERS:
         return managers
-    updaters.sort(key=lambda each: (managers[each].time or "", each.name, each.version, each.subresource))
+    updaters.sort(
+        key=lambda updater: (managers[updater].time or "", updater.name, updater.version, updater.subresource)
+    )
     out = dict(managers)
     count = len(updaters)
     first: dict[str, Manager] = {}
@@ -290,11 +292,11 @@ _zeros: dict[int, tuple[ResourceType, Json]] = {}
 
 def zero_of(resource: ResourceType) -> Json:
     """An empty object of the kind, to be read and not changed."""
-    found = _zeros.get(id(resource))
-    if found is None or found[0] is not resource:
+    zero = _zeros.get(id(resource))
+    if zero is None or zero[0] is not resource:
         empty = {"kind": resource.kind, "apiVersion": resource.api_version}
-        found = _zeros[id(resource)] = (resource, empty if resource.custom else canonicalize.zero(resource.schema))
-    return found[1]
+        zero = _zeros[id(resource)] = (resource, empty if resource.custom else canonicalize.zero(resource.schema))
+    return zero[1]
 
 
 def track_update(

@@ -33,12 +33,12 @@ _cache: dict[str, tuple[Clause, ...]] = {}
 
 def clauses(header: str) -> tuple[Clause, ...]:
     """The Accept header, best first."""
-    found = _cache.get(header)
-    if found is None:
-        found = tuple(sorted(_parse(header), key=lambda clause: -clause.quality))
+    clauses = _cache.get(header)
+    if clauses is None:
+        clauses = tuple(sorted(_parse(header), key=lambda clause: -clause.quality))
         if len(_cache) < 1000:
-            _cache[header] = found
-    return found
+            _cache[header] = clauses
+    return clauses
 
 
 def _parse(header: str) -> list[Clause]:

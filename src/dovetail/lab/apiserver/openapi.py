@@ -113,8 +113,8 @@ class OpenApi:
         return made[1], made[2]
 
     def resources(self, group: str, version: str) -> list[ResourceType]:
-        found = [r for r in self.server.registry.all() if (r.group, r.version) == (group, version)]
-        return sorted(found, key=lambda resource: resource.plural)
+        resources = [r for r in self.server.registry.all() if (r.group, r.version) == (group, version)]
+        return sorted(resources, key=lambda resource: resource.plural)
 
     def build(self, group: str, version: str) -> Json:
         schemas: Json = {}

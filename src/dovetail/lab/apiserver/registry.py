@@ -337,14 +337,14 @@ class Registry:
 
     def stored(self, group: str, plural: str) -> ResourceType | None:
         """The type in which the store keeps a resource."""
-        found = self._stored.get((group, plural))
-        if found is None:
+        stored = self._stored.get((group, plural))
+        if stored is None:
             candidates = [t for t in self._types.values() if (t.group, t.plural) == (group, plural)]
             kept = [t for t in candidates if t.storage == (t.group, t.version)]
             if not candidates:
                 return None
-            found = self._stored[group, plural] = (kept or candidates)[0]
-        return found
+            stored = self._stored[group, plural] = (kept or candidates)[0]
+        return stored
 
     def equivalents(self, resource: ResourceType) -> Sequence[ResourceType]:
         """Every served version of what the store keeps in one place, the resource itself included."""

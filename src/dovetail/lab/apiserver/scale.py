@@ -30,13 +30,13 @@ def apply(call: Call, options: WriteOptions) -> Response:
     assert subresource is not None and subresource.view is not None and subresource.schema is not None
     if record is None:
         raise status_errors.not_found(resource.group, resource.plural, call.name)
-    found = typed_validation.problems(subresource.schema, config)
-    if found:
+    problems = typed_validation.problems(subresource.schema, config)
+    if problems:
         metadata = config.get("metadata")
         where = f"{applying.text_at(metadata, 'namespace')}/{applying.text_at(metadata, 'name')}"
         where += f"; {subresource.group}/{subresource.version}, Kind={subresource.kind}"
         raise status_errors.internal(
-            f"failed to create typed patch object ({where}): {typed_validation.message(found)}"
+            f"failed to create typed patch object ({where}): {typed_validation.message(problems)}"
         )
     live = responses.in_version(record.fresh(), resource)
     view = subresource.view(live, resource)
@@ -62,12 +62,12 @@ def apply(call: Call, options: WriteOptions) -> Response:
 def _refuse_conflicts(call: Call, live: Json, manager: str, path: fieldpath.Path) -> None:
     me = Manager(manager, "Apply", "", "scale")
     managers = managedfields.read(live["metadata"].get("managedFields")) or {}
-    owners = [each for each, owned in managers.items() if fieldpath.has(owned.fields, path)]
+    owners = [manager for manager, owned in managers.items() if fieldpath.has(owned.fields, path)]
     if not owners:  # unowned fields belong to the writer before the first apply
         owners = [Manager(managedfields.BEFORE_FIRST_APPLY, "Update", "", "scale")]
-    found = [applying.Conflict(_as_scale(each), ("f:spec", "f:replicas")) for each in owners if each != me]
-    if found:
-        raise applying.conflict_error(found)
+    conflicts = [applying.Conflict(_as_scale(owner), ("f:spec", "f:replicas")) for owner in owners if owner != me]
+    if conflicts:
+        raise applying.conflict_error(conflicts)
 
 
 def _as_scale(manager: Manager) -> Manager:

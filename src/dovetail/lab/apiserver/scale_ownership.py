@@ -36,10 +36,10 @@ def track(resource: ResourceType, old: Json, obj: Json, manager: str, path: Path
 def _taken(managers: Managers, own: Manager, replicas: Node, version: str) -> Managers:
     """One manager owns them now, alone; none where there are no fields."""
     out: Managers = {}
-    for each, owned in managers.items():
-        left = owned.fields if each == own else fieldpath.difference(owned.fields, replicas)
+    for manager, owned in managers.items():
+        left = owned.fields if manager == own else fieldpath.difference(owned.fields, replicas)
         if left:
-            out[each] = Owned(left, owned.version, owned.time)
+            out[manager] = Owned(left, owned.version, owned.time)
     previous = out.pop(own, None)
     if version:
         out[own] = Owned(replicas, version, previous.time if previous else None)
@@ -50,14 +50,16 @@ def _through_scale(managers: Managers, path: Path, replicas: Node) -> Managers:
     """Updaters come back from the scale in its version, not known again as those who went: their hold on the replicas
     stands beside the rest of what they own."""
     out: Managers = {}
-    for each, owned in managers.items():
-        if each.operation == "Apply" or not fieldpath.has(owned.fields, path):
-            out[each] = owned
+    for manager, owned in managers.items():
+        if manager.operation == "Apply" or not fieldpath.has(owned.fields, path):
+            out[manager] = owned
             continue
         left = fieldpath.difference(owned.fields, replicas)
         if left:
-            out[each] = Owned(left, owned.version, owned.time)
-        out[Manager(each.name, each.operation, "autoscaling/v1", each.subresource)] = Owned(replicas, owned.version)
+            out[manager] = Owned(left, owned.version, owned.time)
+        out[Manager(manager.name, manager.operation, "autoscaling/v1", manager.subresource)] = Owned(
+            replicas, owned.version
+        )
     return out
 
 

@@ -70,9 +70,9 @@ def _fields(text: str, resource: ResourceType) -> Test:
     except SelectorError as error:
         raise status_errors.bad_request(str(error)) from error
     strategy = resource.strategy
-    known = strategy.selectable_fields()
+    selectable_fields = strategy.selectable_fields()
     for term in terms:
-        if term.path not in ("metadata.name", "metadata.namespace") and term.path not in known:
+        if term.path not in ("metadata.name", "metadata.namespace") and term.path not in selectable_fields:
             raise status_errors.bad_request(strategy.unknown_selector(term.path))
     plain = all(term.path.startswith("metadata.") for term in terms)
 

@@ -192,9 +192,9 @@ class ApiServer:
             headers["warning"] = "\n".join(f"299 - {responses.quoted_warning(text)}" for text in shown)
 
     def _resource(self, route: Route) -> ResourceType:
-        found = self.registry.lookup(route.group, route.version, route.plural)
-        if found is not None:
-            return found
+        resource = self.registry.lookup(route.group, route.version, route.plural)
+        if resource is not None:
+            return resource
         if route.group and route.group not in GROUPS:
             raise PlainError()
         raise status_errors.no_resource()

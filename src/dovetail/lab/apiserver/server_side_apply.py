@@ -44,9 +44,9 @@ class Conflict(msgspec.Struct, frozen=True):
 class Conflicts(Exception):
     """Others own what this configuration wants different."""
 
-    def __init__(self, found: list[Conflict]) -> None:
-        super().__init__(len(found))
-        self.found = found
+    def __init__(self, conflicts: list[Conflict]) -> None:
+        super().__init__(len(conflicts))
+        self.found = conflicts
 
 
 def apply(call: Call, options: WriteOptions) -> Response:
@@ -123,10 +123,10 @@ def text_at(document: Any, name: str) -> str:
 
 def check_types(call: Call, config: Json) -> None:
     resource = call.resource
-    found = typed_validation.problems(resource.schema, config)
-    if found:
+    problems = typed_validation.problems(resource.schema, config)
+    if problems:
         raise status_errors.internal(
-            f"failed to create typed patch object ({named(resource, config)}): {typed_validation.message(found)}"
+            f"failed to create typed patch object ({named(resource, config)}): {typed_validation.message(problems)}"
         )
 
 
@@ -248,14 +248,14 @@ def lay_over(call: Call, live: Json, config: Json, managers: Managers, me: Manag
 
 
 def _conflicts(managers: Managers, versions: Versions, me: Manager) -> list[Conflict]:
-    found: list[Conflict] = []
+    conflicts: list[Conflict] = []
     for manager, owned in managers.items():
         change = versions.change(owned.version)
         if manager == me or change is None:
             continue
         both = fieldpath.intersection(owned.fields, change.touched())
-        found += [Conflict(manager, path) for path in fieldpath.paths(both)]
-    return found
+        conflicts += [Conflict(manager, path) for path in fieldpath.paths(both)]
+    return conflicts
 
 
 def _prune(call: Call, merged: Json, managers: Managers, last: Owned) -> Json:
@@ -313,28 +313,30 @@ def _refresh_last_applied(obj: Json, config: Json) -> None:
     obj["metadata"] = {**obj["metadata"], "annotations": {**annotations, LAST_APPLIED: text}}
 
 
-def conflict_error(found: list[Conflict]) -> StatusError:
+def conflict_error(conflicts: list[Conflict]) -> StatusError:
     causes = [
         {
             "reason": "FieldManagerConflict",
-            "message": f"conflict with {each.manager.shown()}",
-            "field": fieldpath.show(each.path),
+            "message": f"conflict with {conflict.manager.shown()}",
+            "field": fieldpath.show(conflict.path),
         }
-        for each in sorted(found, key=lambda each: _order(each.manager))
+        for conflict in sorted(conflicts, key=lambda conflict: _order(conflict.manager))
     ]
-    return StatusError(409, "Conflict", _conflict_text(found), {"causes": causes})
+    return StatusError(409, "Conflict", _conflict_text(conflicts), {"causes": causes})
 
 
 def _order(manager: Manager) -> tuple[str, ...]:
     return (manager.name, manager.operation, manager.version, manager.subresource)
 
 
-def _conflict_text(found: list[Conflict]) -> str:
-    if len(found) == 1:
-        each = found[0]
-        return f"Apply failed with 1 conflict: conflict with {each.manager.shown()}: {fieldpath.show(each.path)}"
+def _conflict_text(conflicts: list[Conflict]) -> str:
+    if len(conflicts) == 1:
+        conflict = conflicts[0]
+        return (
+            f"Apply failed with 1 conflict: conflict with {conflict.manager.shown()}: {fieldpath.show(conflict.path)}"
+        )
     lines: list[str] = []
-    for manager in sorted({each.manager for each in found}, key=_order):
+    for manager in sorted({conflict.manager for conflict in conflicts}, key=_order):
         lines.append(f"conflicts with {manager.shown()}:")
-        lines += [f"- {fieldpath.show(each.path)}" for each in found if each.manager == manager]
-    return f"Apply failed with {len(found)} conflicts: " + "\n".join(lines)
+        lines += [f"- {fieldpath.show(conflict.path)}" for conflict in conflicts if conflict.manager == manager]
+    return f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)

@@ -54,19 +54,19 @@ class Record:
     @property
     def raw(self) -> bytes:
         """The object as a reader gets it."""
-        found = self._raw
-        if found is None:
-            found = self._raw = _encode(self._obj)
-        return found
+        raw = self._raw
+        if raw is None:
+            raw = self._raw = _encode(self._obj)
+        return raw
 
     @property
     def obj(self) -> Json:
         """The object, to be read and not changed."""
-        found = self._obj
-        if found is None:
-            found = self._obj = _decode(self.raw)
+        obj = self._obj
+        if obj is None:
+            obj = self._obj = _decode(self.raw)
         self.touch()
-        return found
+        return obj
 
     def touch(self) -> None:
         """Count the decoded object among the recently used; the oldest of them goes back to bytes."""
@@ -123,11 +123,11 @@ class Event:
     @property
     def gone(self) -> Record:
         """The last state of what went, or left a selection, under the version of its going."""
-        found = self._gone
-        if found is None:
+        gone = self._gone
+        if gone is None:
             assert self.previous is not None
-            found = self._gone = _with_version(self.previous, self.rv)
-        return found
+            gone = self._gone = _with_version(self.previous, self.rv)
+        return gone
 
     def forget(self) -> None:
         """Keep nothing decoded any more: states this old are hardly ever read."""
@@ -201,10 +201,10 @@ class Store:
         self.observers: list[Callable[[Event], None]] = []
 
     def table(self, name: str) -> Table:
-        found = self.tables.get(name)
-        if found is None:
-            found = self.tables[name] = Table()
-        return found
+        table = self.tables.get(name)
+        if table is None:
+            table = self.tables[name] = Table()
+        return table
 
     def restore(self, records: Iterable[tuple[str, Record]], version: int) -> None:
         """Begin with what an earlier life left behind; its past is not remembered."""
@@ -296,13 +296,13 @@ class Store:
         history = self.table(table).history
         if not history or history[-1].rv <= rv:
             return []
-        found: list[Event] = []
+        events: list[Event] = []
         for event in reversed(history):
             if event.rv <= rv:
                 break
-            found.append(event)
-        found.reverse()
-        return found
+            events.append(event)
+        events.reverse()
+        return events
 
     def at(self, table: str, rv: int) -> dict[str, Record]:
         """The table as it was at `rv`, which the caller has checked is not compacted."""

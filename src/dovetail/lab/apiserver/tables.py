@@ -116,7 +116,7 @@ def bookmark(call: Call, obj: Json, wanted: Wanted, header: bool, shown: bool) -
         "kind": "Table",
         "apiVersion": f"meta.k8s.io/{wanted.version}",
         "metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]},
-        "columnDefinitions": [each.definition() for each in headers] if header else None,
+        "columnDefinitions": [header.definition() for header in headers] if header else None,
         "rows": [row],
     }
 
@@ -151,12 +151,12 @@ Cells = Callable[[Json, datetime], list[Any]]
 
 def layout(resource: ResourceType, call: Call) -> tuple[tuple[Header, ...], Cells]:
     if call.subresource_type is not None and call.subresource_type.view is not None:
-        found = layout_of("autoscaling", "scales")
+        layout = layout_of("autoscaling", "scales")
     elif resource.custom:
         return _custom(resource)
     else:
-        found = layout_of(resource.group, resource.plural)
-    return found or DEFAULT
+        layout = layout_of(resource.group, resource.plural)
+    return layout or DEFAULT
 
 
 def _custom(resource: ResourceType) -> tuple[tuple[Header, ...], Cells]:

@@ -72,18 +72,18 @@ def _array(schema: Schema, value: list[Any]) -> Found:
         for index, item in enumerate(value):
             out += _below(f"i:{index}", _check(items, item))
         return out
-    found: Found = []
+    array: Found = []
     seen: set[str] = set()
     for index, item in enumerate(value):
         problem = _keyless(schema, item)
         if problem:
-            return [*found, ("", f"element {index}: {problem}")]
+            return [*array, ("", f"element {index}: {problem}")]
         name = structured_merge.element(schema, item)
         if name in seen:
-            found.append(("", f"duplicate entries for key {fieldpath.show((name,))}"))
+            array.append(("", f"duplicate entries for key {fieldpath.show((name,))}"))
         seen.add(name)
-        found += _below(name, _check(items, item))
-    return found
+        array += _below(name, _check(items, item))
+    return array
 
 
 def _keyless(schema: Schema, item: Any) -> str:

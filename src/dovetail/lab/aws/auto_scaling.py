@@ -104,9 +104,9 @@ class AutoScaling:
         name = one(form, "AutoScalingGroupName")
         with self._lock:
             names = [name] if name else list(self._activities)
-            found = [activity for group in names for activity in self._activities.get(group, ())]
-        found.sort(key=lambda activity: activity.start, reverse=True)
-        members = "".join(f"<member>{activity.shown()}</member>" for activity in found[:MAX_ACTIVITIES])
+            activities = [activity for group in names for activity in self._activities.get(group, ())]
+        activities.sort(key=lambda activity: activity.start, reverse=True)
+        members = "".join(f"<member>{activity.shown()}</member>" for activity in activities[:MAX_ACTIVITIES])
         action = "DescribeScalingActivities"
         result = f"<{action}Result><Activities>{members}</Activities></{action}Result>"
         return 200, "text/xml", f"<{action}Response {NAMESPACE}>{result}</{action}Response>".encode()
@@ -294,8 +294,8 @@ def install(scaling: AutoScaling) -> None:
 def _template_data(group: Any) -> Mapping[str, Any]:
     if not group.ec2_launch_template:
         return {}
-    found: Mapping[str, Any] = group.ec2_launch_template.get_version(group.launch_template_version).data
-    return found
+    data: Mapping[str, Any] = group.ec2_launch_template.get_version(group.launch_template_version).data
+    return data
 
 
 def _default_subnet(backend: Any, zone: str) -> str | None:

@@ -116,7 +116,7 @@ class Book:
 
     def _selected(self, form: Form) -> Iterable[Held]:
         ids = values(form, "CapacityReservationId")
-        asked = [(one(each, "Name"), values(each, "Value")) for each in members(form, "Filter")]
+        asked = [(one(member, "Name"), values(member, "Value")) for member in members(form, "Filter")]
         for each in sorted(self._held.values(), key=lambda held: held.id):
             if (not ids or each.id in ids) and all(self._matches(each, *wanted) for wanted in asked):
                 yield each

@@ -119,7 +119,7 @@ def _rank(asked: Mapping[str, Any]) -> Callable[[Choice], tuple[float, str]]:
 
 
 def _choices(backend: Any, market: Market, asked: Mapping[str, Any], kind: str) -> list[Choice]:
-    found = []
+    choices = []
     for config in asked.get("LaunchTemplateConfigs") or ():
         named = config["LaunchTemplateSpecification"]
         template = (
@@ -130,8 +130,8 @@ def _choices(backend: Any, market: Market, asked: Mapping[str, Any], kind: str) 
         for override in config.get("Overrides") or [{}]:
             zone = override.get("AvailabilityZone") or backend.get_subnet(override["SubnetId"]).availability_zone
             full = {"InstanceType": "m5.large", **override, "AvailabilityZone": zone}
-            found.append(Choice(template, named, full, market.price(full["InstanceType"], zone, kind)))
-    return found
+            choices.append(Choice(template, named, full, market.price(full["InstanceType"], zone, kind)))
+    return choices
 
 
 def _refusal(backend: Any, context: FleetContext, choice: Choice, kind: str) -> tuple[str, str] | None:
@@ -154,8 +154,8 @@ def _refusal(backend: Any, context: FleetContext, choice: Choice, kind: str) -> 
 def _reservation(data: Mapping[str, Any]) -> str | None:
     """The capacity reservation a launch template names."""
     wanted: Mapping[str, Any] = data.get("CapacityReservationSpecification") or {}
-    found: str | None = (wanted.get("CapacityReservationTarget") or {}).get("CapacityReservationId")
-    return found
+    capacity_reservation_id: str | None = (wanted.get("CapacityReservationTarget") or {}).get("CapacityReservationId")
+    return capacity_reservation_id
 
 
 def _error(choice: Choice, kind: str, code: str, message: str) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def _error(choice: Choice, kind: str, code: str, message: str) -> dict[str, Any]
 def _launched_entry(choices: Sequence[Choice], instance: Any, kind: str) -> dict[str, Any]:
     """An instance as an entry of the answer, with the choice that it came from."""
     where = (instance.instance_type, instance.subnet_id)
-    by_place = {(each.override["InstanceType"], each.override.get("SubnetId")): each for each in choices}
+    by_place = {(choice.override["InstanceType"], choice.override.get("SubnetId")): choice for choice in choices}
     choice = by_place.get(where, choices[0])
     return {
         "LaunchTemplateAndOverrides": {"LaunchTemplateSpecification": dict(choice.named), "Overrides": choice.override},

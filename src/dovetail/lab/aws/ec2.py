@@ -129,8 +129,8 @@ class Ec2:
         if profile is None:
             return None
         name = profile["Arn"].rsplit("/", 1)[-1] if isinstance(profile, dict) else profile.name
-        known = self._endpoint.backend("iam", "aws").instance_profiles.values()
-        held = next((p for p in known if p.name == name), None)
+        instance_profiles = self._endpoint.backend("iam", "aws").instance_profiles.values()
+        held = next((p for p in instance_profiles if p.name == name), None)
         return f"arn:aws:iam::{ACCOUNT}:role/{held.roles[0].name}" if held is not None and held.roles else None
 
     def _simulated(self, instance: Any, intent: user_data.Intent) -> SimulatedInstance:

@@ -88,13 +88,13 @@ class Front:
 
     def _access(self, environ: Environ) -> Answer | None:
         """EKS access entries: who may join or use the cluster without aws-auth."""
-        found = _ENTRY.match(environ.get("PATH_INFO", ""))
-        if not found:
+        match = _ENTRY.match(environ.get("PATH_INFO", ""))
+        if not match:
             return None
-        kept = self.entries.setdefault(found["cluster"], {})
-        arn, method = unquote(found["arn"] or ""), environ["REQUEST_METHOD"]
-        if found["policies"]:
-            return _json(200, {"clusterName": found["cluster"], "principalArn": arn, "associatedAccessPolicies": []})
+        kept = self.entries.setdefault(match["cluster"], {})
+        arn, method = unquote(match["arn"] or ""), environ["REQUEST_METHOD"]
+        if match["policies"]:
+            return _json(200, {"clusterName": match["cluster"], "principalArn": arn, "associatedAccessPolicies": []})
         if method == "GET" and not arn:
             return _json(200, {"accessEntries": sorted(kept)})
         if method == "POST":
@@ -106,7 +106,7 @@ class Front:
                     {"message": "The specified access entry resource is already in use on this cluster."},
                     "ResourceInUseException",
                 )
-            kept[arn] = _entry(found["cluster"], arn, body)
+            kept[arn] = _entry(match["cluster"], arn, body)
             return _json(200, {"accessEntry": kept[arn]})
         if arn not in kept:
             return _json(

@@ -108,8 +108,8 @@ def _with_own_key(plain: Method) -> Method:
         from moto.backends import get_backend
         from moto.sts.utils import random_session_token
 
-        found = plain(self)
-        given = found.result["Credentials"]
+        answer = plain(self)
+        given = answer.result["Credentials"]
         key = get_backend("iam")[self.current_account][self.partition].create_temp_access_key()
         key.session = random_session_token(), given["Expiration"].replace(tzinfo=UTC)
         given |= {
@@ -117,7 +117,7 @@ def _with_own_key(plain: Method) -> Method:
             "SecretAccessKey": key.secret_access_key,
             "SessionToken": key.session[0],
         }
-        return found
+        return answer
 
     return answer
 

@@ -81,7 +81,7 @@ class NodeGroups:
                 self._create(name, nodegroup)
             elif self._sizes.get(name) != nodegroup.scaling_config:
                 self._resize(name, nodegroup)
-        for name in [known for known in self._sizes if known not in wanted]:
+        for name in [size for size in self._sizes if size not in wanted]:
             del self._sizes[name]
             if name in backend.autoscaling_groups:
                 self._client("autoscaling").delete_auto_scaling_group(AutoScalingGroupName=name, ForceDelete=True)

@@ -68,8 +68,8 @@ class Market:
         return round(catalog.spot_estimate(quote, instance_type)[0] * (1 + 0.03 * step), 6)
 
     def price(self, instance_type: str, zone: str, kind: str) -> float:
-        found = self.spot(instance_type, zone) if kind == "spot" else self.on_demand(instance_type)
-        return float("inf") if found is None else found
+        spot = self.spot(instance_type, zone) if kind == "spot" else self.on_demand(instance_type)
+        return float("inf") if spot is None else spot
 
     def offers(self, instance_type: str) -> bool:
         """Whether the region has this type at all."""

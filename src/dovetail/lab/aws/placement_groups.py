@@ -107,9 +107,9 @@ class Groups:
     def _described(self, form: Form) -> Answer:
         names, ids = values(form, "GroupName"), values(form, "GroupId")
         rows = [each for each in self._made.values() if (each.name in names or each.id in ids) or not (names or ids)]
-        if lacking := sorted({*names, *ids} - {each.name for each in rows} - {each.id for each in rows}):
+        if lacking := sorted({*names, *ids} - {row.name for row in rows} - {row.id for row in rows}):
             return refused(_UNKNOWN, f"The Placement Group '{lacking[0]}' is unknown.")
-        items = "".join(f"<item>{each.shown()}</item>" for each in sorted(rows, key=lambda group: group.name))
+        items = "".join(f"<item>{row.shown()}</item>" for row in sorted(rows, key=lambda group: group.name))
         return xml("DescribePlacementGroups", f"<placementGroupSet>{items}</placementGroupSet>")
 
     def _created(self, form: Form) -> Answer:
@@ -134,7 +134,7 @@ class Groups:
         return next((each for each in self._made.values() if named & {each.id, each.name}), None)
 
     def _within(self, group: Group) -> list[Any]:
-        living = (each for each in self._instances() if each.state in ("pending", "running"))
+        living = (instance for instance in self._instances() if instance.state in ("pending", "running"))
         return [each for each in living if each.placement.group_id == group.id]
 
     def _count(self, group: Group) -> Counter[str]:

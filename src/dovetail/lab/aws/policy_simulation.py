@@ -37,10 +37,10 @@ class PolicySimulation:
         principal = Principal("arn:aws:iam::123456789012:user/custom", "", given)
         if action == "SimulatePrincipalPolicy":
             source = str(asked.get("PolicySourceArn", ""))
-            found = self._authorization.named(source)
-            if found is None:
+            named = self._authorization.named(source)
+            if named is None:
                 return error(environ, 404, "NoSuchEntity", f"The entity {source} cannot be found.")
-            principal = Principal(found.arn, found.source, (*found.policies, *given), found.tags, found.boundary)
+            principal = Principal(named.arn, named.source, (*named.policies, *given), named.tags, named.boundary)
         return _response(action, self._rows(principal, asked))
 
     def _rows(self, principal: Principal, asked: Mapping[str, Any]) -> list[str]:

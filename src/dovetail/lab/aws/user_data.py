@@ -104,8 +104,8 @@ def _node_config(documents: list[str]) -> Intent | None:
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
-        known = merged.get(key)
-        merged[key] = _merge(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+        existing = merged.get(key)
+        merged[key] = _merge(existing, value) if isinstance(existing, dict) and isinstance(value, dict) else value
     return merged
 
 
@@ -124,7 +124,7 @@ def _bootstrap(text: str) -> Intent | None:
         endpoint=options.get("--apiserver-endpoint", ""),
         labels=_labels(extra),
         taints=_taints(extra),
-        max_pods=int(found.group(1)) if (found := _MAX_PODS.search(extra)) else None,
+        max_pods=int(match.group(1)) if (match := _MAX_PODS.search(extra)) else None,
     )
 
 
@@ -150,22 +150,22 @@ def _settings(text: str) -> Intent | None:
 
 
 def _powershell(text: str) -> Intent | None:
-    found = _WINDOWS.search(text)
-    if not found:
+    match = _WINDOWS.search(text)
+    if not match:
         return None
-    return Intent(cluster=found[1], endpoint=found[2], labels=_labels(text), taints=_taints(text))
+    return Intent(cluster=match[1], endpoint=match[2], labels=_labels(text), taints=_taints(text))
 
 
 def _labels(flags: str) -> dict[str, str]:
-    found = _LABELS.search(flags)
-    pairs = (pair.partition("=") for pair in found[1].split(",")) if found else ()
+    match = _LABELS.search(flags)
+    pairs = (pair.partition("=") for pair in match[1].split(",")) if match else ()
     return {key: value for key, _, value in pairs}
 
 
 def _taints(flags: str) -> tuple[Taint, ...]:
-    found = _TAINTS.search(flags)
+    match = _TAINTS.search(flags)
     made = []
-    for text in found[1].split(",") if found else ():
+    for text in match[1].split(",") if match else ():
         head, _, effect = text.rpartition(":")
         key, _, value = head.partition("=")
         made.append({"key": key, "value": value, "effect": effect} if value else {"key": key, "effect": effect})

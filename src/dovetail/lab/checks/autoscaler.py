@@ -220,13 +220,13 @@ class AutoscalerInvariants:
             return
         metadata = event.record.obj["metadata"]
         owners = metadata.get("ownerReferences") or ()
-        if any(each["kind"] in ("DaemonSet", "Node") for each in owners):
+        if any(owner["kind"] in ("DaemonSet", "Node") for owner in owners):
             return
-        owner = next((each["uid"] for each in owners if each.get("controller")), metadata["uid"])
-        known = self._pods.get(metadata["uid"])
+        owner = next((owner["uid"] for owner in owners if owner.get("controller")), metadata["uid"])
+        existing = self._pods.get(metadata["uid"])
         self._sizes[owner] += 1
-        if known is not None:
-            self._sizes[known.owner] -= 1
+        if existing is not None:
+            self._sizes[existing.owner] -= 1
         else:
             now, count = self._clock.monotonic(), len(self._pods) + 1
             while self._busiest and self._busiest[-1][1] <= count:
@@ -288,7 +288,7 @@ class AutoscalerInvariants:
 
     def _refuse(self, uid: str, reason: str) -> None:
         """A launch was refused: the claim has cost nothing, and another may take its place."""
-        claim = next((each for each in self._claims.values() if each.metadata.uid == uid), None)
+        claim = next((claim for claim in self._claims.values() if claim.metadata.uid == uid), None)
         made = self._created.get(claim.node_pool or "") if claim is not None and uid not in self._refused else None
         if made:
             made.popleft()
@@ -300,7 +300,7 @@ class AutoscalerInvariants:
         while len(self._busiest) > 1 and self._busiest[1][0] <= since:
             self._busiest.popleft()
         pods = self._busiest[0][1] if self._busiest else 0
-        return pods + sum(each.spec.replicas or 0 for each in self._pools.values())
+        return pods + sum(pool.spec.replicas or 0 for pool in self._pools.values())
 
     def _purchase(self, claim: NodeClaim) -> None:
         now = self._clock.monotonic()
@@ -365,7 +365,7 @@ class AutoscalerInvariants:
 
     def _move(self, claim: NodeClaim) -> None:
         now = self._clock.monotonic()
-        for owner in [each.owner for each in self._pods.values() if each.node == claim.status.node_name]:
+        for owner in [pod.owner for pod in self._pods.values() if pod.node == claim.status.node_name]:
             moves = len(_recent(self._moved.setdefault(owner, deque()), now, HOUR_S))
             size = self._sizes[owner]
             if moves > MAX_MOVES_PER_POD_HOUR * size + EXTRA_MOVES:
@@ -411,8 +411,8 @@ def _counts(claim: NodeClaim) -> bool:
 
 
 def _reason(claim: NodeClaim) -> str:
-    found = claim.condition("DisruptionReason")
-    return found.reason if found is not None and found.status == "True" else ""
+    condition = claim.condition("DisruptionReason")
+    return condition.reason if condition is not None and condition.status == "True" else ""
 
 
 def _pods_of(claim: NodeClaim) -> list[str]:

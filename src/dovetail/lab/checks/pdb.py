@@ -61,7 +61,9 @@ class PdbCheck:
             return
         matcher = LabelSelector() if selector is None else msgspec.convert(selector, LabelSelector)
         records = self._store.table(PODS).under(f"{namespace}/")
-        healthy = {each.key: None for each in records if _healthy(each.obj) and matcher.matches(_labels(each.obj))}
+        healthy = {
+            record.key: None for record in records if _healthy(record.obj) and matcher.matches(_labels(record.obj))
+        }
         guards[name] = _Guard(selector, matcher, status, {} if selector is None else healthy)
 
     def _pod(self, event: Event) -> Iterator[str]:
@@ -108,9 +110,11 @@ def _healthy(pod: Json) -> bool:
     if "deletionTimestamp" in pod["metadata"]:
         return False
     conditions = pod.get("status", {}).get("conditions") or ()
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def _evicted(pod: Json) -> bool:
     conditions = pod.get("status", {}).get("conditions") or ()
-    return any(each.get("reason") == "EvictionByEvictionAPI" and each["status"] == "True" for each in conditions)
+    return any(
+        condition.get("reason") == "EvictionByEvictionAPI" and condition["status"] == "True" for condition in conditions
+    )

@@ -101,7 +101,7 @@ class ReplicaSetCheck:
         elif replica_set.wanted != wanted:
             replica_set.wanted, replica_set.since = wanted, self._clock.monotonic()
         conditions = record.obj.get("status", {}).get("conditions", ())
-        failing = any(each["type"] == "ReplicaFailure" for each in conditions)
+        failing = any(condition["type"] == "ReplicaFailure" for condition in conditions)
         replica_set.excused = failing or "deletionTimestamp" in metadata
         self._count(uid, replica_set)
 
@@ -171,4 +171,4 @@ def _disrupted(pod: Json) -> bool:
     status = pod.get("status", {})
     if status.get("phase") in ("Succeeded", "Failed"):
         return True
-    return any(each["type"] == "DisruptionTarget" for each in status.get("conditions", ()))
+    return any(condition["type"] == "DisruptionTarget" for condition in status.get("conditions", ()))

@@ -51,7 +51,11 @@ class Attachments:
             return None
         wanted = sorted(set(self._uses.get(key, {}).values()))
         name = volume["metadata"]["name"]
-        mine = [each for each in self._attachments.all() if each["spec"]["source"].get("persistentVolumeName") == name]
+        mine = [
+            attachment
+            for attachment in self._attachments.all()
+            if attachment["spec"]["source"].get("persistentVolumeName") == name
+        ]
         for each in mine:
             if each["spec"]["nodeName"] not in wanted:
                 await self._detach(each)
@@ -63,8 +67,8 @@ class Attachments:
 
     async def _attach(self, key: str, volume: Json, node: str) -> float | None:
         name = attachment_name(volume, node)
-        found = self._attachments.get(name)
-        if found is None:
+        attachment = self._attachments.get(name)
+        if attachment is None:
             body = {
                 "metadata": {"name": name},
                 "spec": {
@@ -74,12 +78,12 @@ class Attachments:
                 },
             }
             try:
-                found = await self._context.kube.create(VOLUMEATTACHMENTS, body)
+                attachment = await self._context.kube.create(VOLUMEATTACHMENTS, body)
             except AlreadyExists:
                 return 0.2
-            await self._attachments.seen(found["metadata"]["resourceVersion"])
+            await self._attachments.seen(attachment["metadata"]["resourceVersion"])
             self._since[name] = self._context.clock.monotonic()
-        if found.get("status", {}).get("attached"):
+        if attachment.get("status", {}).get("attached"):
             return None
         left = (
             self._since.setdefault(name, self._context.clock.monotonic())
@@ -113,6 +117,6 @@ class Attachments:
 def attachment_name(volume: Json, node: str) -> str:
     """`csi-` and a hash of handle, driver and node, so that attaching twice is attaching once."""
     csi = volume["spec"]["csi"]
-    one = hash_of(f"{csi['volumeHandle']}{csi['driver']}{node}")
+    hash_ = hash_of(f"{csi['volumeHandle']}{csi['driver']}{node}")
     two = hash_of(f"{node}{csi['driver']}{csi['volumeHandle']}")
-    return f"csi-{one:032x}{two:032x}"
+    return f"csi-{hash_:032x}{two:032x}"

@@ -60,15 +60,15 @@ class ControllerContext:
 
     def store(self, resource: Resource) -> Informer[Json]:
         """The shared store of a workload kind, as JSON, indexed by controlling owner and by namespace."""
-        found = self.informers.get(resource)
-        if found is None:
-            found = self._open(resource, dict, owner=_owner_of, namespace=_namespace_of)
-        return found
+        informer = self.informers.get(resource)
+        if informer is None:
+            informer = self._open(resource, dict, owner=_owner_of, namespace=_namespace_of)
+        return informer
 
     def typed(self, resource: Resource, type: type[T], **indices: Any) -> Informer[T]:
         """The shared store of a kind that is read through a view."""
-        found = self.informers.get(resource)
-        return found if found is not None else self._open(resource, type, **indices)
+        informer = self.informers.get(resource)
+        return informer if informer is not None else self._open(resource, type, **indices)
 
     def _open(self, resource: Resource, type: Any, keep: Any = None, **indices: Any) -> Informer[Any]:
         informer: Informer[Any] = Informer(self.kube, resource, type, indices, keep=keep)

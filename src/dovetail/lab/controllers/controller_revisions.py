@@ -42,8 +42,8 @@ class History:
 
     def of(self, workload: Json) -> list[Json]:
         """Oldest first."""
-        found = self._revisions.by("owner", workload["metadata"]["uid"])
-        return sorted(found, key=lambda revision: (revision["revision"], revision["metadata"]["name"]))
+        revisions = self._revisions.by("owner", workload["metadata"]["uid"])
+        return sorted(revisions, key=lambda revision: (revision["revision"], revision["metadata"]["name"]))
 
     async def current(self, workload: Json) -> Json:
         """The revision of the present template: found, brought to the front, or made."""

@@ -90,9 +90,9 @@ class CronJobs:
 
     def _note_strangers(self, cron: Json, jobs: list[Json]) -> None:
         """Running Jobs of this CronJob that another client created."""
-        known = {ref["uid"] for ref in cron.get("status", {}).get("active", ())}
+        uids = {ref["uid"] for ref in cron.get("status", {}).get("active", ())}
         for job in jobs:
-            if job["metadata"]["uid"] not in known and finished(job) is None:
+            if job["metadata"]["uid"] not in uids and finished(job) is None:
                 text = f"Saw a job that the controller did not create or forgot: {job['metadata']['name']}"
                 self._context.recorder.warning(Reference.of(*_KIND, cron["metadata"]), "UnexpectedJob", text)
 

@@ -104,7 +104,7 @@ class Endpoints:
         self, service: Json, old: Json | None, found: list[Json], labelled: dict[str, dict[str, str]]
     ) -> None:
         given = service["metadata"]
-        if sum(len(each) for subset in found for kind, each in subset.items() if kind != "ports") >= MAX_ADDRESSES:
+        if sum(len(value) for subset in found for kind, value in subset.items() if kind != "ports") >= MAX_ADDRESSES:
             labelled["annotations"][OVER_CAPACITY] = "truncated"
         metadata = {"name": given["name"], "namespace": given["namespace"], **labelled}
         try:

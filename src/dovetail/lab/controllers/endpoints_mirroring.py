@@ -25,8 +25,8 @@ def mirrored(item: Json) -> list[Json]:
     labels = {**meta.get("labels", {}), SERVICE_LABEL: meta["name"], MANAGED_BY: CONTROLLER}
     made = []
     for subset in item.get("subsets") or ():
-        shown = [_endpoint(each, True) for each in subset.get("addresses", ())]
-        shown += [_endpoint(each, False) for each in subset.get("notReadyAddresses", ())]
+        shown = [_endpoint(address, True) for address in subset.get("addresses", ())]
+        shown += [_endpoint(not_ready_address, False) for not_ready_address in subset.get("notReadyAddresses", ())]
         listed = [{"name": "", "protocol": "TCP", **port} for port in subset.get("ports", ())]
         head: Json = {"generateName": prefix(meta["name"]), "namespace": meta["namespace"], "labels": labels}
         if kept:

@@ -25,7 +25,7 @@ MAX_ENDPOINTS = 100
 def endpoints(service: Json, pods: Sequence[PodView], nodes: Mapping[str, NodeView]) -> list[Json]:
     """One endpoint a pod with an address, in a stable order."""
     publish = bool(service["spec"].get("publishNotReadyAddresses"))
-    found = []
+    endpoints = []
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
         if not pod.status.pod_ip or finished(pod):
             continue
@@ -49,8 +49,8 @@ def endpoints(service: Json, pods: Sequence[PodView], nodes: Mapping[str, NodeVi
             zone = node.metadata.labels.get("topology.kubernetes.io/zone") if node is not None else None
             if zone:
                 endpoint["zone"] = zone
-        found.append(endpoint)
-    return found
+        endpoints.append(endpoint)
+    return endpoints
 
 
 async def port_names(kube: Kube, service: Json, pods: Sequence[PodView]) -> dict[str, int]:
@@ -212,7 +212,11 @@ class Triggers:
         """The annotation that says the earliest instant not seen before; none if there is none."""
         meta = service["metadata"]
         conditions = ((pod.metadata.name, pod.status.condition("Ready")) for pod in pods)
-        now = {name: each.last_transition_time for name, each in conditions if each and each.last_transition_time}
+        now = {
+            name: condition.last_transition_time
+            for name, condition in conditions
+            if condition and condition.last_transition_time
+        }
         seen = self._seen.get(meta["uid"])
         self._seen[meta["uid"]] = now
         if seen is None:

@@ -160,7 +160,7 @@ async def _deletable(kube: Kube) -> list[tuple[str, str, str]]:
     groups = msgspec.json.decode((await kube.request("GET", "/apis")).body).get("groups", [])
     bases = [("/api/v1", "")]
     bases += [(f"/apis/{group['preferredVersion']['groupVersion']}", group["name"]) for group in groups]
-    found = []
+    deletable = []
     for base, group in bases:
         try:
             listing = msgspec.json.decode((await kube.request("GET", base)).body)
@@ -169,5 +169,5 @@ async def _deletable(kube: Kube) -> list[tuple[str, str, str]]:
         for item in listing.get("resources", []):
             verbs = item.get("verbs", [])
             if item.get("namespaced") and "/" not in item["name"] and {"list", "deletecollection"} <= set(verbs):
-                found.append((base, item["name"], group))
-    return found
+                deletable.append((base, item["name"], group))
+    return deletable

@@ -193,7 +193,11 @@ class NodeLifecycle:
             created = node.metadata.creation_timestamp
             item["lastHeartbeatTime"] = (old.last_heartbeat_time if old is not None else created) or now
             items.append(item)
-        order = [*dict.fromkeys([each.type for each in node.status.conditions] + [str(item["type"]) for item in items])]
+        order = [
+            *dict.fromkeys(
+                [condition.type for condition in node.status.conditions] + [str(item["type"]) for item in items]
+            )
+        ]
         items.sort(key=lambda item: order.index(str(item["type"])))
         body = {
             "metadata": {"resourceVersion": node.metadata.resource_version},

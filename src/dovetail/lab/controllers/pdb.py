@@ -95,8 +95,8 @@ def status_of(pdb: Json, pods: Coverage, counts: tuple[int, int], now: datetime)
 
 
 def allowed_condition(pdb: Json, status: str, reason: str, message: str, generation: int, now: datetime) -> list[Json]:
-    known = pdb.get("status", {}).get("conditions", [])
-    old = find(known, "DisruptionAllowed")
+    existing = pdb.get("status", {}).get("conditions", [])
+    old = find(existing, "DisruptionAllowed")
     since = old["lastTransitionTime"] if old is not None and old["status"] == status else stamp(now)
     condition = {
         "type": "DisruptionAllowed",
@@ -106,7 +106,7 @@ def allowed_condition(pdb: Json, status: str, reason: str, message: str, generat
         "reason": reason,
         "message": message,
     }
-    return [*without(known, "DisruptionAllowed"), condition]
+    return [*without(existing, "DisruptionAllowed"), condition]
 
 
 class DisruptionBudgets:

@@ -175,7 +175,7 @@ class ReplicaSets:
         """How many pods of every ReplicaSet of the same Deployment each node holds."""
         owners = [ref["uid"] for ref in rs["metadata"].get("ownerReferences", ()) if ref.get("controller")]
         sets = self._sets.by("owner", owners[0]) if owners else [rs]
-        return sum((self._replicaset_index(each).nodes for each in sets), Counter())
+        return sum((self._replicaset_index(set_).nodes for set_ in sets), Counter())
 
     async def _create(self, rs: Json, count: int) -> None:
         about = Reference.of(*self._kind, rs["metadata"])

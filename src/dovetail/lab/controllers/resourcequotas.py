@@ -25,9 +25,9 @@ RESYNC_SECONDS = 300.0
 #: Kinds that give back at once when one of them goes.
 _WATCHED = (SERVICES, PERSISTENTVOLUMECLAIMS, DEPLOYMENTS, STATEFULSETS, JOBS)
 _KINDS = {
-    each.plural if not each.group else f"{each.plural}.{each.group}": each
-    for each in vars(resources).values()
-    if isinstance(each, Resource) and each.namespaced
+    var.plural if not var.group else f"{var.plural}.{var.group}": var
+    for var in vars(resources).values()
+    if isinstance(var, Resource) and var.namespaced
 }
 
 
@@ -65,8 +65,8 @@ class ResourceQuotas:
         if quota is None:
             return None
         hard = quota.get("spec", {}).get("hard", {})
-        found = await self._used(quota, hard)
-        status = {"hard": hard, "used": {name: str(found[name]) if name in found else "0" for name in hard}}
+        used = await self._used(quota, hard)
+        status = {"hard": hard, "used": {name: str(used[name]) if name in used else "0" for name in hard}}
         if quota.get("status") != status:
             try:
                 written = await self._context.kube.update(

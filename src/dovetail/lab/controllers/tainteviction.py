@@ -27,7 +27,7 @@ def toleration_seconds(tolerations: Sequence[Toleration], taints: Sequence[Taint
     """Seconds the pod may stay: 0 if a taint is not tolerated, None if it may stay for ever."""
     limits = []
     for taint in taints:
-        matching = [each for each in tolerations if tolerates(each, taint)]
+        matching = [toleration for toleration in tolerations if tolerates(toleration, taint)]
         if not matching:
             return 0.0
         limits += [max(0, each.toleration_seconds) for each in matching if each.toleration_seconds is not None]

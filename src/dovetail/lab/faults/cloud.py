@@ -83,10 +83,10 @@ class FaultyCloud(SimulatedCloud):
         return cast("tuple[InstanceType, ...]", handed)
 
     async def instances(self) -> tuple[Instance, ...]:
-        found = await super().instances()
+        instances = await super().instances()
         if self._errs("empty-instances"):
             return ()
-        return found[: len(found) // 2] if self._errs("half-instances") else found
+        return instances[: len(instances) // 2] if self._errs("half-instances") else instances
 
     async def get(self, provider_id: str) -> Instance:
         instance = await super().get(provider_id)
@@ -114,7 +114,7 @@ class FaultyCloud(SimulatedCloud):
         self._lose("terminate")
 
     def interrupt(self, ids: Sequence[str], kind: str = "spot-interruption") -> None:
-        wanted = tuple(each.rsplit("/", 1)[-1] for each in ids)
+        wanted = tuple(id_.rsplit("/", 1)[-1] for id_ in ids)
         self.given_up |= {each.provider_id for each in self.standing() if each.provider_id.endswith(wanted)}
         super().interrupt(ids, kind)
 

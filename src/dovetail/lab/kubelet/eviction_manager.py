@@ -92,7 +92,7 @@ class Pressure:
     async def _look(self, seat: Seat) -> None:
         now = self._clock.monotonic()
         eaters = [eater(run, now) for run in map(self._fleet.runs.get, seat.pods) if run is not None and not run.over]
-        available = seat.instance.capacity["memory"] - SYSTEM[1] - sum(each.used for each in eaters)
+        available = seat.instance.capacity["memory"] - SYSTEM[1] - sum(eater.used for eater in eaters)
         if available < THRESHOLD:
             self._short[seat.instance.name] = now
             await self._press(seat, True)
@@ -113,7 +113,7 @@ class Pressure:
 
     def _evict(self, seat: Seat, eaters: Sequence[Eater], available: int, now: float) -> None:
         """One pod at a time: the next look tells whether that was enough."""
-        victim = min((each for each in eaters if each.uses), key=lambda each: each.rank, default=None)
+        victim = min((eater for eater in eaters if eater.uses), key=lambda eater: eater.rank, default=None)
         if victim is None:
             return
         text = reason(victim, available)

@@ -66,8 +66,10 @@ def _is_missing(reference: str) -> bool:
         return True
     tail = reference.rsplit("/", 1)[-1]
     name, _, tag = tail.partition(":")
-    known = _TAGS.get(name)
-    return known is not None and "/" not in reference and bool(tag) and "@" not in tag and not known.fullmatch(tag)
+    existing = _TAGS.get(name)
+    return (
+        existing is not None and "/" not in reference and bool(tag) and "@" not in tag and not existing.fullmatch(tag)
+    )
 
 
 def _not_found(canonical: str) -> str:

@@ -274,8 +274,8 @@ def accept(pod: KubeletPod, ip: str, now: float, unset: Unset = lambda namespace
 
 def join(run: PodRun, pod: KubeletPod, now: float, unset: Unset) -> bool:
     """Ephemeral containers that the pod has now are taken up at once; says whether there are any new ones."""
-    known = {container.spec.name for container in run.ephemeral}
-    new = [spec for spec in pod.ephemeral_containers if spec.name not in known]
+    names = {container.spec.name for container in run.ephemeral}
+    new = [spec for spec in pod.ephemeral_containers if spec.name not in names]
     for spec in new:
         container = _container(pod, spec, "ephemeralContainers", "ContainerCreating", unset)
         container.due = now

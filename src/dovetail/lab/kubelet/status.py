@@ -44,7 +44,7 @@ def status_of(run: PodRun, host_ip: str, now: float, stamp: Stamp) -> dict[str, 
 
 def _by_name(runs: list[ContainerRun]) -> list[ContainerRun]:
     """The order kubelets tell containers in, whatever that of the spec."""
-    return sorted(runs, key=lambda each: each.spec.name) if len(runs) > 1 else runs
+    return sorted(runs, key=lambda run: run.spec.name) if len(runs) > 1 else runs
 
 
 def conditions(run: PodRun, phase: str, now: float, stamp: Stamp) -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ def _ready(run: PodRun, phase: str) -> tuple[str, str, str]:
     if phase == "Failed":
         return "False", "PodFailed", ""
     sidecars = [init for init in run.inits if init.spec.sidecar]
-    unready = [each.spec.name for each in (*sidecars, *run.mains) if not each.ready]
+    unready = [sidecar.spec.name for sidecar in (*sidecars, *run.mains) if not sidecar.ready]
     if unready:
         return "False", "ContainersNotReady", f"containers with unready status: {_list(unready)}"
     return "True", "", ""

@@ -181,9 +181,9 @@ def slim(pod: KubeletPod, old: KubeletPod | None = None) -> KubeletPod:
 
 def _intern(raw: msgspec.Raw) -> msgspec.Raw:
     data = bytes(raw)
-    found = _interned.get(data)
-    if found is None:
+    shared = _interned.get(data)
+    if shared is None:
         if len(_interned) > 8192:
             _interned.clear()
-        found = _interned[data] = msgspec.Raw(data)
-    return found
+        shared = _interned[data] = msgspec.Raw(data)
+    return shared

@@ -102,7 +102,7 @@ def _streams(runs: Sequence[PodRun], models: _Models, services: Services, now: d
 
 def _serves(run: PodRun, namespace: str, selector: Mapping[str, str]) -> bool:
     meta = run.pod.metadata
-    if meta.namespace != namespace or run.stopping is not None or not all(each.ready for each in run.mains):
+    if meta.namespace != namespace or run.stopping is not None or not all(main.ready for main in run.mains):
         return False
     return all(meta.labels.get(key) == value for key, value in selector.items())
 

@@ -113,7 +113,9 @@ async def drain(kube: Kube, node: str) -> None:
         while pods := [
             pod
             for pod in (await kube.list(PODS, fields=f"spec.nodeName={node}", type=Pod)).items
-            if not any(each.kind in ("DaemonSet", "Node") for each in pod.metadata.owner_references)
+            if not any(
+                owner_reference.kind in ("DaemonSet", "Node") for owner_reference in pod.metadata.owner_references
+            )
         ]:
             for pod in pods:
                 with suppress(ApiError):  # refused by a budget, or gone: the next round tells

@@ -96,7 +96,7 @@ class Autoscaled:
     @property
     def autoscaler(self) -> Autoscaler | None:
         """The process that leads, or would."""
-        leading = [each for each in self.replicas if each.leading] or self.replicas
+        leading = [replica for replica in self.replicas if replica.leading] or self.replicas
         return leading[0].autoscaler if leading else None
 
     def safe_mode(self) -> bool:
@@ -109,20 +109,20 @@ class Autoscaled:
 
     def restart(self) -> None:
         """Kill every process; their next lives begin soon after."""
-        for each in self.replicas:
-            each.killed.set()
+        for replica in self.replicas:
+            replica.killed.set()
 
     def stall(self, seconds: float) -> None:
         """The leader's requests arrive so late."""
-        for each in self.replicas:
-            if each.leading:
-                each.connection.hold(seconds)
+        for replica in self.replicas:
+            if replica.leading:
+                replica.connection.hold(seconds)
 
     def jump(self, amount: float, seconds: float) -> None:
         """The clock of every process is off for so long."""
-        for each in self.replicas:
-            each.clock.off = amount
-            asyncio.get_running_loop().call_later(seconds, setattr, each.clock, "off", 0.0)
+        for replica in self.replicas:
+            replica.clock.off = amount
+            asyncio.get_running_loop().call_later(seconds, setattr, replica.clock, "off", 0.0)
 
     async def run(self, lab: Lab) -> None:
         asked = self._asked
@@ -167,7 +167,7 @@ class Autoscaled:
     async def leaks(self, lab: Lab) -> list[str]:
         """Instances without a NodeClaim and NodeClaims without an instance, in words."""
         claims = (await lab.kube.list(NODECLAIMS)).items
-        known = {(each.get("status") or {}).get("providerID", ""): each["metadata"]["name"] for each in claims}
+        known = {(claim.get("status") or {}).get("providerID", ""): claim["metadata"]["name"] for claim in claims}
         standing = {each.provider_id for each in self.cloud.standing()} if self.cloud else set()
         found = [
             message("leak: instance {each} has no NodeClaim", each=each) for each in sorted(standing - known.keys())
@@ -328,7 +328,7 @@ def _interrupt(cloud: FaultyCloud, asked: Interrupt) -> str:
 
 def _with_reservation(instance_type: InstanceType, count: int) -> InstanceType:
     """The type with a reservation of so many instances in the first zone that has it."""
-    plain = next(each for each in instance_type.offerings if each.capacity_type == ON_DEMAND)
+    plain = next(offering for offering in instance_type.offerings if offering.capacity_type == ON_DEMAND)
     name = f"cr-{instance_type.name.replace('.', '-')}"
     offering = Offering(
         zone=plain.zone,

@@ -30,21 +30,21 @@ CALM: Json = {"boot": [15, 20], "ready": [2, 8], "latency": [0.05, 0.1]}
 
 def widen(document: Json, chance: Chance, begin: float, quiet: float) -> Json:
     """The scenario with more kinds of pools, workloads and trouble between two moments; quiet after the second."""
-    pools = [each for each in document["manifests"] if each["kind"] == "NodePool"]
-    budgets = [each for each in document["manifests"] if each["kind"] == "PodDisruptionBudget"]
-    deployments = [each for each in document["manifests"] if each["kind"] == "Deployment"]
+    pools = [manifest for manifest in document["manifests"] if manifest["kind"] == "NodePool"]
+    budgets = [manifest for manifest in document["manifests"] if manifest["kind"] == "PodDisruptionBudget"]
+    deployments = [manifest for manifest in document["manifests"] if manifest["kind"] == "Deployment"]
     peace: list[Json] = [{"market": CALM}]
-    for each in pools:
-        peace += _wider_pool(chance, each)
-    for each in budgets:
-        peace += _stricter_budget(chance, each)
-    for each in deployments:
-        _wider_workload(chance, each, lasting=_is_ended(pools[0]))
+    for pool in pools:
+        peace += _wider_pool(chance, pool)
+    for budget in budgets:
+        peace += _stricter_budget(chance, budget)
+    for deployment in deployments:
+        _wider_workload(chance, deployment, lasting=_is_ended(pools[0]))
     more = [*_second_pool(chance, pools[0]), *_static_pool(chance, pools[0]), *_stateful(chance)]
     happenings = [_happening(chance, deployments, begin, quiet) for _ in range(chance.randint(2, 7))]
     steps = [*document["steps"], *happenings, *({"at": quiet, **each} for each in peace)]
     autoscaler = document["autoscaler"]
-    gates = [each for each in GATES if chance.random() < 0.25] + ["StaticCapacity"]
+    gates = [gate for gate in GATES if chance.random() < 0.25] + ["StaticCapacity"]
     return document | {
         "duration": document["duration"] + SETTLE_TIME_S,
         "autoscaler": autoscaler
@@ -126,7 +126,7 @@ def _second_pool(chance: Chance, first: Json) -> list[Json]:
 def _static_pool(chance: Chance, first: Json) -> list[Json]:
     if chance.random() < 0.8:
         return []
-    spec = {key: each for key, each in first["spec"]["template"]["spec"].items() if key != "expireAfter"}
+    spec = {key: value for key, value in first["spec"]["template"]["spec"].items() if key != "expireAfter"}
     return [
         first
         | {
@@ -241,7 +241,7 @@ def _stateful(chance: Chance) -> list[Json]:
         "resources": {"requests": {"cpu": chance.choice(["400m", "1100m"]), "memory": "1Gi"}},
     }
     spec = {"nodeSelector": {"pool": "default"}, "terminationGracePeriodSeconds": 5, "containers": [container]}
-    found: list[Json] = [
+    stateful: list[Json] = [
         {
             "apiVersion": "apps/v1",
             "kind": "StatefulSet",
@@ -257,7 +257,7 @@ def _stateful(chance: Chance) -> list[Json]:
         }
     ]
     if chance.random() < 0.5:
-        found.append(
+        stateful.append(
             {
                 "apiVersion": "policy/v1",
                 "kind": "PodDisruptionBudget",
@@ -265,7 +265,7 @@ def _stateful(chance: Chance) -> list[Json]:
                 "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels}},
             }
         )
-    return found
+    return stateful
 
 
 def _reserved(chance: Chance) -> Json:
@@ -274,19 +274,21 @@ def _reserved(chance: Chance) -> Json:
 
 def _market(chance: Chance) -> Json:
     """A cloud with its own faults, until all is calm."""
-    found: Json = {}
+    market: Json = {}
     if chance.random() < 0.3:
-        found["launchesPerSecond"], found["launchBurst"] = chance.choice([0.1, 0.5]), chance.randint(1, 3)
+        market["launchesPerSecond"], market["launchBurst"] = chance.choice([0.1, 0.5]), chance.randint(1, 3)
     if chance.random() < 0.25:
-        found["neverJoins"] = chance.choice([0.1, 0.4])
+        market["neverJoins"] = chance.choice([0.1, 0.4])
     if chance.random() < 0.3:
-        found["stock"] = [_stock(chance)]
+        market["stock"] = [_stock(chance)]
     if chance.random() < 0.3:
-        found["interruptionsPerHour"], found["notice"] = chance.choice([4, 20]), chance.choice([20, 120])
+        market["interruptionsPerHour"], market["notice"] = chance.choice([4, 20]), chance.choice([20, 120])
     if chance.random() < 0.3:
         steps = [[chance.randint(100, 200), chance.choice([0.3, 3.0])], [chance.randint(250, 400), 1.0]]
-        found["curves"] = [{"capacityType": chance.choice(["spot", "*"]), "zone": chance.choice(ZONES), "steps": steps}]
-    return found
+        market["curves"] = [
+            {"capacityType": chance.choice(["spot", "*"]), "zone": chance.choice(ZONES), "steps": steps}
+        ]
+    return market
 
 
 def _stock(chance: Chance) -> Json:

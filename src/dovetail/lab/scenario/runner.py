@@ -190,7 +190,7 @@ class Player:
                 lab.add(lambda _: self._weigh(scenario.duration / 3))
             for curve in scenario.curves:
                 lab.add(lambda _, curve=curve: self._follow(curve, end))  # type: ignore[misc]
-            for step in sorted(scenario.steps, key=lambda each: each.at):
+            for step in sorted(scenario.steps, key=lambda step: step.at):
                 await self._sleep_until(self._zero + min(step.at, scenario.duration))
                 await self._step(step)
             await self._sleep_until(end)

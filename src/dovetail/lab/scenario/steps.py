@@ -125,8 +125,8 @@ class Acts:
         except UnknownType as error:
             raise ScenarioError(str(error)) from error
         changed = [
-            msgspec.structs.replace(each, labels=pool.labels, taints=pool.taints, boot_seconds=float(pool.boot))
-            for each in nodes
+            msgspec.structs.replace(node, labels=pool.labels, taints=pool.taints, boot_seconds=float(pool.boot))
+            for node in nodes
         ]
         self._log("step", f"join {pool.count} x {pool.type}")
         await self._lab.join(changed)

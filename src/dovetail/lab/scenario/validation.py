@@ -29,7 +29,7 @@ def check(scenario: Scenario, folder: Path, where: str) -> None:
         except UnknownType as error:
             raise ScenarioError(f"{where}: {field}.type: {error}") from error
     applied = ((f"steps[{number}].apply", step.apply) for number, step in enumerate(scenario.steps))
-    given = ((f"manifests[{number}]", each) for number, each in enumerate(scenario.manifests))
+    given = ((f"manifests[{number}]", manifest) for number, manifest in enumerate(scenario.manifests))
     for field, source in (*given, *applied):
         if isinstance(source, str):
             try:

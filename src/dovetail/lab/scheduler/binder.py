@@ -88,7 +88,7 @@ async def bind_volumes(kube: Kube, clock: Clock, cluster: Cluster, pod: Pod, nod
         if clock.monotonic() >= deadline:
             raise BindFailed("binding volumes: timed out waiting for the condition")
         await asyncio.sleep(_VOLUME_POLL_S)
-        claims = [each for each in claims if not _bound(cluster, each)]
+        claims = [claim for claim in claims if not _bound(cluster, claim)]
 
 
 async def _choose(kube: Kube, cluster: Cluster, claim: PersistentVolumeClaim, node: str, taken: set[str]) -> None:

@@ -236,4 +236,6 @@ def _same_to_us(old: Pod, new: Pod) -> bool:
     if old.spec != new.spec or old.status.resources != new.status.resources:
         return False
     mine, its = old.status, new.status
-    return [each.resources for each in mine.container_statuses] == [each.resources for each in its.container_statuses]
+    return [container_status.resources for container_status in mine.container_statuses] == [
+        container_status.resources for container_status in its.container_statuses
+    ]

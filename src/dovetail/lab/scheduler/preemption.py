@@ -52,17 +52,17 @@ def preempt(
     if cluster.lowest >= pod.priority:
         return Outcome(None, unhelpful(decision.total, dict.fromkeys(resolvable, _NO_LOWER_PRIORITY)))
     fit = Fit(pod, cluster)
-    found: list[Victims] = []
+    victimses: list[Victims] = []
     failed: dict[str, Rejection] = {}
     for name in resolvable:
         answer = _victims_on(fit, cluster.nodes[name], budgets, nominated)
         if isinstance(answer, Victims):
-            found.append(answer)
+            victimses.append(answer)
         else:
             failed[name] = answer
-    if not found:
+    if not victimses:
         return Outcome(None, unhelpful(decision.total, failed))
-    return Outcome(min(found, key=_hurt))
+    return Outcome(min(victimses, key=_hurt))
 
 
 def _ineligible(pod: PodInfo, cluster: Cluster, decision: Decision) -> str | None:
@@ -126,10 +126,10 @@ def _by_budget(pods: Sequence[PodInfo], budgets: Sequence[PodDisruptionBudget]) 
     harmless: list[PodInfo] = []
     for info in pods:
         breaks = False
-        for at, budget in enumerate(budgets):
+        for index, budget in enumerate(budgets):
             if _covers(budget, info):
-                allowed[at] -= 1
-                breaks = breaks or allowed[at] < 0
+                allowed[index] -= 1
+                breaks = breaks or allowed[index] < 0
         (breaking if breaks else harmless).append(info)
     return breaking, harmless
 
@@ -145,11 +145,11 @@ def _covers(budget: PodDisruptionBudget, info: PodInfo) -> bool:
 def _hurt(victims: Victims) -> tuple[int, int, int, int, float, str]:
     """Least: budgets broken, importance lost, sum of it, number; then the youngest; then the name."""
     top = victims.pods[0].priority
-    longest = min(each.pod.status.start_time or _FAR for each in victims.pods if each.priority == top)
+    longest = min(pod.pod.status.start_time or _FAR for pod in victims.pods if pod.priority == top)
     return (
         victims.broken,
         top,
-        sum(each.priority + (1 << 31) for each in victims.pods),
+        sum(pod.priority + (1 << 31) for pod in victims.pods),
         len(victims.pods),
         -longest.timestamp(),
         victims.node,

@@ -103,7 +103,7 @@ def pod_gone(info: PodInfo) -> Hint:
 
     def helps(entry: Entry) -> bool:
         shape = entry.info.shape
-        return any(_FREED[each](shape, other) for each in (entry.plugins or ("",)) if each in _FREED)
+        return any(_FREED[plugin](shape, other) for plugin in (entry.plugins or ("",)) if plugin in _FREED)
 
     return Hint(frozenset(_FREED), helps)
 
@@ -113,31 +113,33 @@ def _spread_by(shape: Shape, other: Shape) -> bool:
 
 
 def _all_mean(terms: Sequence[AffinityTerm], other: Shape) -> bool:
-    return bool(terms) and all(each.selects(other.namespace, other.labels, {}) for each in terms)
+    return bool(terms) and all(term.selects(other.namespace, other.labels, {}) for term in terms)
 
 
 def _shared(shape: Shape, other: Shape) -> bool:
     """Whether both use one claim or one disk."""
     if shape.namespace != other.namespace:
         return False
-    claims = {each.persistent_volume_claim for each in shape.volumes if each.persistent_volume_claim is not None}
-    wanted = {each.claim_name for each in claims}
+    claims = {volume.persistent_volume_claim for volume in shape.volumes if volume.persistent_volume_claim is not None}
+    wanted = {claim.claim_name for claim in claims}
     return any(
         (its.persistent_volume_claim is not None and its.persistent_volume_claim.claim_name in wanted)
-        or any(same_disk(each, its) for each in shape.volumes)
+        or any(same_disk(volume, its) for volume in shape.volumes)
         for its in other.volumes
     )
 
 
 def _attached(_: Shape, other: Shape) -> bool:
-    return any(each.persistent_volume_claim or each.ephemeral or each.aws_elastic_block_store for each in other.volumes)
+    return any(
+        volume.persistent_volume_claim or volume.ephemeral or volume.aws_elastic_block_store for volume in other.volumes
+    )
 
 
 #: Whether a removed pod could have been the obstacle, by the plugin that rejected the pending pod.
 _FREED: dict[str, Callable[[Shape, Shape], bool]] = {
     "": lambda _, __: True,
     "NodeResourcesFit": lambda _, __: True,
-    "NodePorts": lambda shape, other: any(one.scheduled_apart(two) for one in shape.ports for two in other.ports),
+    "NodePorts": lambda shape, other: any(port.scheduled_apart(two) for port in shape.ports for two in other.ports),
     "PodTopologySpread": _spread_by,
     "InterPodAffinity": lambda shape, other: (
         _all_mean(shape.anti_affinity, other) or _all_mean(other.anti_affinity, shape)
@@ -155,11 +157,11 @@ def claim_changed(namespace: str, name: str) -> Hint:
     def helps(entry: Entry) -> bool:
         pod = entry.info.pod
         named = [
-            each.persistent_volume_claim.claim_name
-            if each.persistent_volume_claim is not None
-            else f"{pod.metadata.name}-{each.name}"
-            for each in pod.spec.volumes
-            if each.persistent_volume_claim is not None or each.ephemeral is not None
+            volume.persistent_volume_claim.claim_name
+            if volume.persistent_volume_claim is not None
+            else f"{pod.metadata.name}-{volume.name}"
+            for volume in pod.spec.volumes
+            if volume.persistent_volume_claim is not None or volume.ephemeral is not None
         ]
         return pod.metadata.namespace == namespace and name in named
 

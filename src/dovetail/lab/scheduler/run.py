@@ -110,7 +110,7 @@ class Scheduler:
         last = self._last
         if last is not None and last[0] is decision and last[1] == preemption:
             return last[2]
-        plugins = {each.plugin for each in decision.rejections.values()}
+        plugins = {rejection.plugin for rejection in decision.rejections.values()}
         if decision.refused is not None:
             plugins.add(queueing_hints.rejector(decision.refused))
         if decision.unnamed:

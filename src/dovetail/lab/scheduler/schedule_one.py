@@ -47,10 +47,10 @@ class Memory:
         """One node after the other, and its rejection."""
         answers = self._answers
         for info in nodes:
-            known = answers.get(info.name)
-            if known is None or known[0] is not info or known[1] != info.generation:
-                known = answers[info.name] = (info, info.generation, fit.check(info))
-            yield info, known[2]
+            existing = answers.get(info.name)
+            if existing is None or existing[0] is not info or existing[1] != info.generation:
+                existing = answers[info.name] = (info, info.generation, fit.check(info))
+            yield info, existing[2]
 
     def trim(self, nodes: int) -> None:
         """Forget it all once most of it is of nodes that are gone."""

@@ -211,15 +211,16 @@ class KarpenterDisruption:
 
     def _empty(self, pools: Sequence[Pool]) -> list[Candidate]:
         return sorted(
-            (candidate for candidate in self._consolidatable(pools) if candidate.empty), key=lambda each: each.node
+            (candidate for candidate in self._consolidatable(pools) if candidate.empty),
+            key=lambda candidate: candidate.node,
         )
 
     def _ranked(self, pools: Sequence[Pool]) -> list[Candidate]:
         """Those that are not empty, dearest per disruption first."""
         store = self._context.cluster_state.pools.store
         allowed = {pool.name for pool in store.all() if pool.spec.disruption.consolidation_policy != "WhenEmpty"}
-        found = [each for each in self._consolidatable(pools) if not each.empty and each.pool in allowed]
-        return sorted(found, key=lambda each: (-(each.price or 0.0) / each.cost, each.node))
+        consolidatable = [each for each in self._consolidatable(pools) if not each.empty and each.pool in allowed]
+        return sorted(consolidatable, key=lambda each: (-(each.price or 0.0) / each.cost, each.node))
 
     def _trimmed(self, candidates: Sequence[Candidate], reason: Reason) -> list[Candidate]:
         return RemainingBudgets(self._context, reason, self._cache.totals()).trim(candidates) if candidates else []

@@ -62,9 +62,9 @@ def _below(choices: Sequence[Choice], price: float) -> tuple[Choice, ...]:
 def _worst(choices: Sequence[Choice]) -> float:
     """What a type costs at most: the dearest offering of the capacity type that is launched first."""
     for capacity_type in _PRECEDENCE:
-        found = [choice.price for choice in choices if choice.capacity_type == capacity_type]
-        if found:
-            return max(float("inf") if price is None else price for price in found)
+        prices = [choice.price for choice in choices if choice.capacity_type == capacity_type]
+        if prices:
+            return max(float("inf") if price is None else price for price in prices)
     return float("inf")
 
 
@@ -88,8 +88,8 @@ def _narrowed(planned: PlannedNode, choices: tuple[Choice, ...]) -> PlannedNode:
         INSTANCE_TYPE: list(dict.fromkeys(choice.instance_type for choice in choices)),
         CAPACITY_TYPE: list(dict.fromkeys(choice.capacity_type for choice in choices)),
     }
-    before = {each["key"]: each for each in planned.requirements}
-    kept = tuple(each for key, each in before.items() if key not in narrowed)
+    before = {requirement["key"]: requirement for requirement in planned.requirements}
+    kept = tuple(value for key, value in before.items() if key not in narrowed)
     added = tuple(
         {**before.get(key, {}), "key": key, "operator": "In", "values": values} for key, values in narrowed.items()
     )

@@ -200,11 +200,11 @@ def _services(chance: Chance) -> Parts:
             manifests += [objects.vertical(name), objects.budget(name, 1)]
         if number % 3 == 0:
             for hour, factor in ((1, 3), (3, 1)):
-                at = hour * HOUR_S + chance.uniform(0.0, 40.0) * MINUTE_S
-                steps.append({"at": f"{at:.0f}s", "scale": {"name": name, "replicas": replicas * factor}})
+                hour_s = hour * HOUR_S + chance.uniform(0.0, 40.0) * MINUTE_S
+                steps.append({"at": f"{hour_s:.0f}s", "scale": {"name": name, "replicas": replicas * factor}})
         elif number % 10 == 7:
-            at = 4 * HOUR_S + chance.uniform(0.0, 40.0) * MINUTE_S
-            steps.append({"at": f"{at:.0f}s", "delete": {"kind": "Deployment", "name": name}})
+            hour_s = 4 * HOUR_S + chance.uniform(0.0, 40.0) * MINUTE_S
+            steps.append({"at": f"{hour_s:.0f}s", "delete": {"kind": "Deployment", "name": name}})
     return Parts("6h", manifests, objects.groups("m5.large"), steps)
 
 

@@ -33,11 +33,11 @@ def derived(manifests: Iterable[Json], types: Sequence[InstanceType]) -> tuple[G
     """The groups, named after their NodePool and zone."""
     items = list(manifests)
     largest = _largest(items)
-    found: list[GroupSpec] = []
+    group_specs: list[GroupSpec] = []
     for body in items:
         if body.get("kind") == "NodePool":
-            found += _groups(msgspec.convert(body, NodePool), largest, types)
-    return tuple(found)
+            group_specs += _groups(msgspec.convert(body, NodePool), largest, types)
+    return tuple(group_specs)
 
 
 def _groups(pool: NodePool, largest: Mapping[str, int], types: Sequence[InstanceType]) -> list[GroupSpec]:
@@ -74,7 +74,7 @@ def _groups(pool: NodePool, largest: Mapping[str, int], types: Sequence[Instance
 
 
 def _allows(wanted: Requirements, kind: InstanceType, capacity_type: str) -> bool:
-    offered = any(each.capacity_type == capacity_type and each.price is not None for each in kind.offerings)
+    offered = any(offering.capacity_type == capacity_type and offering.price is not None for offering in kind.offerings)
     own = {key: values for key, values in kind.labels.items() if key in wanted}
     return offered and all(
         any(_accepts(wanted, key, value) for value in values) for key, values in own.items() if values
@@ -88,7 +88,9 @@ def _accepts(wanted: Requirements, key: str, value: str) -> bool:
 
 def _chosen(types: Sequence[InstanceType], largest: Mapping[str, int], capacity_type: str) -> InstanceType:
     def price(kind: InstanceType) -> float:
-        return min(each.price for each in kind.offerings if each.capacity_type == capacity_type and each.price)
+        return min(
+            offering.price for offering in kind.offerings if offering.capacity_type == capacity_type and offering.price
+        )
 
     def holds(kind: InstanceType, times: int) -> bool:
         return all(kind.allocatable.get(name, 0) >= times * amount for name, amount in largest.items())

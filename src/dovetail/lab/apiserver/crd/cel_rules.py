@@ -19,31 +19,31 @@ def run(node: Structural, value: Any, old: Any, path: str, trace: Correlation, w
     """Every rule at and below this node."""
     if value is None or not node.has_rules:
         return []
-    found = _own(node, value, old, path, trace, warn) if node.rules else []
+    errors = _own(node, value, old, path, trace, warn) if node.rules else []
     if isinstance(value, dict):
         before = old if isinstance(old, dict) else {}
         for name in sorted(value):
             child = node.properties.get(name) or node.additional
             if child is None or not child.has_rules:
                 continue
-            at = (f"{path}.{name}" if path else name) if name in node.properties else f"{path}[{name}]"
-            found += run(child, value[name], before.get(name), at, trace.key(name), warn)
+            field_path = (f"{path}.{name}" if path else name) if name in node.properties else f"{path}[{name}]"
+            errors += run(child, value[name], before.get(name), field_path, trace.key(name), warn)
     elif isinstance(value, list) and node.items is not None and node.items.has_rules:
         for index, item in enumerate(value):
             trace_item, before = trace.item(node, item, old)
-            found += run(node.items, item, before, f"{path}[{index}]", trace_item, warn)
-    return found
+            errors += run(node.items, item, before, f"{path}[{index}]", trace_item, warn)
+    return errors
 
 
 def _own(node: Structural, value: Any, old: Any, path: str, trace: Correlation, warn: Warn) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     env: dict[str, Any] = {"self": typed(node, value)}
     if old is not None:
         env["oldSelf"] = typed(node, old)
-    at = path or "<nil>"
+    field_path = path or "<nil>"
     for rule in node.rules:
         if rule.program is None:
-            found.append(invalid(at, node.kind(), f"rule compile error: {rule.error}"))
+            errors.append(invalid(field_path, node.kind(), f"rule compile error: {rule.error}"))
             continue
         if rule.uses_old and old is None and not rule.optional_old:
             continue
@@ -53,7 +53,7 @@ def _own(node: Structural, value: Any, old: Any, path: str, trace: Correlation, 
         try:
             verdict = rule.program(scope)
         except cel.CelError as error:
-            found.append(_failed(error, rule, node, at))
+            errors.append(_failed(error, rule, node, field_path))
             continue
         if verdict is True:
             continue
@@ -61,35 +61,35 @@ def _own(node: Structural, value: Any, old: Any, path: str, trace: Correlation, 
         if not rule.uses_old and trace.unchanged():
             warn(str(complaint))
         else:
-            found.append(complaint)
-    return found
+            errors.append(complaint)
+    return errors
 
 
-def _failed(error: cel.CelError, rule: Rule, node: Structural, at: str) -> FieldError:
+def _failed(error: cel.CelError, rule: Rule, node: Structural, field_path: str) -> FieldError:
     text = str(error)
     if text.startswith("no such overload"):
         detail = (
             f"'{text}': call arguments did not match a supported operator, function or macro signature "
             f"for rule: {rule.shown()}"
         )
-        return invalid(at, node.kind(), detail)
-    return invalid(at, node.kind(), f"{text} evaluating rule: {rule.shown()}")
+        return invalid(field_path, node.kind(), detail)
+    return invalid(field_path, node.kind(), f"{text} evaluating rule: {rule.shown()}")
 
 
 def _complaint(rule: Rule, node: Structural, value: Any, path: str, env: Mapping[str, Any]) -> FieldError:
-    at = path
+    field_path = path
     if rule.path:
-        at = f"{path}{rule.path}" if path else rule.path.removeprefix(".")
-    at = at or "<nil>"
+        field_path = f"{path}{rule.path}" if path else rule.path.removeprefix(".")
+    field_path = field_path or "<nil>"
     shown = OMIT if node.kind() in ("object", "array") else value
     detail = rule.detail(env)
     if rule.reason == "FieldValueForbidden":
-        return forbidden(at, detail)
+        return forbidden(field_path, detail)
     if rule.reason == "FieldValueRequired":
-        return required(at, detail)
+        return required(field_path, detail)
     if rule.reason == "FieldValueDuplicate":
-        return duplicate(at, shown)
-    return invalid(at, shown, detail)
+        return duplicate(field_path, shown)
+    return invalid(field_path, shown, detail)
 
 
 class Correlation:
@@ -119,6 +119,6 @@ class Correlation:
         if node.list_type == "map" and isinstance(old, list) and isinstance(item, dict):
             for candidate in old:
                 if isinstance(candidate, dict) and all(candidate.get(k) == item.get(k) for k in node.keys):
-                    known = Correlation(item, candidate, self.known, self) if self.known else self
-                    return known, candidate
+                    correlation = Correlation(item, candidate, self.known, self) if self.known else self
+                    return correlation, candidate
         return (Correlation(parent=self) if self.known else self), None

@@ -23,34 +23,34 @@ _SIMPLE = "must be a simple json path starting with ."
 
 def check_definition(obj: Object, new: bool = True) -> list[FieldError]:
     spec = obj["spec"]
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     names, group = spec.get("names") or {}, spec.get("group", "")
     name = obj["metadata"].get("name", "")
     if new and name and name != f"{names.get('plural', '')}.{group}":
-        found.append(invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
+        errors.append(invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
     if not group:
-        found.append(required("spec.group"))
+        errors.append(required("spec.group"))
     else:
         texts = formats.subdomain(group) or ([] if "." in group else ["should be a domain with at least one dot"])
-        found += [invalid("spec.group", group, text) for text in texts]
+        errors += [invalid("spec.group", group, text) for text in texts]
     if new:
-        found += _approval(group, obj["metadata"].get("annotations") or {})
+        errors += _approval(group, obj["metadata"].get("annotations") or {})
     scope = spec.get("scope", "")
     if scope not in ("Cluster", "Namespaced"):
-        found.append(unsupported("spec.scope", scope, ("Cluster", "Namespaced")) if scope else required("spec.scope"))
+        errors.append(unsupported("spec.scope", scope, ("Cluster", "Namespaced")) if scope else required("spec.scope"))
     versions = spec.get("versions") or []
     alone = len(versions) == 1
-    found += _versions(versions) + ([] if alone else _contents(versions, alone))
-    found += _names(names) + (_contents(versions, alone) if alone else [])
-    found += _conversion(spec.get("conversion") or {})
+    errors += _versions(versions) + ([] if alone else _contents(versions, alone))
+    errors += _names(names) + (_contents(versions, alone) if alone else [])
+    errors += _conversion(spec.get("conversion") or {})
     if spec.get("preserveUnknownFields"):
         text = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
-        found.append(invalid("spec.preserveUnknownFields", True, text))
+        errors.append(invalid("spec.preserveUnknownFields", True, text))
     if not (obj["status"].get("storedVersions")):
-        found.append(invalid("status.storedVersions", None, "must have at least one stored version"))
+        errors.append(invalid("status.storedVersions", None, "must have at least one stored version"))
     else:
-        found += _stored(obj, versions)
-    return found
+        errors += _stored(obj, versions)
+    return errors
 
 
 _APPROVED = "api-approved.kubernetes.io"
@@ -62,14 +62,14 @@ def _approval(group: str, annotations: Json) -> list[FieldError]:
     """The project's own groups are for definitions that it has agreed to."""
     if not f".{group}".endswith((".k8s.io", ".kubernetes.io")):
         return []
-    at, given = f"metadata.annotations[{_APPROVED}]", annotations.get(_APPROVED, "")
+    field_path, given = f"metadata.annotations[{_APPROVED}]", annotations.get(_APPROVED, "")
     if not given:
-        return [required(at, f"{_APPROVAL}, {_ENHANCEMENT}")]
+        return [required(field_path, f"{_APPROVAL}, {_ENHANCEMENT}")]
     parts = urlsplit(given)
     if given.startswith("unapproved") or (parts.scheme and parts.netloc):
         return []
     text = f'{_APPROVAL} with either a URL or a reason starting with "unapproved", {_ENHANCEMENT}'
-    return [invalid(at, given, text)]
+    return [invalid(field_path, given, text)]
 
 
 def _conversion(conversion: Json) -> list[FieldError]:
@@ -81,38 +81,38 @@ def _conversion(conversion: Json) -> list[FieldError]:
         text = "should not be set when strategy is not set to Webhook"
         client = [forbidden("spec.conversion.webhookClientConfig", text)] if hook.get("clientConfig") else []
         return client + ([forbidden(reviews, text)] if hook.get("conversionReviewVersions") else [])
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if not hook.get("clientConfig"):
-        found.append(required("spec.conversion.webhookClientConfig", "required when strategy is set to Webhook"))
-    return found if hook.get("conversionReviewVersions") else [*found, required(reviews)]
+        errors.append(required("spec.conversion.webhookClientConfig", "required when strategy is set to Webhook"))
+    return errors if hook.get("conversionReviewVersions") else [*errors, required(reviews)]
 
 
 def _stored(obj: Object, versions: list[Json]) -> list[FieldError]:
-    known = {version["name"] for version in versions}
+    names = {version["name"] for version in versions}
     return [
         invalid(f"status.storedVersions[{index}]", name, _LEFT_BEHIND.format(name))
         for index, name in enumerate(obj["status"]["storedVersions"])
-        if name not in known
+        if name not in names
     ]
 
 
 def _names(names: Json) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for field in ("plural", "singular", "kind", "listKind"):
         value = names.get(field, "")
         if not value and field in ("plural", "kind", "singular", "listKind"):
-            found.append(required(f"spec.names.{field}"))
+            errors.append(required(f"spec.names.{field}"))
         else:
             mixed = field in ("kind", "listKind")
             words = "may have mixed case, but should otherwise match: " if mixed else ""
             texts = formats.label_1035(value.lower() if mixed else value)
-            found += [invalid(f"spec.names.{field}", value, f"{words}{text}") for text in texts]
+            errors += [invalid(f"spec.names.{field}", value, f"{words}{text}") for text in texts]
     if names.get("kind") and names.get("kind") == names.get("listKind"):
-        found.append(invalid("spec.names.listKind", names["listKind"], "kind and listKind may not be the same"))
+        errors.append(invalid("spec.names.listKind", names["listKind"], "kind and listKind may not be the same"))
     for field in ("shortNames", "categories"):
         for index, word in enumerate(names.get(field) or ()):
-            found += [invalid(f"spec.names.{field}[{index}]", word, text) for text in formats.label_1035(word)]
-    return found
+            errors += [invalid(f"spec.names.{field}[{index}]", word, text) for text in formats.label_1035(word)]
+    return errors
 
 
 def _internal_version(version: Json) -> dict[str, Any]:
@@ -130,97 +130,97 @@ def _internal_version(version: Json) -> dict[str, Any]:
 
 
 def _versions(versions: list[Json]) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     seen: set[str] = set()
     for index, version in enumerate(versions):
-        at, name = f"spec.versions[{index}]", version.get("name", "")
-        found += [invalid(f"{at}.name", name, text) for text in formats.label_1035(name)]
+        field_path, name = f"spec.versions[{index}]", version.get("name", "")
+        errors += [invalid(f"{field_path}.name", name, text) for text in formats.label_1035(name)]
         if version.get("deprecationWarning") is not None and not version.get("deprecated"):
             text = "can only be set for deprecated versions"
-            found.append(invalid(f"{at}.deprecationWarning", version["deprecationWarning"], text))
+            errors.append(invalid(f"{field_path}.deprecationWarning", version["deprecationWarning"], text))
         if (version.get("schema") or {}).get("openAPIV3Schema") is None:
-            found.append(required(f"{at}.schema.openAPIV3Schema"))
+            errors.append(required(f"{field_path}.schema.openAPIV3Schema"))
         if name in seen:
-            found.append(
+            errors.append(
                 invalid("spec.versions", [_internal_version(v) for v in versions], "must contain unique version names")
             )
         seen.add(name)
     if sum(bool(version.get("storage")) for version in versions) != 1:
         shown = [_internal_version(version) for version in versions]
-        found.append(invalid("spec.versions", shown, "must have exactly one version marked as storage version"))
-    return found
+        errors.append(invalid("spec.versions", shown, "must have exactly one version marked as storage version"))
+    return errors
 
 
 def _contents(versions: list[Json], alone: bool) -> list[FieldError]:
     """Errors in the versions; those of a lone version are reported at the definition's own path."""
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for index, version in enumerate(versions):
-        at = "spec" if alone else f"spec.versions[{index}]"
+        field_path = "spec" if alone else f"spec.versions[{index}]"
         if alone:
             name = version.get("name", "")
-            found += [invalid("spec.version", name, text) for text in formats.label_1035(name)]
+            errors += [invalid("spec.version", name, text) for text in formats.label_1035(name)]
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
         if schema is not None:
-            place = "spec.validation" if alone else f"{at}.schema"
-            found += check_schema(schema, f"{place}.openAPIV3Schema")
-            found += _selectable(version.get("selectableFields") or (), Structural(schema), at)
-        found += _subresources(version.get("subresources") or {}, at)
-        found += _columns(version.get("additionalPrinterColumns") or (), at)
-    return found
+            place = "spec.validation" if alone else f"{field_path}.schema"
+            errors += check_schema(schema, f"{place}.openAPIV3Schema")
+            errors += _selectable(version.get("selectableFields") or (), Structural(schema), field_path)
+        errors += _subresources(version.get("subresources") or {}, field_path)
+        errors += _columns(version.get("additionalPrinterColumns") or (), field_path)
+    return errors
 
 
-def _subresources(subresources: Json, at: str) -> list[FieldError]:
+def _subresources(subresources: Json, field_path: str) -> list[FieldError]:
     scale = subresources.get("scale")
     if scale is None:
         return []
-    found: list[FieldError] = []
-    place = f"{at}.subresources.scale"
+    errors: list[FieldError] = []
+    place = f"{field_path}.subresources.scale"
     for field, under in (("specReplicasPath", ".spec."), ("statusReplicasPath", ".status.")):
         path = scale.get(field, "")
         if not path:
-            found.append(required(f"{place}.{field}"))
+            errors.append(required(f"{place}.{field}"))
         elif not path.startswith("."):
-            found.append(invalid(f"{place}.{field}", path, _SIMPLE))
+            errors.append(invalid(f"{place}.{field}", path, _SIMPLE))
         elif not path.startswith(under):
             word = under.removesuffix(".")
-            found.append(invalid(f"{place}.{field}", path, f"should be a json path under {word}"))
+            errors.append(invalid(f"{place}.{field}", path, f"should be a json path under {word}"))
     selector = scale.get("labelSelectorPath") or ".spec."
     if not selector.startswith("."):
-        found.append(invalid(f"{place}.labelSelectorPath", selector, _SIMPLE))
+        errors.append(invalid(f"{place}.labelSelectorPath", selector, _SIMPLE))
     elif not selector.startswith((".spec.", ".status.")):
         text = "should be a json path under either .spec or .status"
-        found.append(invalid(f"{place}.labelSelectorPath", selector, text))
-    return found
+        errors.append(invalid(f"{place}.labelSelectorPath", selector, text))
+    return errors
 
 
-def _selectable(fields: Any, schema: Structural, at: str) -> list[FieldError]:
-    found: list[FieldError] = []
+def _selectable(fields: Any, schema: Structural, field_path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
     for index, field in enumerate(fields):
         path = field.get("jsonPath", "")
-        place = f"{at}.selectableFields[{index}].jsonPath"
+        place = f"{field_path}.selectableFields[{index}].jsonPath"
         if not path:
-            found.append(required(place))
+            errors.append(required(place))
         elif path[0] not in "[.":
-            found.append(invalid(place, path, f"is an invalid path: expected [ or . but got: {path}"))
+            errors.append(invalid(place, path, f"is an invalid path: expected [ or . but got: {path}"))
         elif not reachable(schema, path):
-            found.append(invalid(place, path, "is an invalid path: does not refer to a valid field"))
-    return found
+            errors.append(invalid(place, path, "is an invalid path: does not refer to a valid field"))
+    return errors
 
 
-def _columns(columns: Any, at: str) -> list[FieldError]:
-    found: list[FieldError] = []
+def _columns(columns: Any, field_path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
     for index, column in enumerate(columns):
-        place = f"{at}.additionalPrinterColumns[{index}]"
+        place = f"{field_path}.additionalPrinterColumns[{index}]"
         if not column.get("name"):
-            found.append(required(f"{place}.name"))
+            errors.append(required(f"{place}.name"))
         kind = column.get("type", "")
         if not kind:
-            found.append(required(f"{place}.type", f"must be one of {','.join(_COLUMN_TYPES)}"))
+            errors.append(required(f"{place}.type", f"must be one of {','.join(_COLUMN_TYPES)}"))
         elif kind not in _COLUMN_TYPES:
-            found.append(invalid(f"{place}.type", kind, f"must be one of {','.join(_COLUMN_TYPES)}"))
+            errors.append(invalid(f"{place}.type", kind, f"must be one of {','.join(_COLUMN_TYPES)}"))
         path = column.get("jsonPath", "")
         if not path:
-            found.append(required(f"{place}.JSONPath"))
+            errors.append(required(f"{place}.JSONPath"))
         elif not path.startswith("."):
-            found.append(invalid(f"{place}.JSONPath", path, _SIMPLE))
-    return found
+            errors.append(invalid(f"{place}.JSONPath", path, _SIMPLE))
+    return errors

@@ -68,15 +68,15 @@ class DefinitionStrategy(KindStrategy):
         return check_definition(obj)
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = check_definition(obj, new=False)
+        errors = check_definition(obj, new=False)
         if any(c["type"] == "Established" and c["status"] == "True" for c in old["status"].get("conditions") or ()):
-            found += immutable(obj["spec"].get("scope"), old["spec"].get("scope"), "spec.scope")
+            errors += immutable(obj["spec"].get("scope"), old["spec"].get("scope"), "spec.scope")
             new, before = obj["spec"].get("names", {}), old["spec"].get("names", {})
-            found += immutable(new.get("kind"), before.get("kind"), "spec.names.kind")
+            errors += immutable(new.get("kind"), before.get("kind"), "spec.names.kind")
         new_group, old_group = obj["spec"].get("group"), old["spec"].get("group")
-        found += immutable(new_group, old_group, "spec.group")
+        errors += immutable(new_group, old_group, "spec.group")
         new, before = obj["spec"].get("names", {}), old["spec"].get("names", {})
-        return found + immutable(new.get("plural"), before.get("plural"), "spec.names.plural")
+        return errors + immutable(new.get("plural"), before.get("plural"), "spec.names.plural")
 
     def terminate(self, obj: Object, ctx: Context) -> Object | None:
         """Instances go first: the definition waits for them."""

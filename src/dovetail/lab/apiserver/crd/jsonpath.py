@@ -15,19 +15,19 @@ def steps(path: str) -> list[Step]:
     text = path.strip()
     if text.startswith("{") and text.endswith("}"):
         text = text[1:-1]
-    found: list[Step] = []
+    steps: list[Step] = []
     while text:
         name = _NAME.match(text)
         if name:
-            found.append(_child(name[1].replace("\\", "")))
+            steps.append(_child(name[1].replace("\\", "")))
             text = text[name.end() :]
         elif text.startswith("["):
             end = text.index("]") if "?(" not in text else text.index(")]") + 1
-            found.append(_bracket(text[1:end]))
+            steps.append(_bracket(text[1:end]))
             text = text[end + 1 :]
         else:
             raise ValueError(f"unrecognized path {path!r}")
-    return found
+    return steps
 
 
 def _child(name: str) -> Step:
@@ -44,10 +44,10 @@ def _bracket(text: str) -> Step:
         return lambda values: [v[index] for v in values if isinstance(v, list) and -len(v) <= index < len(v)]
     if text[:1] in "'\"":
         return _child(text[1:-1])
-    found = _FILTER.match(text)
-    if found is None:
+    match = _FILTER.match(text)
+    if match is None:
         raise ValueError(f"unrecognized filter {text!r}")
-    inner, equal, wanted = steps("." + found[1]), found[2] == "==", found[3].strip("\"'")
+    inner, equal, wanted = steps("." + match[1]), match[2] == "==", match[3].strip("\"'")
 
     def chosen(item: Any) -> bool:
         values = [item]

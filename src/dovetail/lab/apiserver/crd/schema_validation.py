@@ -51,12 +51,12 @@ def type_name(value: Any) -> str:
 
 def validate(node: Structural, value: Any, trace: Correlation | None = None) -> list[FieldError]:
     """Complaints about a value; with `trace` (an update) parts that did not change are let be."""
-    found: list[FieldError] = []
-    _node(node, value, "", trace, found)
-    if len(found) > 1:
-        found = []
-        _node(node, _sorted(value), "", trace, found)
-    return found
+    errors: list[FieldError] = []
+    _node(node, value, "", trace, errors)
+    if len(errors) > 1:
+        errors = []
+        _node(node, _sorted(value), "", trace, errors)
+    return errors
 
 
 def _sorted(value: Any) -> Any:
@@ -66,17 +66,17 @@ def _sorted(value: Any) -> Any:
     return [_sorted(item) for item in value] if isinstance(value, list) else value
 
 
-def _node(node: Structural, value: Any, path: str, trace: Correlation | None, found: list[FieldError]) -> None:
+def _node(node: Structural, value: Any, path: str, trace: Correlation | None, errors: list[FieldError]) -> None:
     if trace is not None and trace.known and trace.new == trace.old:
         return
     for check in _checks(node):
-        check(value, path, found)
+        check(value, path, errors)
     if value is None:
         return
     if isinstance(value, dict):
-        _object(node, value, path, trace, found)
+        _object(node, value, path, trace, errors)
     elif isinstance(value, list):
-        _array(node, value, path, trace, found)
+        _array(node, value, path, trace, errors)
 
 
 def _checks(node: Structural) -> list[Check]:
@@ -87,36 +87,36 @@ def _checks(node: Structural) -> list[Check]:
 
 
 def _object(
-    node: Structural, value: dict[str, Any], path: str, trace: Correlation | None, found: list[FieldError]
+    node: Structural, value: dict[str, Any], path: str, trace: Correlation | None, errors: list[FieldError]
 ) -> None:
     properties, additional = node.properties, node.additional
     if additional is not None:
         for name in value:
             if name not in properties:
                 child = trace.key(name) if trace is not None and trace.known else None
-                _node(additional, value[name], f"{path}.{name}", child, found)
+                _node(additional, value[name], f"{path}.{name}", child, errors)
     for name, item in value.items():
-        known = properties.get(name)
-        if known is not None and not (node.root and name == "metadata"):
+        existing = properties.get(name)
+        if existing is not None and not (node.root and name == "metadata"):
             child = trace.key(name) if trace is not None and trace.known else None
-            _node(known, item, f"{path}.{name}" if path else name, child, found)
+            _node(existing, item, f"{path}.{name}" if path else name, child, errors)
     for name in node.required:
         if name not in value:
-            found.append(required(_at(f"{path}.{name}")))
+            errors.append(required(_at(f"{path}.{name}")))
     if node.embedded:
-        found += [required(_at(f"{path}.{name}")) for name in ("apiVersion", "kind") if not value.get(name)]
+        errors += [required(_at(f"{path}.{name}")) for name in ("apiVersion", "kind") if not value.get(name)]
 
 
-def _array(node: Structural, value: list[Any], path: str, trace: Correlation | None, found: list[FieldError]) -> None:
+def _array(node: Structural, value: list[Any], path: str, trace: Correlation | None, errors: list[FieldError]) -> None:
     if node.items is not None:
         for index, item in enumerate(value):
             child = trace.item(node, item, trace.old)[0] if trace is not None and trace.known else None
-            _node(node.items, item, f"{path}[{index}]", child, found)
+            _node(node.items, item, f"{path}[{index}]", child, errors)
     least, most = node.raw.get("minItems"), node.raw.get("maxItems")
     if least is not None and len(value) < least:
-        found.append(invalid(_at(path), len(value), f"{path} in body should have at least {least} items"))
+        errors.append(invalid(_at(path), len(value), f"{path} in body should have at least {least} items"))
     if most is not None and len(value) > most:
-        found.append(too_many(_at(path), len(value), most))
+        errors.append(too_many(_at(path), len(value), most))
 
 
 def compile_checks(node: Structural) -> list[Check]:
@@ -146,7 +146,7 @@ def compile_checks(node: Structural) -> list[Check]:
 def _type_check(types: tuple[str, ...], nullable: bool, form: str) -> Check:
     expected = ",".join(types)
 
-    def check(value: Any, path: str, found: list[FieldError]) -> None:
+    def check(value: Any, path: str, errors: list[FieldError]) -> None:
         kind = type_name(value)
         if kind in types or (value is None and nullable):
             return
@@ -159,7 +159,7 @@ def _type_check(types: tuple[str, ...], nullable: bool, form: str) -> Check:
         wanted = expected
         if form and kind not in ("string", "array", "null"):
             wanted, kind = form, _GO_FORMATS.get(kind, "")
-        found.append(type_invalid(_at(path), kind, f'{path} in body must be of type {wanted}: "{kind}"'))
+        errors.append(type_invalid(_at(path), kind, f'{path} in body must be of type {wanted}: "{kind}"'))
 
     return check
 
@@ -167,15 +167,15 @@ def _type_check(types: tuple[str, ...], nullable: bool, form: str) -> Check:
 def _string_check(longest: int | None, shortest: int | None, pattern: str | None) -> Check:
     compiled = re.compile(pattern) if pattern else None
 
-    def check(value: Any, path: str, found: list[FieldError]) -> None:
+    def check(value: Any, path: str, errors: list[FieldError]) -> None:
         if type(value) is not str:
             return
         if longest is not None and len(value) > longest:
-            found.append(too_long(_at(path), longest))
+            errors.append(too_long(_at(path), longest))
         elif shortest is not None and len(value) < shortest:
-            found.append(invalid(_at(path), value, f"{path} in body should be at least {shortest} chars long"))
+            errors.append(invalid(_at(path), value, f"{path} in body should be at least {shortest} chars long"))
         elif compiled is not None and not compiled.search(value):
-            found.append(invalid(_at(path), value, f"{path} in body should match '{pattern}'"))
+            errors.append(invalid(_at(path), value, f"{path} in body should match '{pattern}'"))
 
     return check
 
@@ -186,32 +186,32 @@ def _number_check(node: Structural) -> Check:
     above, below = bool(raw.get("exclusiveMinimum")), bool(raw.get("exclusiveMaximum"))
     bits = 31 if form == "int32" else 63
 
-    def check(value: Any, path: str, found: list[FieldError]) -> None:
+    def check(value: Any, path: str, errors: list[FieldError]) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return
         if kind == "integer" and (value != int(value) or not -(2**bits) <= value < 2**bits):
             suffix = f"with format {form} in {path}" if form in ("int32", "int64") else f"(default format) in {path}"
-            found.append(invalid("<nil>", "", f"Checked value must be of type integer {suffix}"))
+            errors.append(invalid("<nil>", "", f"Checked value must be of type integer {suffix}"))
         if factor is not None and value % factor:
-            found.append(invalid(_at(path), value, f"{path} in body should be a multiple of {go_float(factor)}"))
+            errors.append(invalid(_at(path), value, f"{path} in body should be a multiple of {go_float(factor)}"))
         if low is not None and (value < low or (above and value == low)):
             word = "greater than" if above else "greater than or equal to"
-            found.append(invalid(_at(path), value, f"{path} in body should be {word} {go_float(low)}"))
+            errors.append(invalid(_at(path), value, f"{path} in body should be {word} {go_float(low)}"))
         if high is not None and (value > high or (below and value == high)):
             word = "less than" if below else "less than or equal to"
-            found.append(invalid(_at(path), value, f"{path} in body should be {word} {go_float(high)}"))
+            errors.append(invalid(_at(path), value, f"{path} in body should be {word} {go_float(high)}"))
 
     return check
 
 
 def _properties_check(most: int | None, least: int | None) -> Check:
-    def check(value: Any, path: str, found: list[FieldError]) -> None:
+    def check(value: Any, path: str, errors: list[FieldError]) -> None:
         if not isinstance(value, dict):
             return
         if least is not None and len(value) < least:
-            found.append(invalid(_at(path), len(value), f"{path} in body should have at least {least} properties"))
+            errors.append(invalid(_at(path), len(value), f"{path} in body should have at least {least} properties"))
         if most is not None and len(value) > most:
-            found.append(too_many(_at(path), len(value), most))
+            errors.append(too_many(_at(path), len(value), most))
 
     return check
 
@@ -219,9 +219,9 @@ def _properties_check(most: int | None, least: int | None) -> Check:
 def _enum_check(allowed: list[Any]) -> Check:
     shown = [item if isinstance(item, str) else go_json(item) for item in allowed]
 
-    def check(value: Any, path: str, found: list[FieldError]) -> None:
+    def check(value: Any, path: str, errors: list[FieldError]) -> None:
         if value is not None and value not in allowed:
-            found.append(unsupported(_at(path), value, shown))
+            errors.append(unsupported(_at(path), value, shown))
 
     return check
 
@@ -234,33 +234,33 @@ def _combined(node: Structural) -> Check:
         _node(child, value, path, None, complaints)
         return complaints
 
-    def check(value: Any, path: str, found: list[FieldError]) -> None:
+    def check(value: Any, path: str, errors: list[FieldError]) -> None:
         if value is None:
             return
         if node.any_of:
             results = [trial(child, value, path) for child in node.any_of]
             if all(results):
-                found.append(invalid("<nil>", "", f"{quoted(path)} must validate at least one schema (anyOf)"))
-                found.extend(_nearest(results, value))
+                errors.append(invalid("<nil>", "", f"{quoted(path)} must validate at least one schema (anyOf)"))
+                errors.extend(_nearest(results, value))
         if node.one_of:
             results = [trial(child, value, path) for child in node.one_of]
             valid = sum(not result for result in results)
             if valid != 1:
                 why = "Found none valid" if valid == 0 else f"Found {valid} valid alternatives"
                 text = f"{quoted(path)} must validate one and only one schema (oneOf). {why}"
-                found.append(invalid("<nil>", "", text))
+                errors.append(invalid("<nil>", "", text))
                 if valid == 0:
-                    found.extend(_nearest(results, value))
+                    errors.extend(_nearest(results, value))
         if node.all_of:
             results = [trial(child, value, path) for child in node.all_of]
             for result in results:
-                found.extend(result)
+                errors.extend(result)
             if any(results):
                 why = ". None validated" if all(results) else ""
                 text = f"{quoted(path)} must validate all the schemas (allOf){why}"
-                found.append(invalid("<nil>", "", text))
+                errors.append(invalid("<nil>", "", text))
         if node.not_ is not None and not trial(node.not_, value, path):
-            found.append(invalid("<nil>", "", f"{quoted(path)} must not validate the schema (not)"))
+            errors.append(invalid("<nil>", "", f"{quoted(path)} must not validate the schema (not)"))
 
     return check
 
@@ -271,44 +271,44 @@ def _nearest(results: list[list[FieldError]], value: Any) -> list[FieldError]:
 
 
 def _format_check(form: str) -> Check:
-    def check(value: Any, path: str, found: list[FieldError]) -> None:
+    def check(value: Any, path: str, errors: list[FieldError]) -> None:
         if isinstance(value, str) and not formats.accepts(form, value):
             text = f"{path} in body must be of type {form}: {quoted(value)}"
-            found.append(type_invalid(_at(path), value, text))
+            errors.append(type_invalid(_at(path), value, text))
 
     return check
 
 
 def list_types(node: Structural, value: Any, path: str = "") -> list[FieldError]:
     """Sets without repeats, maps without repeated keys; of many alike the second is named."""
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if isinstance(value, list):
         if node.list_type in ("set", "map"):
-            found += _repeats(node, value, path)
+            errors += _repeats(node, value, path)
         if node.items is not None:
             for index, item in enumerate(value):
-                found += list_types(node.items, item, f"{path}[{index}]")
+                errors += list_types(node.items, item, f"{path}[{index}]")
     elif isinstance(value, dict):
         for name in value:
             child = node.properties.get(name)
             if child is not None:
-                found += list_types(child, value[name], f"{path}.{name}" if path else name)
+                errors += list_types(child, value[name], f"{path}.{name}" if path else name)
             elif node.additional is not None:
-                found += list_types(node.additional, value[name], f"{path}[{name}]")
-    return found
+                errors += list_types(node.additional, value[name], f"{path}[{name}]")
+    return errors
 
 
 def _repeats(node: Structural, value: list[Any], path: str) -> list[FieldError]:
     seen: list[Any] = []
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for index, item in enumerate(value):
         key = item
         if node.list_type == "map":
             if not isinstance(item, dict | None):
                 text = "must be an object for an array of list-type map"
-                return [*found, invalid(f"{path}[{index}]", item, text)]
+                return [*errors, invalid(f"{path}[{index}]", item, text)]
             key = {name: item[name] for name in node.keys if name in item} if item else {}
         if seen.count(key) == 1:
-            found.append(FieldError("FieldValueDuplicate", f"{path}[{index}]", key, ""))
+            errors.append(FieldError("FieldValueDuplicate", f"{path}[{index}]", key, ""))
         seen.append(key)
-    return found
+    return errors

@@ -80,10 +80,10 @@ def _structural(version: Mapping[str, Any]) -> Structural:
 
 def _age(version: str) -> tuple[int, int, int]:
     """Order of versions: stable after beta after alpha, then by number."""
-    found = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", version)
-    if found is None:
+    match = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", version)
+    if match is None:
         return (-1, 0, 0)
-    return ({"alpha": 0, "beta": 1}.get(found[2] or "", 2), int(found[1]), int(found[3] or 0))
+    return ({"alpha": 0, "beta": 1}.get(match[2] or "", 2), int(match[1]), int(match[3] or 0))
 
 
 def _successor(spec: Mapping[str, Any], name: str) -> str:

@@ -125,46 +125,46 @@ class CustomStrategy(Strategy):
             obj.pop("status", None)
 
     def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
-        found = metadata.check(obj["metadata"], self.namespaced, formats.subdomain)
+        errors = metadata.check(obj["metadata"], self.namespaced, formats.subdomain)
         if ctx.seen:
             obj = {**ctx.seen[0], "metadata": obj["metadata"]}
-        found += validate(self.schema, obj) + self._scale(obj)
-        found += list_types(self.schema, obj)
-        return self._with_rules(found, obj, None, ctx)
+        errors += validate(self.schema, obj) + self._scale(obj)
+        errors += list_types(self.schema, obj)
+        return self._with_rules(errors, obj, None, ctx)
 
     def validate_update(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         meta, before = obj["metadata"], old["metadata"]
-        found = metadata.check(meta, self.namespaced, formats.path_segment) + metadata.check_update(meta, before)
-        found += metadata.check_update(meta, before)
+        errors = metadata.check(meta, self.namespaced, formats.path_segment) + metadata.check_update(meta, before)
+        errors += metadata.check_update(meta, before)
         if ctx.seen:
             obj, old = {**ctx.seen[0], "metadata": meta}, ctx.seen[1]
         if ctx.subresource == "status":
-            return self._status(found, obj, old, ctx)
+            return self._status(errors, obj, old, ctx)
         trace = Correlation(_content(obj), _content(old), True)
-        found += validate(self.schema, obj, _Root(trace)) + self._scale(obj)
+        errors += validate(self.schema, obj, _Root(trace)) + self._scale(obj)
         if not list_types(self.schema, old):
-            found += list_types(self.schema, obj)
-        return self._with_rules(found, obj, old, ctx)
+            errors += list_types(self.schema, obj)
+        return self._with_rules(errors, obj, old, ctx)
 
-    def _status(self, found: list[FieldError], obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def _status(self, errors: list[FieldError], obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         schema = self.schema.properties.get("status")
         if schema is None or "status" not in obj:
-            return found + self._scale_status(obj)
+            return errors + self._scale_status(obj)
         trace = Correlation(obj["status"], old["status"], True) if "status" in old else None
         for error in validate(schema, obj["status"], trace):
-            at = "status" if error.field == "<nil>" else f"status.{error.field}"
-            found.append(FieldError(error.type, at, error.value, error.detail))
-        found += self._scale_status(obj)
-        found += list_types(self.schema, {"status": obj["status"]})
-        return self._with_rules(found, obj, old, ctx)
+            field_path = "status" if error.field == "<nil>" else f"status.{error.field}"
+            errors.append(FieldError(error.type, field_path, error.value, error.detail))
+        errors += self._scale_status(obj)
+        errors += list_types(self.schema, {"status": obj["status"]})
+        return self._with_rules(errors, obj, old, ctx)
 
-    def _with_rules(self, found: list[FieldError], obj: Object, old: Object | None, ctx: Context) -> list[FieldError]:
+    def _with_rules(self, errors: list[FieldError], obj: Object, old: Object | None, ctx: Context) -> list[FieldError]:
         if not self.schema.has_rules:
-            return found
-        if any(error.type in _BLOCKING for error in found):
-            return [*found, invalid("<nil>", None, _UNCHECKED)]
+            return errors
+        if any(error.type in _BLOCKING for error in errors):
+            return [*errors, invalid("<nil>", None, _UNCHECKED)]
         trace = Correlation(obj, old, True) if old is not None else Correlation()
-        return found + cel_rules.run(self.schema, obj, old, "", trace, ctx.warn)
+        return errors + cel_rules.run(self.schema, obj, old, "", trace, ctx.warn)
 
     def _scale(self, obj: Object) -> list[FieldError]:
         if self.scale is None:
@@ -190,11 +190,11 @@ class CustomStrategy(Strategy):
         quota.review(obj, old, ctx)
 
     def selectable(self, obj: Object) -> Mapping[str, str]:
-        found = {}
+        selectable = {}
         for name, find in self.fields.items():
             values = find(obj)
-            found[name] = _text(values[0]) if values and values[0] is not None else ""
-        return found
+            selectable[name] = _text(values[0]) if values and values[0] is not None else ""
+        return selectable
 
     def selectable_fields(self) -> frozenset[str]:
         return frozenset(self.fields)

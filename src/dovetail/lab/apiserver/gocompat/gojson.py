@@ -14,10 +14,10 @@ def problem(body: bytes) -> str:
     """The complaint, or nothing when the text is JSON."""
     scanner = _Scanner(body)
     try:
-        at = scanner.value(scanner.space(0))
-        at = scanner.space(at)
-        if at < len(body):
-            return f"invalid character {scanner.char(at)} after top-level value"
+        value = scanner.value(scanner.space(0))
+        value = scanner.space(value)
+        if value < len(body):
+            return f"invalid character {scanner.char(value)} after top-level value"
     except _Bad as bad:
         return str(bad)
     return ""
@@ -114,21 +114,21 @@ class _Scanner:
                 raise self.bad(at, "after array element")
             at = self.space(at + 1)
 
-    def string(self, at: int) -> int:
+    def string(self, escape: int) -> int:
         body = self.body
-        at += 1
+        escape += 1
         while True:
-            if at >= len(body):
+            if escape >= len(body):
                 raise _Bad(_END)
-            code = body[at]
+            code = body[escape]
             if code == 0x22:
-                return at + 1
+                return escape + 1
             if code == 0x5C:
-                at = self.escape(at + 1)
+                escape = self.escape(escape + 1)
                 continue
             if code < 0x20:
-                raise self.bad(at, "in string literal")
-            at += 1
+                raise self.bad(escape, "in string literal")
+            escape += 1
 
     def escape(self, at: int) -> int:
         if self.body[at : at + 1] == b"u":

@@ -69,21 +69,21 @@ class PolicyStrategy(KindStrategy):
 
     def check_spec(self, obj: Object, *, checks_conditions: bool) -> list[FieldError]:
         spec = obj["spec"]
-        found, declared = _common(spec, checks_conditions=checks_conditions)
+        errors, declared = _common(spec, checks_conditions=checks_conditions)
         validations, annotations = spec.get("validations") or (), spec.get("auditAnnotations") or ()
         if not validations and not annotations:
-            return [*found, required("spec.validations", _ONE_ITEM), required("spec.auditAnnotations", _ONE_ITEM)]
+            return [*errors, required("spec.validations", _ONE_ITEM), required("spec.auditAnnotations", _ONE_ITEM)]
         for index, validation in enumerate(validations):
-            found += _validation(validation, f"spec.validations[{index}]", declared)
+            errors += _validation(validation, f"spec.validations[{index}]", declared)
         if len(annotations) > MAX_ANNOTATIONS:
             text = f"must not have more than {MAX_ANNOTATIONS} auditAnnotations"
-            found.append(invalid("spec.auditAnnotations", list(annotations), text))
+            errors.append(invalid("spec.auditAnnotations", list(annotations), text))
         for index, annotation in enumerate(annotations):
             path = f"spec.auditAnnotations[{index}]"
-            found += _annotation(annotation, obj["metadata"].get("name", ""), path, declared)
+            errors += _annotation(annotation, obj["metadata"].get("name", ""), path, declared)
             if annotation.get("key") in [item.get("key") for item in annotations[:index]]:
-                found.append(duplicate(f"{path}.key", annotation.get("key")))
-        return found
+                errors.append(duplicate(f"{path}.key", annotation.get("key")))
+        return errors
 
 
 class MutatingPolicyStrategy(KindStrategy):
@@ -109,42 +109,42 @@ class MutatingPolicyStrategy(KindStrategy):
 
     def check_spec(self, obj: Object, *, checks_conditions: bool) -> list[FieldError]:
         spec = obj["spec"]
-        found, declared = _common(spec, checks_conditions=checks_conditions, mutating=True)
+        errors, declared = _common(spec, checks_conditions=checks_conditions, mutating=True)
         mutations = spec.get("mutations") or ()
         if not mutations:
-            found.append(required("spec.mutations", "mutations must contain at least one item"))
+            errors.append(required("spec.mutations", "mutations must contain at least one item"))
         for index, mutation in enumerate(mutations):
-            found += _mutation(mutation, f"spec.mutations[{index}]", declared)
+            errors += _mutation(mutation, f"spec.mutations[{index}]", declared)
         if not spec.get("reinvocationPolicy"):
-            found.append(required("spec.reinvocationPolicy"))
-        return found + check_choice(spec, "reinvocationPolicy", "spec", REINVOCATION_POLICIES)
+            errors.append(required("spec.reinvocationPolicy"))
+        return errors + check_choice(spec, "reinvocationPolicy", "spec", REINVOCATION_POLICIES)
 
 
 def _common(spec: Object, *, checks_conditions: bool, mutating: bool = False) -> tuple[list[FieldError], Declarations]:
     """What both kinds of policies have, and the variables of their expressions."""
-    found = check_choice(spec, "failurePolicy", "spec", FAILURE_POLICIES)
+    errors = check_choice(spec, "failurePolicy", "spec", FAILURE_POLICIES)
     params = spec.get("paramKind")
     if params is not None:
-        found += _param_kind(params)
+        errors += _param_kind(params)
     match = spec.get("matchConstraints")
     if match is None:
-        found.append(required("spec.matchConstraints"))
+        errors.append(required("spec.matchConstraints"))
     else:
-        found += check_match(match, "spec.matchConstraints")
+        errors += check_match(match, "spec.matchConstraints")
         if not match.get("resourceRules"):
-            found.append(required("spec.matchConstraints.resourceRules"))
+            errors.append(required("spec.matchConstraints.resourceRules"))
         if mutating:
-            found += _operations(match, "spec.matchConstraints.resourceRules.operations")
+            errors += _operations(match, "spec.matchConstraints.resourceRules.operations")
     if checks_conditions:
         conditions = spec.get("matchConditions") or ()
-        found += check_conditions(conditions, "spec.matchConditions", params=params is not None)
+        errors += check_conditions(conditions, "spec.matchConditions", params=params is not None)
     declared = Declarations(params=params is not None)
     variables: dict[str, Kind | None] = {}
     for index, variable in enumerate(spec.get("variables") or ()):
         composed = declared.composed(variables)
-        found += _variable(variable, f"spec.variables[{index}]", composed)
+        errors += _variable(variable, f"spec.variables[{index}]", composed)
         variables[variable.get("name", "")] = kind_of_expression(variable.get("expression", ""), composed)
-    return found, declared.composed(variables) if variables or mutating else declared
+    return errors, declared.composed(variables) if variables or mutating else declared
 
 
 def _operations(match: Object, path: str) -> list[FieldError]:
@@ -158,75 +158,75 @@ def _operations(match: Object, path: str) -> list[FieldError]:
 
 def _param_kind(kind: Object) -> list[FieldError]:
     path, api_version, name = "spec.paramKind", kind.get("apiVersion") or "", kind.get("kind") or ""
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if not api_version:
-        found.append(required(f"{path}.apiVersion"))
+        errors.append(required(f"{path}.apiVersion"))
     elif api_version.count("/") > 1:
         text = f"unexpected GroupVersion string: {api_version}"
-        found.append(invalid(f"{path}.apiVersion", api_version, text))
+        errors.append(invalid(f"{path}.apiVersion", api_version, text))
     else:
         group, _, version = api_version.rpartition("/")
         if group and (problems := formats.subdomain(group)):
-            found.append(invalid(f"{path}.apiVersion", group, ",".join(problems)))
+            errors.append(invalid(f"{path}.apiVersion", group, ",".join(problems)))
         if not version:
-            found.append(invalid(f"{path}.apiVersion", api_version, "version must be specified"))
+            errors.append(invalid(f"{path}.apiVersion", api_version, "version must be specified"))
         elif problems := formats.label_1035(version):
-            found.append(invalid(f"{path}.apiVersion", version, ",".join(problems)))
+            errors.append(invalid(f"{path}.apiVersion", version, ",".join(problems)))
     if not name:
-        found.append(required(f"{path}.kind"))
+        errors.append(required(f"{path}.kind"))
     elif problems := formats.label_1035(name.lower()):
         text = "may have mixed case, but should otherwise match: " + ",".join(problems)
-        found.append(invalid(f"{path}.kind", name, text))
-    return found
+        errors.append(invalid(f"{path}.kind", name, text))
+    return errors
 
 
 def _variable(variable: Object, path: str, declared: Declarations) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     name, expression = variable.get("name") or "", variable.get("expression") or ""
     if not name.strip():
-        found.append(required(f"{path}.name", "name is not specified"))
+        errors.append(required(f"{path}.name", "name is not specified"))
     elif not _IDENTIFIER.fullmatch(name) or name in _RESERVED:
-        found.append(invalid(f"{path}.name", name, "must be a valid CEL identifier"))
+        errors.append(invalid(f"{path}.name", name, "must be a valid CEL identifier"))
     if not expression.strip():
-        found.append(required(f"{path}.expression", "expression is not specified"))
+        errors.append(required(f"{path}.expression", "expression is not specified"))
     elif text := complaint(expression, [], declared):
-        found.append(invalid(f"{path}.expression", expression, text))
-    return found
+        errors.append(invalid(f"{path}.expression", expression, text))
+    return errors
 
 
 def _validation(validation: Object, path: str, declared: Declarations) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     expression, message = validation.get("expression") or "", validation.get("message") or ""
     spoken = validation.get("messageExpression") or ""
     if not expression.strip():
-        found.append(required(f"{path}.expression", "expression is not specified"))
+        errors.append(required(f"{path}.expression", "expression is not specified"))
     elif text := complaint(expression, [BOOL], declared):
-        found.append(invalid(f"{path}.expression", expression, text))
+        errors.append(invalid(f"{path}.expression", expression, text))
     if spoken and not spoken.strip():
-        found.append(invalid(f"{path}.messageExpression", spoken, "must be non-empty if specified"))
+        errors.append(invalid(f"{path}.messageExpression", spoken, "must be non-empty if specified"))
     elif spoken and (text := complaint(spoken, [STRING], declared.without("authorizer"))):
-        found.append(invalid(f"{path}.messageExpression", spoken, text))
+        errors.append(invalid(f"{path}.messageExpression", spoken, text))
     if message and not message.strip():
-        found.append(invalid(f"{path}.message", message, "must be non-empty if specified"))
+        errors.append(invalid(f"{path}.message", message, "must be non-empty if specified"))
     elif "\n" in message.strip() or "\r" in message.strip():
-        found.append(invalid(f"{path}.message", message, "must not contain line breaks"))
-    return found + check_choice(validation, "reason", path, REASONS)
+        errors.append(invalid(f"{path}.message", message, "must not contain line breaks"))
+    return errors + check_choice(validation, "reason", path, REASONS)
 
 
 def _annotation(annotation: Object, name: str, path: str, declared: Declarations) -> list[FieldError]:
     key, expression = annotation.get("key") or "", (annotation.get("valueExpression") or "").strip()
     if name:
-        found = label_name(f"{name}/{key}", f"{path}.key")
+        errors = label_name(f"{name}/{key}", f"{path}.key")
     else:
-        found = [invalid(f"{path}.key", key, "requires metadata.name be non-empty")]
+        errors = [invalid(f"{path}.key", key, "requires metadata.name be non-empty")]
     if not expression:
-        found.append(required(f"{path}.valueExpression", "valueExpression is not specified"))
+        errors.append(required(f"{path}.valueExpression", "valueExpression is not specified"))
     elif len(expression.encode()) > MAX_ANNOTATION_EXPRESSION_BYTES:
         text = f"must not exceed {MAX_ANNOTATION_EXPRESSION_BYTES} bytes in length"
-        found.append(required(f"{path}.valueExpression", text))
+        errors.append(required(f"{path}.valueExpression", text))
     elif text := complaint(expression, [STRING, NULL], declared):
-        found.append(invalid(f"{path}.valueExpression", annotation["valueExpression"], text))
-    return found
+        errors.append(invalid(f"{path}.valueExpression", annotation["valueExpression"], text))
+    return errors
 
 
 def _mutation(mutation: Object, path: str, declared: Declarations) -> list[FieldError]:
@@ -236,19 +236,19 @@ def _mutation(mutation: Object, path: str, declared: Declarations) -> list[Field
     if kind not in PATCH_TYPES:
         return [unsupported(f"{path}.patchType", kind, PATCH_TYPES)]
     own, other = ("jsonPatch", "applyConfiguration") if kind == "JSONPatch" else ("applyConfiguration", "jsonPatch")
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if mutation.get(own) is None:
-        found.append(required(f"{path}.{own}", f"must be specified when patchType is {kind}"))
+        errors.append(required(f"{path}.{own}", f"must be specified when patchType is {kind}"))
     else:
         expression = (mutation[own].get("expression") or "").strip()
         if not expression:
-            found.append(required(f"{path}.{own}.expression"))
+            errors.append(required(f"{path}.{own}.expression"))
         elif text := complaint(expression, [PATCHES if kind == "JSONPatch" else OBJECT], declared.with_patches()):
-            found.append(invalid(f"{path}.{own}.expression", expression, text))
+            errors.append(invalid(f"{path}.{own}.expression", expression, text))
     if mutation.get(other) is not None:
         text = f"must not be specified when patchType is {kind}"
-        found.append(invalid(f"{path}.{other}", f"{{{other}}}", text))
-    return found
+        errors.append(invalid(f"{path}.{other}", f"{{{other}}}", text))
+    return errors
 
 
 class MutatingPolicyBindingStrategy(KindStrategy):
@@ -265,9 +265,9 @@ class MutatingPolicyBindingStrategy(KindStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj.get("spec") or {}
-        found = _policy_name(spec) + _param_ref(spec.get("paramRef"))
-        found += check_match(spec.get("matchResources"), "spec.matchResources")
-        return found + _operations(spec.get("matchResources") or {}, "spec.matchResources.resourceRules.operations")
+        errors = _policy_name(spec) + _param_ref(spec.get("paramRef"))
+        errors += check_match(spec.get("matchResources"), "spec.matchResources")
+        return errors + _operations(spec.get("matchResources") or {}, "spec.matchResources.resourceRules.operations")
 
 
 class PolicyBindingStrategy(MutatingPolicyBindingStrategy):
@@ -275,9 +275,9 @@ class PolicyBindingStrategy(MutatingPolicyBindingStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj.get("spec") or {}
-        found = _policy_name(spec) + _param_ref(spec.get("paramRef"))
-        found += check_match(spec.get("matchResources"), "spec.matchResources")
-        return found + _actions(spec.get("validationActions") or [])
+        errors = _policy_name(spec) + _param_ref(spec.get("paramRef"))
+        errors += check_match(spec.get("matchResources"), "spec.matchResources")
+        return errors + _actions(spec.get("validationActions") or [])
 
 
 def _policy_name(spec: Object) -> list[FieldError]:
@@ -291,39 +291,39 @@ def _param_ref(reference: Object | None) -> list[FieldError]:
     if reference is None:
         return []
     path, name, selector = "spec.paramRef", reference.get("name") or "", reference.get("selector")
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if name:
-        found += [invalid(f"{path}.name", name, text) for text in formats.path_segment(name)]
+        errors += [invalid(f"{path}.name", name, text) for text in formats.path_segment(name)]
         if selector is not None:
-            found.append(forbidden(f"{path}.name", "name and selector are mutually exclusive"))
+            errors.append(forbidden(f"{path}.name", "name and selector are mutually exclusive"))
     if selector is not None:
-        found += label_selector(selector, f"{path}.selector")
+        errors += label_selector(selector, f"{path}.selector")
         if name:
-            found.append(forbidden(f"{path}.selector", "name and selector are mutually exclusive"))
+            errors.append(forbidden(f"{path}.selector", "name and selector are mutually exclusive"))
     if not name and selector is None:
-        found.append(required(path, "one of name or selector must be specified"))
+        errors.append(required(path, "one of name or selector must be specified"))
     action = reference.get("parameterNotFoundAction")
     if not action:
-        found.append(required(f"{path}.parameterNotFoundAction"))
+        errors.append(required(f"{path}.parameterNotFoundAction"))
     elif action not in ("Deny", "Allow"):
-        found.append(unsupported(f"{path}.parameterNotFoundAction", action, ("Deny", "Allow")))
-    return found
+        errors.append(unsupported(f"{path}.parameterNotFoundAction", action, ("Deny", "Allow")))
+    return errors
 
 
 def _actions(actions: list[str]) -> list[FieldError]:
     path = "spec.validationActions"
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for index, action in enumerate(actions):
         if action not in ACTIONS:
-            found.append(unsupported(f"{path}[{index}]", action, ACTIONS))
+            errors.append(unsupported(f"{path}[{index}]", action, ACTIONS))
         if action in actions[:index]:
-            found.append(duplicate(f"{path}[{index}]", action))
+            errors.append(duplicate(f"{path}[{index}]", action))
     if {"Deny", "Warn"} <= set(actions):
         text = (
             "must not contain both Deny and Warn (repeating the same validation failure information in the API "
             "response and headers serves no purpose)"
         )
-        found.append(invalid(path, actions, text))
+        errors.append(invalid(path, actions, text))
     if not actions:
-        found.append(required(path, "at least one validation action is required"))
-    return found
+        errors.append(required(path, "at least one validation action is required"))
+    return errors

@@ -31,41 +31,41 @@ def match_defaults(match: Any) -> None:
 
 
 def check_rule(rule: Object, path: str) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     operations = rule.get("operations") or []
     if not operations:
-        found.append(required(f"{path}.operations"))
+        errors.append(required(f"{path}.operations"))
     if len(operations) > 1 and "*" in operations:
-        found.append(invalid(f"{path}.operations", operations, "if '*' is present, must not specify other operations"))
+        errors.append(invalid(f"{path}.operations", operations, "if '*' is present, must not specify other operations"))
     for index, operation in enumerate(operations):
         if operation not in OPERATIONS:
-            found.append(unsupported(f"{path}.operations[{index}]", operation, OPERATIONS))
+            errors.append(unsupported(f"{path}.operations[{index}]", operation, OPERATIONS))
     for field, word in (("apiGroups", "API groups"), ("apiVersions", "API versions")):
         values = rule.get(field) or []
         if not values:
-            found.append(required(f"{path}.{field}"))
+            errors.append(required(f"{path}.{field}"))
         if len(values) > 1 and "*" in values:
-            found.append(invalid(f"{path}.{field}", values, f"if '*' is present, must not specify other {word}"))
+            errors.append(invalid(f"{path}.{field}", values, f"if '*' is present, must not specify other {word}"))
     for index, version in enumerate(rule.get("apiVersions") or ()):
         if not version:
-            found.append(required(f"{path}.apiVersions[{index}]"))
-    found += _resources(rule.get("resources") or [], f"{path}.resources")
+            errors.append(required(f"{path}.apiVersions[{index}]"))
+    errors += _resources(rule.get("resources") or [], f"{path}.resources")
     scope = rule.get("scope")
     if scope is not None and scope not in ("*", "Cluster", "Namespaced"):
-        found.append(unsupported(f"{path}.scope", scope, ("*", "Cluster", "Namespaced")))
-    return found
+        errors.append(unsupported(f"{path}.scope", scope, ("*", "Cluster", "Namespaced")))
+    return errors
 
 
 def _resources(resources: list[str], path: str) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if not resources:
-        found.append(required(path))
+        errors.append(required(path))
     whole_resources: set[str] = set()
     whole_subresources: set[str] = set()
     plain = False
     for index, name in enumerate(resources):
         if not name:
-            found.append(required(f"{path}[{index}]"))
+            errors.append(required(f"{path}[{index}]"))
             continue
         resource, slash, subresource = name.partition("/")
         if not slash:
@@ -73,20 +73,20 @@ def _resources(resources: list[str], path: str) -> list[FieldError]:
             continue
         if resource in whole_resources:
             text = f"if '{resource}/*' is present, must not specify {name}"
-            found.append(invalid(f"{path}[{index}]", name, text))
+            errors.append(invalid(f"{path}[{index}]", name, text))
         if subresource in whole_subresources:
             text = f"if '*/{subresource}' is present, must not specify {name}"
-            found.append(invalid(f"{path}[{index}]", name, text))
+            errors.append(invalid(f"{path}[{index}]", name, text))
         if subresource == "*":
             whole_resources.add(resource)
         if resource == "*":
             whole_subresources.add(subresource)
     if len(resources) > 1 and "*/*" in resources:
-        found.append(invalid(path, resources, "if '*/*' is present, must not specify other resources"))
+        errors.append(invalid(path, resources, "if '*/*' is present, must not specify other resources"))
     if "*" in resources and plain:
         text = "if '*' is present, must not specify other resources without subresources"
-        found.append(invalid(path, resources, text))
-    return found
+        errors.append(invalid(path, resources, text))
+    return errors
 
 
 def check_choice(obj: Object, field: str, path: str, choices: Sequence[str]) -> list[FieldError]:
@@ -95,48 +95,48 @@ def check_choice(obj: Object, field: str, path: str, choices: Sequence[str]) -> 
 
 
 def check_conditions(conditions: Sequence[Object], path: str, *, params: bool = False) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     names: set[str] = set()
     if len(conditions) > MAX_CONDITIONS:
-        found.append(too_many(path, len(conditions), MAX_CONDITIONS))
+        errors.append(too_many(path, len(conditions), MAX_CONDITIONS))
     for index, condition in enumerate(conditions):
         place, name = f"{path}[{index}]", condition.get("name") or ""
         expression = (condition.get("expression") or "").strip()
         if not expression:
-            found.append(required(f"{place}.expression"))
+            errors.append(required(f"{place}.expression"))
         else:
             text = complaint(expression, [BOOL], Declarations(params=params))
             if text:
-                found.append(invalid(f"{place}.expression", expression, text))
+                errors.append(invalid(f"{place}.expression", expression, text))
         if not name:
-            found.append(required(f"{place}.name"))
+            errors.append(required(f"{place}.name"))
             continue
-        found += label_name(name, f"{place}.name")
+        errors += label_name(name, f"{place}.name")
         if name in names:
-            found.append(duplicate(f"{place}.name", name))
+            errors.append(duplicate(f"{place}.name", name))
         names.add(name)
-    return found
+    return errors
 
 
 def check_match(match: Object | None, path: str) -> list[FieldError]:
     """matchConstraints of a policy, matchResources of a binding."""
     if match is None:
         return []
-    found = check_choice(match, "matchPolicy", path, MATCH_POLICIES)
-    found += label_selector(match.get("namespaceSelector"), f"{path}.namespaceSelector")
-    found += label_selector(match.get("objectSelector"), f"{path}.objectSelector")
+    errors = check_choice(match, "matchPolicy", path, MATCH_POLICIES)
+    errors += label_selector(match.get("namespaceSelector"), f"{path}.namespaceSelector")
+    errors += label_selector(match.get("objectSelector"), f"{path}.objectSelector")
     for field in ("resourceRules", "excludeResourceRules"):
         for index, rule in enumerate(match.get(field) or ()):
             place = f"{path}.{field}[{index}]"
-            found += _names(rule.get("resourceNames") or (), f"{place}.resourceNames")
-            found += check_rule(rule, place)
-    return found
+            errors += _names(rule.get("resourceNames") or (), f"{place}.resourceNames")
+            errors += check_rule(rule, place)
+    return errors
 
 
 def _names(names: Sequence[str], path: str) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for index, name in enumerate(names):
-        found += [invalid(f"{path}[{index}]", name, text) for text in formats.path_segment(name)]
+        errors += [invalid(f"{path}[{index}]", name, text) for text in formats.path_segment(name)]
         if name in names[:index]:
-            found.append(duplicate(f"{path}[{index}]", name))
-    return found
+            errors.append(duplicate(f"{path}[{index}]", name))
+    return errors

@@ -57,7 +57,7 @@ class WebhookStrategy(KindStrategy):
 
 def _check(obj: Object, old: Object | None) -> list[FieldError]:
     """What is wrong with a configuration; what an old one already had wrong is let through."""
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     before = None if old is None else old.get("webhooks") or []
     names: set[str] = set()
     unchanged = before is not None and [item.get("matchConditions") for item in before] == [
@@ -65,38 +65,38 @@ def _check(obj: Object, old: Object | None) -> list[FieldError]:
     ]
     for index, webhook in enumerate(obj.get("webhooks") or ()):
         path = f"webhooks[{index}]"
-        found += _webhook(webhook, before, path)
+        errors += _webhook(webhook, before, path)
         if not unchanged:
-            found += check_conditions(webhook.get("matchConditions") or (), f"{path}.matchConditions")
-        found += _versions(webhook.get("admissionReviewVersions") or [], before, f"{path}.admissionReviewVersions")
+            errors += check_conditions(webhook.get("matchConditions") or (), f"{path}.matchConditions")
+        errors += _versions(webhook.get("admissionReviewVersions") or [], before, f"{path}.admissionReviewVersions")
         name = webhook.get("name")
         if name and name in names and (before is None or len({item["name"] for item in before}) == len(before)):
-            found.append(duplicate(f"{path}.name", name))
+            errors.append(duplicate(f"{path}.name", name))
         names.add(name or "")
-    return found
+    return errors
 
 
 def _webhook(webhook: Object, before: Sequence[Object] | None, path: str) -> list[FieldError]:
-    found = _name(webhook.get("name", ""), f"{path}.name")
+    errors = _name(webhook.get("name", ""), f"{path}.name")
     for index, rule in enumerate(webhook.get("rules") or ()):
-        found += check_rule(rule, f"{path}.rules[{index}]")
-    found += check_choice(webhook, "failurePolicy", path, FAILURE_POLICIES)
-    found += check_choice(webhook, "matchPolicy", path, MATCH_POLICIES)
+        errors += check_rule(rule, f"{path}.rules[{index}]")
+    errors += check_choice(webhook, "failurePolicy", path, FAILURE_POLICIES)
+    errors += check_choice(webhook, "matchPolicy", path, MATCH_POLICIES)
     pure = before is None or all(item.get("sideEffects") in NO_SIDE_EFFECTS for item in before)
     allowed = NO_SIDE_EFFECTS if pure else SIDE_EFFECTS
     effects = webhook.get("sideEffects")
     if effects is None:
-        found.append(required(f"{path}.sideEffects", f"must specify one of {', '.join(allowed)}"))
+        errors.append(required(f"{path}.sideEffects", f"must specify one of {', '.join(allowed)}"))
     elif effects not in allowed:
-        found.append(unsupported(f"{path}.sideEffects", effects, allowed))
+        errors.append(unsupported(f"{path}.sideEffects", effects, allowed))
     timeout = webhook.get("timeoutSeconds")
     if timeout is not None and not 1 <= timeout <= 30:
         text = "the timeout value must be between 1 and 30 seconds"
-        found.append(invalid(f"{path}.timeoutSeconds", timeout, text))
-    found += label_selector(webhook.get("namespaceSelector"), f"{path}.namespaceSelector")
-    found += label_selector(webhook.get("objectSelector"), f"{path}.objectSelector")
-    found += check_choice(webhook, "reinvocationPolicy", path, REINVOCATION_POLICIES)
-    return found + check_client(webhook.get("clientConfig") or {}, f"{path}.clientConfig", swapped=True)
+        errors.append(invalid(f"{path}.timeoutSeconds", timeout, text))
+    errors += label_selector(webhook.get("namespaceSelector"), f"{path}.namespaceSelector")
+    errors += label_selector(webhook.get("objectSelector"), f"{path}.objectSelector")
+    errors += check_choice(webhook, "reinvocationPolicy", path, REINVOCATION_POLICIES)
+    return errors + check_client(webhook.get("clientConfig") or {}, f"{path}.clientConfig", swapped=True)
 
 
 def _name(name: str, path: str) -> list[FieldError]:
@@ -113,18 +113,18 @@ def _name(name: str, path: str) -> list[FieldError]:
 def _versions(versions: Sequence[str], before: Sequence[Object] | None, path: str) -> list[FieldError]:
     if not versions:
         return [required(path, f"must specify one of {', '.join(REVIEW_VERSIONS)}")]
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for index, version in enumerate(versions):
         if version in versions[:index]:
-            found.append(invalid(f"{path}[{index}]", version, "duplicate version"))
+            errors.append(invalid(f"{path}[{index}]", version, "duplicate version"))
             continue
-        found += [invalid(f"{path}[{index}]", version, text) for text in formats.label_1035(version)]
+        errors += [invalid(f"{path}[{index}]", version, text) for text in formats.label_1035(version)]
     strict = before is None or all(
         set(REVIEW_VERSIONS) & set(item.get("admissionReviewVersions") or REVIEW_VERSIONS) for item in before
     )
     if strict and not set(REVIEW_VERSIONS) & set(versions):
-        found.append(invalid(path, list(versions), f"must include at least one of {', '.join(REVIEW_VERSIONS)}"))
-    return found
+        errors.append(invalid(path, list(versions), f"must include at least one of {', '.join(REVIEW_VERSIONS)}"))
+    return errors
 
 
 def check_client(client: Object, path: str, *, swapped: bool = False) -> list[FieldError]:
@@ -143,32 +143,32 @@ def _url(url: str, path: str) -> list[FieldError]:
         parts = urlsplit(url)
     except ValueError as error:
         return [required(path, f"url must be a valid URL: {error}{_URL_FORM}")]
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if parts.scheme != "https":
-        found.append(invalid(path, parts.scheme, f"'https' is the only allowed URL scheme{_URL_FORM}"))
+        errors.append(invalid(path, parts.scheme, f"'https' is the only allowed URL scheme{_URL_FORM}"))
     user, at_sign, host = parts.netloc.rpartition("@")
     if not host:
-        found.append(invalid(path, host, f"host must be specified{_URL_FORM}"))
+        errors.append(invalid(path, host, f"host must be specified{_URL_FORM}"))
     if at_sign:
-        found.append(invalid(path, user, "user information is not permitted in the URL"))
+        errors.append(invalid(path, user, "user information is not permitted in the URL"))
     if parts.fragment:
-        found.append(invalid(path, parts.fragment, "fragments are not permitted in the URL"))
+        errors.append(invalid(path, parts.fragment, "fragments are not permitted in the URL"))
     if parts.query:
-        found.append(invalid(path, parts.query, "query parameters are not permitted in the URL"))
-    return found
+        errors.append(invalid(path, parts.query, "query parameters are not permitted in the URL"))
+    return errors
 
 
 def _service(service: Object, path: str, swapped: bool) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for field in ("name", "namespace"):
         source = {"name": "namespace", "namespace": "name"}[field] if swapped else field
         if not service.get(source):
-            found.append(required(f"{path}.{field}"))
+            errors.append(required(f"{path}.{field}"))
     port = service.get("port", 443)
     if not 1 <= port <= 65535:
         text = "port is not valid: must be between 1 and 65535, inclusive"
-        found.append(invalid(f"{path}.port", port, text))
-    return found + _path(service.get("path"), f"{path}.path")
+        errors.append(invalid(f"{path}.port", port, text))
+    return errors + _path(service.get("path"), f"{path}.path")
 
 
 def _path(given: str | None, path: str) -> list[FieldError]:
@@ -177,12 +177,12 @@ def _path(given: str | None, path: str) -> list[FieldError]:
     assert given is not None
     if given == "//":
         return [invalid(path, given, "segment[0] may not be empty")]
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if not given.startswith("/"):
-        found.append(invalid(path, given, "must start with a '/'"))
+        errors.append(invalid(path, given, "must start with a '/'"))
     for index, step in enumerate(given[1:].removesuffix("/").split("/")):
         if not step:
-            found.append(invalid(path, given, f"segment[{index}] may not be empty"))
+            errors.append(invalid(path, given, f"segment[{index}] may not be empty"))
             continue
-        found += [invalid(path, given, f"segment[{index}]: {text}") for text in formats.subdomain(step)]
-    return found
+        errors += [invalid(path, given, f"segment[{index}]: {text}") for text in formats.subdomain(step)]
+    return errors

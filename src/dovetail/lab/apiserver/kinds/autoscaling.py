@@ -59,91 +59,91 @@ class AutoscalerStrategy(CountedStrategy):
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj["spec"]
         least, most = spec.get("minReplicas"), spec.get("maxReplicas", 0)
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         if least is not None and least < 1:
-            found.append(invalid("spec.minReplicas", least, "must be greater than or equal to 1"))
+            errors.append(invalid("spec.minReplicas", least, "must be greater than or equal to 1"))
         if most == 0:
-            found.append(required("spec.maxReplicas", "must be set and greater than 0"))
+            errors.append(required("spec.maxReplicas", "must be set and greater than 0"))
         elif most < 0:
-            found.append(invalid("spec.maxReplicas", most, "must be greater than or equal to 1"))
+            errors.append(invalid("spec.maxReplicas", most, "must be greater than or equal to 1"))
         if least is not None and most < least:
             text = "must be greater than or equal to `minReplicas`"
-            found.append(invalid("spec.maxReplicas", most, text))
-        found += self._reference(spec.get("scaleTargetRef") or {}, "spec.scaleTargetRef", empty_group=False)
-        found += self._metrics(spec.get("metrics") or (), least)
+            errors.append(invalid("spec.maxReplicas", most, text))
+        errors += self._reference(spec.get("scaleTargetRef") or {}, "spec.scaleTargetRef", empty_group=False)
+        errors += self._metrics(spec.get("metrics") or (), least)
         for name in ("scaleUp", "scaleDown"):
             rules = (spec.get("behavior") or {}).get(name)
             if rules is not None:
-                found += self._rules(rules, f"spec.behavior.{name}")
-        return found
+                errors += self._rules(rules, f"spec.behavior.{name}")
+        return errors
 
     def _reference(self, reference: Spec, path: str, empty_group: bool) -> list[FieldError]:
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         for field in ("kind", "name"):
             value = reference.get(field, "")
             if not value:
-                found.append(required(f"{path}.{field}"))
+                errors.append(required(f"{path}.{field}"))
             else:
-                found += [invalid(f"{path}.{field}", value, text) for text in formats.path_segment(value)]
+                errors += [invalid(f"{path}.{field}", value, text) for text in formats.path_segment(value)]
         version = reference.get("apiVersion", "")
         if version.count("/") > 1:
-            found.append(invalid(f"{path}.apiVersion", version, f"unexpected GroupVersion string: {version}"))
+            errors.append(invalid(f"{path}.apiVersion", version, f"unexpected GroupVersion string: {version}"))
         elif not empty_group and "/" not in version and not _is_core(reference):
-            found.append(invalid(f"{path}.apiVersion", version, "apiVersion must specify API group"))
-        return found
+            errors.append(invalid(f"{path}.apiVersion", version, "apiVersion must specify API group"))
+        return errors
 
     def _metrics(self, metrics: Any, least: int | None) -> list[FieldError]:
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         for index, metric in enumerate(metrics):
-            found += self._metric(metric, f"spec.metrics[{index}]")
+            errors += self._metric(metric, f"spec.metrics[{index}]")
         if least == 0 and not any(metric.get("type") in ("Object", "External") for metric in metrics):
             text = "must specify at least one Object or External metric to support scaling to zero replicas"
-            found.append(forbidden("spec.metrics", text))
-        return found
+            errors.append(forbidden("spec.metrics", text))
+        return errors
 
     def _metric(self, metric: Spec, path: str) -> list[FieldError]:
         kind = metric.get("type", "")
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         if not kind:
-            found.append(required(f"{path}.type", "must specify a metric source type"))
+            errors.append(required(f"{path}.type", "must specify a metric source type"))
         if kind not in SOURCES:
-            found.append(unsupported(f"{path}.type", kind, _KINDS))
+            errors.append(unsupported(f"{path}.type", kind, _KINDS))
         present = [name for name in SOURCES.values() if name in metric]
         if present:
-            found += self._source(present[0], metric[present[0]], f"{path}.{present[0]}")
+            errors += self._source(present[0], metric[present[0]], f"{path}.{present[0]}")
         expected = SOURCES.get(kind)
         if expected is None:
-            found.append(unsupported(f"{path}.type", kind, _KINDS))
+            errors.append(unsupported(f"{path}.type", kind, _KINDS))
         elif expected not in metric:
             text = "must populate information for the given metric source"
-            found.append(required(f"{path}.{expected}", text))
+            errors.append(required(f"{path}.{expected}", text))
         if len(present) != 1:
             text = "must populate the given metric source only"
-            found += [forbidden(f"{path}.{name}", text) for name in present if name != expected]
-        return found
+            errors += [forbidden(f"{path}.{name}", text) for name in present if name != expected]
+        return errors
 
     def _source(self, name: str, source: Spec, path: str) -> list[FieldError]:
         target = source.get("target") or {}
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         if name == "object":
-            found += self._reference(source.get("describedObject") or {}, f"{path}.describedObject", empty_group=True)
+            errors += self._reference(source.get("describedObject") or {}, f"{path}.describedObject", empty_group=True)
         if name in ("object", "external", "pods"):
             metric = (source.get("metric") or {}).get("name", "")
             if not metric:
-                found.append(required(f"{path}.metric.name", "must specify a metric name"))
+                errors.append(required(f"{path}.metric.name", "must specify a metric name"))
         elif not source.get("name"):
-            found.append(required(f"{path}.name", "must specify a resource name"))
+            errors.append(required(f"{path}.name", "must specify a resource name"))
         if name == "containerResource":
-            found += self._container(source, path)
-        found += self._target(target, f"{path}.target")
-        return found + self._exclusive(name, target, f"{path}.target")
+            errors += self._container(source, path)
+        errors += self._target(target, f"{path}.target")
+        return errors + self._exclusive(name, target, f"{path}.target")
 
     def _container(self, source: Spec, path: str) -> list[FieldError]:
-        found = container_resource_name(source["name"], f"{path}.name") if source.get("name") else []
+        errors = container_resource_name(source["name"], f"{path}.name") if source.get("name") else []
         if not source.get("container"):
-            return [*found, required(f"{path}.container", "must specify a container")]
-        at, given = f"{path}.container", source["container"]
-        return found + [invalid(at, given, text) for text in formats.label(given)]
+            return [*errors, required(f"{path}.container", "must specify a container")]
+        field_path, given = f"{path}.container", source["container"]
+        return errors + [invalid(field_path, given, text) for text in formats.label(given)]
 
     def _exclusive(self, name: str, target: Spec, path: str) -> list[FieldError]:
         value, average = "value" in target, "averageValue" in target
@@ -170,46 +170,46 @@ class AutoscalerStrategy(CountedStrategy):
 
     def _target(self, target: Spec, path: str) -> list[FieldError]:
         kind = target.get("type", "")
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         if not kind:
-            found.append(required(f"{path}.type", "must specify a metric target type"))
+            errors.append(required(f"{path}.type", "must specify a metric target type"))
         if kind not in ("Utilization", "Value", "AverageValue"):
-            found.append(invalid(f"{path}.type", kind, "must be either Utilization, Value, or AverageValue"))
+            errors.append(invalid(f"{path}.type", kind, "must be either Utilization, Value, or AverageValue"))
         for field in ("value", "averageValue"):
             if field in target and not amount(target[field]) > amount("0"):
-                found.append(invalid(f"{path}.{field}", target[field], "must be positive"))
+                errors.append(invalid(f"{path}.{field}", target[field], "must be positive"))
         percent = target.get("averageUtilization")
         if percent is not None and percent < 1:
-            found.append(invalid(f"{path}.averageUtilization", percent, "must be greater than 0"))
-        return found
+            errors.append(invalid(f"{path}.averageUtilization", percent, "must be greater than 0"))
+        return errors
 
     def _rules(self, rules: Spec, path: str) -> list[FieldError]:
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         window = rules.get("stabilizationWindowSeconds")
-        at = f"{path}.stabilizationWindowSeconds"
+        field_path = f"{path}.stabilizationWindowSeconds"
         if window is not None and window < 0:
-            found.append(invalid(at, window, "must be greater than or equal to zero"))
+            errors.append(invalid(field_path, window, "must be greater than or equal to zero"))
         if window is not None and window > 3600:
-            found.append(invalid(at, window, "must be less than or equal to 3600"))
+            errors.append(invalid(field_path, window, "must be less than or equal to 3600"))
         select = rules.get("selectPolicy")
         if select not in (None, "Max", "Min", "Disabled"):
-            found.append(unsupported(f"{path}.selectPolicy", select, ("Disabled", "Max", "Min")))
+            errors.append(unsupported(f"{path}.selectPolicy", select, ("Disabled", "Max", "Min")))
         if not rules.get("policies"):
-            found.append(required(f"{path}.policies", "must specify at least one Policy"))
+            errors.append(required(f"{path}.policies", "must specify at least one Policy"))
         for index, policy in enumerate(rules.get("policies") or ()):
             place = f"{path}.policies[{index}]"
             if policy.get("type", "") not in ("Pods", "Percent"):
-                found.append(unsupported(f"{place}.type", policy.get("type", ""), ("Percent", "Pods")))
+                errors.append(unsupported(f"{place}.type", policy.get("type", ""), ("Percent", "Pods")))
             if policy.get("value", 0) <= 0:
-                found.append(invalid(f"{place}.value", policy.get("value", 0), "must be greater than zero"))
+                errors.append(invalid(f"{place}.value", policy.get("value", 0), "must be greater than zero"))
             period = policy.get("periodSeconds", 0)
             if period <= 0:
-                found.append(invalid(f"{place}.periodSeconds", period, "must be greater than zero"))
+                errors.append(invalid(f"{place}.periodSeconds", period, "must be greater than zero"))
             if period > 1800:
-                found.append(invalid(f"{place}.periodSeconds", period, "must be less than or equal to 1800"))
+                errors.append(invalid(f"{place}.periodSeconds", period, "must be less than or equal to 1800"))
         if "tolerance" in rules and amount(rules["tolerance"]) < amount("0"):
-            found.append(invalid(f"{path}.tolerance", rules["tolerance"], numbers.NEGATIVE))
-        return found
+            errors.append(invalid(f"{path}.tolerance", rules["tolerance"], numbers.NEGATIVE))
+        return errors
 
     def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         return numbers.all_nonnegative(obj.get("status") or {}, ("currentReplicas", "desiredReplicas"), "status")

@@ -75,25 +75,25 @@ class KindStrategy(Strategy):
 
     def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
         namespaced = ctx.resource.namespaced
-        found = metadata.check(obj["metadata"], namespaced, self.name_rule)
+        errors = metadata.check(obj["metadata"], namespaced, self.name_rule)
         if self.owned_finalizers:
-            found += metadata.own_finalizers(obj["metadata"])
-        found += self.check(obj, ctx)
-        return found or metadata.check_name(obj["metadata"], formats.path_segment)
+            errors += metadata.own_finalizers(obj["metadata"])
+        errors += self.check(obj, ctx)
+        return errors or metadata.check_name(obj["metadata"], formats.path_segment)
 
     def validate_update(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         meta, before = obj["metadata"], old["metadata"]
-        found = metadata.check(meta, ctx.resource.namespaced, formats.path_segment)
-        found += metadata.check_update(meta, before)
+        errors = metadata.check(meta, ctx.resource.namespaced, formats.path_segment)
+        errors += metadata.check_update(meta, before)
         own = metadata.own_finalizers(meta) if self.owned_finalizers else []
         if ctx.subresource == "status":
-            found += metadata.check_update(meta, before) + own if self.rechecks_status else []
-            return found + self.check_status(obj, old, ctx)
+            errors += metadata.check_update(meta, before) + own if self.rechecks_status else []
+            return errors + self.check_status(obj, old, ctx)
         if self.rechecks_all:
-            found += metadata.check(meta, ctx.resource.namespaced, formats.path_segment) + own
+            errors += metadata.check(meta, ctx.resource.namespaced, formats.path_segment) + own
         if self.rechecks_change:
-            found += metadata.check_update(meta, before) + own
-        return found + self.check_change(obj, old, ctx)
+            errors += metadata.check_update(meta, before) + own
+        return errors + self.check_change(obj, old, ctx)
 
 
 class CountedStrategy(KindStrategy):

@@ -29,11 +29,11 @@ def _access_modes(spec: Spec, path: str, detail: str) -> list[FieldError]:
 
 def _mode_values(spec: Spec, path: str) -> list[FieldError]:
     modes = spec.get("accessModes") or ()
-    found = [unsupported(f"{path}.accessModes", mode, MODES) for mode in modes if mode not in MODES]
+    errors = [unsupported(f"{path}.accessModes", mode, MODES) for mode in modes if mode not in MODES]
     if "ReadWriteOncePod" in modes and any(mode in MODES and mode != "ReadWriteOncePod" for mode in modes):
         text = "may not use ReadWriteOncePod with other access modes"
-        found.append(forbidden(f"{path}.accessModes", text))
-    return found
+        errors.append(forbidden(f"{path}.accessModes", text))
+    return errors
 
 
 def _below_zero(text: str, path: str) -> list[FieldError]:
@@ -42,41 +42,41 @@ def _below_zero(text: str, path: str) -> list[FieldError]:
 
 
 def check_claim_spec(spec: Spec, path: str) -> list[FieldError]:
-    found = _access_modes(spec, path, "at least 1 access mode is required")
+    errors = _access_modes(spec, path, "at least 1 access mode is required")
     if "selector" in spec:
-        found += label_selector(spec["selector"], f"{path}.selector")
-    found += _mode_values(spec, path)
-    at = f"{path}.resources[storage]"
+        errors += label_selector(spec["selector"], f"{path}.selector")
+    errors += _mode_values(spec, path)
+    field_path = f"{path}.resources[storage]"
     size = (spec.get("resources") or {}).get("requests", {}).get("storage")
     if size is None:
-        found.append(required(at))
+        errors.append(required(field_path))
     elif not amount(size) > amount("0"):
-        found.append(invalid(at, size, _NOT_POSITIVE))
+        errors.append(invalid(field_path, size, _NOT_POSITIVE))
     if spec.get("storageClassName"):
         name = spec["storageClassName"]
-        found += [invalid(f"{path}.storageClassName", name, text) for text in formats.subdomain(name)]
+        errors += [invalid(f"{path}.storageClassName", name, text) for text in formats.subdomain(name)]
     if spec.get("volumeMode", "Filesystem") not in ("Block", "Filesystem"):
-        found.append(unsupported(f"{path}.volumeMode", spec["volumeMode"], ("Block", "Filesystem")))
+        errors.append(unsupported(f"{path}.volumeMode", spec["volumeMode"], ("Block", "Filesystem")))
     for field in ("dataSource", "dataSourceRef"):
         if field in spec:
-            found += _data_source(spec[field], f"{path}.{field}")
-    return found
+            errors += _data_source(spec[field], f"{path}.{field}")
+    return errors
 
 
 def _data_source(source: Spec, path: str) -> list[FieldError]:
-    found = [required(f"{path}.{field}") for field in ("name", "kind") if not source.get(field)]
+    errors = [required(f"{path}.{field}") for field in ("name", "kind") if not source.get(field)]
     if not source.get("apiGroup") and source.get("kind", "") != "PersistentVolumeClaim":
         text = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
-        found.append(invalid(path, source.get("kind", ""), text))
-    return found
+        errors.append(invalid(path, source.get("kind", ""), text))
+    return errors
 
 
 def claim_template(template: Spec, path: str) -> list[FieldError]:
     """The claim of an ephemeral volume."""
     meta = template.get("metadata") or {}
-    found = metadata.annotation_set(meta.get("annotations") or {}, f"{path}.annotations")
-    found += metadata.labels(meta.get("labels") or {}, f"{path}.labels")
-    return found + check_claim_spec(template.get("spec") or {}, f"{path}.spec")
+    errors = metadata.annotation_set(meta.get("annotations") or {}, f"{path}.annotations")
+    errors += metadata.labels(meta.get("labels") or {}, f"{path}.labels")
+    return errors + check_claim_spec(template.get("spec") or {}, f"{path}.spec")
 
 
 def claim_template_defaults(claim: Object) -> None:
@@ -115,7 +115,7 @@ class ClaimStrategy(KindStrategy):
         return check_claim_spec(obj["spec"], "spec")
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = metadata.check_own(obj["metadata"], True, formats.subdomain) + self.check(obj, ctx)
+        errors = metadata.check_own(obj["metadata"], True, formats.subdomain) + self.check(obj, ctx)
         new, before = dict(obj["spec"]), dict(old["spec"])
         if not before.get("volumeName"):
             restore(before, new, "volumeName")
@@ -132,13 +132,13 @@ class ClaimStrategy(KindStrategy):
                 "spec is immutable after creation except resources.requests and volumeAttributesClassName "
                 "for bound claims\n"
             )
-            found.append(forbidden("spec", text + difference("core.PersistentVolumeClaimSpec", before, new)))
+            errors.append(forbidden("spec", text + difference("core.PersistentVolumeClaimSpec", before, new)))
         if asked and held and amount(asked) < amount(held):
             capacity = (old.get("status") or {}).get("capacity", {}).get("storage", "0")
             if amount(asked) <= amount(capacity):
                 text = "field can not be less than status.capacity"
-                found.append(forbidden("spec.resources.requests.storage", text))
-        return found + immutable(obj["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode")
+                errors.append(forbidden("spec.resources.requests.storage", text))
+        return errors + immutable(obj["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode")
 
     def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         capacity = obj["status"].get("capacity") or {}
@@ -244,34 +244,34 @@ class VolumeStrategy(KindStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj["spec"]
-        found = _access_modes(spec, "spec", "") + _mode_values(spec, "spec") + self._capacity(spec)
+        errors = _access_modes(spec, "spec", "") + _mode_values(spec, "spec") + self._capacity(spec)
         policy = spec.get("persistentVolumeReclaimPolicy")
         if policy and policy not in ("Delete", "Recycle", "Retain"):
-            found.append(unsupported("spec.persistentVolumeReclaimPolicy", policy, ("Delete", "Recycle", "Retain")))
+            errors.append(unsupported("spec.persistentVolumeReclaimPolicy", policy, ("Delete", "Recycle", "Retain")))
         affinity = spec.get("nodeAffinity")
         if affinity is not None:
             if "required" in affinity:
-                found += node_selector(affinity["required"], "spec.nodeAffinity.required")
+                errors += node_selector(affinity["required"], "spec.nodeAffinity.required")
             else:
-                found.append(required("spec.nodeAffinity.required", "must specify required node constraints"))
-        found += self._source(spec)
+                errors.append(required("spec.nodeAffinity.required", "must specify required node constraints"))
+        errors += self._source(spec)
         if spec.get("storageClassName"):
             name = spec["storageClassName"]
-            found += [invalid("spec.storageClassName", name, text) for text in formats.subdomain(name)]
+            errors += [invalid("spec.storageClassName", name, text) for text in formats.subdomain(name)]
         if spec.get("volumeMode") not in (None, "Block", "Filesystem"):
-            found.append(unsupported("spec.volumeMode", spec["volumeMode"], ("Block", "Filesystem")))
-        return found
+            errors.append(unsupported("spec.volumeMode", spec["volumeMode"], ("Block", "Filesystem")))
+        return errors
 
     def _capacity(self, spec: Spec) -> list[FieldError]:
         capacity = spec.get("capacity") or {}
-        found = [] if capacity else [required("spec.capacity")]
+        errors = [] if capacity else [required("spec.capacity")]
         if list(capacity) != ["storage"]:
-            found.append(unsupported("spec.capacity", capacity or None, ("storage",)))
+            errors.append(unsupported("spec.capacity", capacity or None, ("storage",)))
         for name, text in sorted(capacity.items()):
-            found += _below_zero(text, f"spec.capacity[{name}]")
+            errors += _below_zero(text, f"spec.capacity[{name}]")
             if not amount(text) > amount("0"):
-                found.append(invalid(f"spec.capacity[{name}]", text, _NOT_POSITIVE))
-        return found
+                errors.append(invalid(f"spec.capacity[{name}]", text, _NOT_POSITIVE))
+        return errors
 
     def _source(self, spec: Spec) -> list[FieldError]:
         kinds = [kind for kind in _SOURCES if kind in spec]
@@ -279,33 +279,33 @@ class VolumeStrategy(KindStrategy):
             return [required("spec", "must specify a volume type")]
         first, *more = kinds
         source, path = spec[first], f"spec.{first}"
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         if first == "hostPath":
-            found += no_backsteps(source["path"], f"{path}.path") if source.get("path") else [required(f"{path}.path")]
+            errors += no_backsteps(source["path"], f"{path}.path") if source.get("path") else [required(f"{path}.path")]
         elif first == "csi":
-            found += csi_driver_name(source.get("driver", ""), f"{path}.driver")
+            errors += csi_driver_name(source.get("driver", ""), f"{path}.driver")
             if not source.get("volumeHandle"):
-                found.append(required(f"{path}.volumeHandle"))
+                errors.append(required(f"{path}.volumeHandle"))
         elif first == "nfs":
-            found += [required(f"{path}.{field}") for field in ("server", "path") if not source.get(field)]
+            errors += [required(f"{path}.{field}") for field in ("server", "path") if not source.get(field)]
         elif first == "local":
             if not source.get("path"):
-                found.append(required(f"{path}.path"))
+                errors.append(required(f"{path}.path"))
             if "nodeAffinity" not in spec:
-                found.append(required("spec.nodeAffinity", "Local volume requires node affinity"))
-        return found + [forbidden(f"spec.{kind}", "may not specify more than 1 volume type") for kind in more]
+                errors.append(required("spec.nodeAffinity", "Local volume requires node affinity"))
+        return errors + [forbidden(f"spec.{kind}", "may not specify more than 1 volume type") for kind in more]
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = 2 * (metadata.check_own(obj["metadata"], False, formats.subdomain) + self.check(obj, ctx))
+        errors = 2 * (metadata.check_own(obj["metadata"], False, formats.subdomain) + self.check(obj, ctx))
         new = {kind: obj["spec"][kind] for kind in _SOURCES if kind in obj["spec"]}
         before = {kind: old["spec"][kind] for kind in _SOURCES if kind in old["spec"]}
         if new != before:
             shown = difference("core.PersistentVolumeSource", before, new)
             text = f"spec.persistentvolumesource is immutable after creation\n{shown}"
-            found.append(forbidden("spec.persistentvolumesource", text))
-        found += immutable(obj["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode")
+            errors.append(forbidden("spec.persistentvolumesource", text))
+        errors += immutable(obj["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode")
         where = obj["spec"].get("nodeAffinity")
         if "nodeAffinity" in old["spec"] and where != old["spec"]["nodeAffinity"]:
             text = f"{metadata.IMMUTABLE}, except for updating from beta label to GA"
-            found.append(invalid("nodeAffinity", internal("*core.VolumeNodeAffinity", where), text))
-        return found
+            errors.append(invalid("nodeAffinity", internal("*core.VolumeNodeAffinity", where), text))
+        return errors

@@ -55,14 +55,14 @@ class NamespaceStrategy(KindStrategy):
                 spec["finalizers"] = finalizers
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         for index, name in enumerate((obj.get("spec") or {}).get("finalizers") or ()):
-            at = "spec.finalizers" if ctx.operation == "CREATE" else f"spec.finalizers[{index}]"
-            found += [invalid(at, name, text) for text in formats.qualified_name(name)]
+            field_path = "spec.finalizers" if ctx.operation == "CREATE" else f"spec.finalizers[{index}]"
+            errors += [invalid(field_path, name, text) for text in formats.qualified_name(name)]
             if "/" not in name and name not in ("kubernetes", "orphan", "foregroundDeletion"):
                 text = "name is neither a standard finalizer name nor is it fully qualified"
-                found.append(invalid(at, name, text))
-        return found
+                errors.append(invalid(field_path, name, text))
+        return errors
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         return self.check(obj, ctx) if ctx.subresource == "finalize" else []
@@ -96,31 +96,31 @@ class ConfigMapStrategy(CountedStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         size = 0
         for key in sorted(data):
-            found += [invalid(f"data[{key}]", key, text) for text in formats.config_key(key)]
+            errors += [invalid(f"data[{key}]", key, text) for text in formats.config_key(key)]
             if key in binary:
-                found.append(invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
+                errors.append(invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
             size += formats.size(data[key])
         for key in sorted(binary):
-            found += [invalid(f"binaryData[{key}]", key, text) for text in formats.config_key(key)]
+            errors += [invalid(f"binaryData[{key}]", key, text) for text in formats.config_key(key)]
             size += len(base64.b64decode(binary[key] or ""))
         if size > _LIMIT:
-            found.append(too_long("[]", _LIMIT))
-        return found
+            errors.append(too_long("[]", _LIMIT))
+        return errors
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = _frozen(obj, old, ("data", "binaryData"))
-        found += metadata.check_own(obj["metadata"], True, formats.subdomain)
-        return found + self.check(obj, ctx)
+        errors = _frozen(obj, old, ("data", "binaryData"))
+        errors += metadata.check_own(obj["metadata"], True, formats.subdomain)
+        return errors + self.check(obj, ctx)
 
 
 def _frozen(obj: Object, old: Object, fields: tuple[str, ...]) -> list[FieldError]:
     if not old.get("immutable"):
         return []
-    found = [] if obj.get("immutable") else [forbidden("immutable", _FROZEN)]
-    return found + [forbidden(field, _FROZEN) for field in fields if (obj.get(field) or {}) != (old.get(field) or {})]
+    errors = [] if obj.get("immutable") else [forbidden("immutable", _FROZEN)]
+    return errors + [forbidden(field, _FROZEN) for field in fields if (obj.get(field) or {}) != (old.get(field) or {})]
 
 
 _SECRET_KEYS = {
@@ -141,36 +141,36 @@ class SecretStrategy(CountedStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         data = obj.get("data") or {}
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         size = 0
         for key in sorted(data):
-            found += [invalid(f"data[{key}]", key, text) for text in formats.config_key(key)]
+            errors += [invalid(f"data[{key}]", key, text) for text in formats.config_key(key)]
             size += len(base64.b64decode(data[key] or ""))
         if size > _LIMIT:
-            found.append(too_long("data", _LIMIT))
-        return found + self._typed(obj, data)
+            errors.append(too_long("data", _LIMIT))
+        return errors + self._typed(obj, data)
 
     def _typed(self, obj: Object, data: Mapping[str, str]) -> list[FieldError]:
         kind = obj.get("type", "")
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         if kind == "kubernetes.io/service-account-token":
             key = "kubernetes.io/service-account.name"
             if not (obj["metadata"].get("annotations") or {}).get(key):
-                found.append(required(f"metadata.annotations[{key}]"))
+                errors.append(required(f"metadata.annotations[{key}]"))
         elif kind == "kubernetes.io/basic-auth" and "username" not in data and "password" not in data:
-            found += [required("data[username]"), required("data[password]")]
+            errors += [required("data[username]"), required("data[password]")]
         for key in _SECRET_KEYS.get(kind, ()):
             if key not in data or (kind.endswith("ssh-auth") and not data[key]):
-                found.append(required(f"data[{key}]"))
+                errors.append(required(f"data[{key}]"))
             elif key.startswith(".docker"):
                 text = _no_object(base64.b64decode(data[key]))
-                found += [invalid(f"data[{key}]", "<secret contents redacted>", text)] if text else []
-        return found
+                errors += [invalid(f"data[{key}]", "<secret contents redacted>", text)] if text else []
+        return errors
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = immutable(obj.get("type", ""), old.get("type", ""), "type") + _frozen(obj, old, ("data",))
-        found += metadata.check_own(obj["metadata"], True, formats.subdomain)
-        return found + self.check(obj, ctx)
+        errors = immutable(obj.get("type", ""), old.get("type", ""), "type") + _frozen(obj, old, ("data",))
+        errors += metadata.check_own(obj["metadata"], True, formats.subdomain)
+        return errors + self.check(obj, ctx)
 
     def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
         """A type that was left out means the old one."""
@@ -248,47 +248,47 @@ class LimitRangeStrategy(KindStrategy):
                         item[field] = values
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         seen: set[str] = set()
         for index, item in enumerate(obj["spec"].get("limits") or ()):
-            at, kind = f"spec.limits[{index}]", item.get("type", "")
-            found += [invalid(f"{at}.type", kind, text) for text in formats.qualified_name(kind)]
+            field_path, kind = f"spec.limits[{index}]", item.get("type", "")
+            errors += [invalid(f"{field_path}.type", kind, text) for text in formats.qualified_name(kind)]
             if "/" not in kind and kind not in ("Pod", "Container", "PersistentVolumeClaim") and kind:
                 text = "must be a standard limit type or fully qualified"
-                found.append(invalid(f"{at}.type", kind, text))
+                errors.append(invalid(f"{field_path}.type", kind, text))
             if kind in seen:
-                found.append(duplicate(f"{at}.type", kind))
+                errors.append(duplicate(f"{field_path}.type", kind))
             seen.add(kind)
-            found += self._item(item, kind, at)
-        return found
+            errors += self._item(item, kind, field_path)
+        return errors
 
-    def _item(self, item: Mapping[str, Any], kind: str, at: str) -> list[FieldError]:
-        found: list[FieldError] = []
+    def _item(self, item: Mapping[str, Any], kind: str, field_path: str) -> list[FieldError]:
+        errors: list[FieldError] = []
         fields = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"]
         if kind == "Pod":
             for field in ("default", "defaultRequest"):
                 if item.get(field):
-                    found.append(forbidden(f"{at}.{field}", "may not be specified when `type` is 'Pod'"))
+                    errors.append(forbidden(f"{field_path}.{field}", "may not be specified when `type` is 'Pod'"))
             fields = ["max", "min", "maxLimitRequestRatio"]
         rule = resources.container_resource_name if kind in ("Pod", "Container") else resources.resource_name
         for field in fields:
             for name in sorted(item.get(field) or {}):
-                found += rule(name, f"{at}.{field}[{name}]")
+                errors += rule(name, f"{field_path}.{field}[{name}]")
         if kind == "PersistentVolumeClaim" and not any("storage" in (item.get(f) or {}) for f in ("min", "max")):
             text = "either minimum or maximum storage value is required, but neither was provided"
-            found.append(required(f"{at}.limits", text))
+            errors.append(required(f"{field_path}.limits", text))
         for name in sorted({name for field in fields for name in item.get(field) or {}}):
-            found += self._bounds({field: (item.get(field) or {}).get(name) for field in fields}, name, at)
-        return found
+            errors += self._bounds({field: (item.get(field) or {}).get(name) for field in fields}, name, field_path)
+        return errors
 
-    def _bounds(self, own: dict[str, Any], name: str, at: str) -> list[FieldError]:
-        found: list[FieldError] = []
+    def _bounds(self, own: dict[str, Any], name: str, field_path: str) -> list[FieldError]:
+        errors: list[FieldError] = []
         least, most = own.get("min"), own.get("max")
         default, request = own.get("default"), own.get("defaultRequest")
 
         def above(a: str | None, b: str | None, field: str, shown: str | None, text: str) -> None:
             if a is not None and b is not None and resources.amount(a) > resources.amount(b):
-                found.append(invalid(f"{at}.{field}[{name}]", shown, text))
+                errors.append(invalid(f"{field_path}.{field}[{name}]", shown, text))
 
         above(least, most, "min", least, f"min value {least} is greater than max value {most}")
         above(
@@ -311,5 +311,5 @@ class LimitRangeStrategy(KindStrategy):
         above(default, most, "default", most, f"default value {default} is greater than max value {most}")
         ratio = own.get("maxLimitRequestRatio")
         if ratio is not None and resources.amount(ratio) < resources.amount("1"):
-            found.append(invalid(f"{at}.maxLimitRequestRatio[{name}]", ratio, f"ratio {ratio} is less than 1"))
-        return found
+            errors.append(invalid(f"{field_path}.maxLimitRequestRatio[{name}]", ratio, f"ratio {ratio} is less than 1"))
+        return errors

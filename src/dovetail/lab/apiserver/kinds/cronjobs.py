@@ -36,56 +36,56 @@ class CronJobStrategy(CountedStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         name = obj["metadata"].get("name", "")
-        found = self._spec(obj["spec"])
+        errors = self._spec(obj["spec"])
         if formats.size(name) > 52:
-            found.append(invalid("metadata.name", name, "must be no more than 52 characters"))
-        return found
+            errors.append(invalid("metadata.name", name, "must be no more than 52 characters"))
+        return errors
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         return self._spec(obj["spec"])
 
     def _spec(self, spec: Spec) -> list[FieldError]:
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         schedule = spec.get("schedule", "")
         if not schedule:
-            found.append(required("spec.schedule"))
+            errors.append(required("spec.schedule"))
         else:
             complaint = schedule_complaint(schedule)
             if complaint:
-                found.append(invalid("spec.schedule", schedule, complaint))
+                errors.append(invalid("spec.schedule", schedule, complaint))
             if "TZ" in schedule:
                 text = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
-                found.append(invalid("spec.schedule", schedule, text))
-        found += numbers.nonnegative(spec.get("startingDeadlineSeconds"), "spec.startingDeadlineSeconds")
+                errors.append(invalid("spec.schedule", schedule, text))
+        errors += numbers.nonnegative(spec.get("startingDeadlineSeconds"), "spec.startingDeadlineSeconds")
         if "timeZone" in spec:
             zone = spec["timeZone"]
-            found += [invalid("spec.timeZone", zone, complaint) for complaint in zone_complaints(zone)]
+            errors += [invalid("spec.timeZone", zone, complaint) for complaint in zone_complaints(zone)]
         policy = spec.get("concurrencyPolicy", "")
         known = ("Allow", "Forbid", "Replace")
         if policy not in known:
-            at = "spec.concurrencyPolicy"
-            found.append(unsupported(at, policy, known) if policy else required(at))
+            field_path = "spec.concurrencyPolicy"
+            errors.append(unsupported(field_path, policy, known) if policy else required(field_path))
         job = (spec.get("jobTemplate") or {}).get("spec") or {}
-        found += check_job_spec(job, "spec.jobTemplate.spec")
+        errors += check_job_spec(job, "spec.jobTemplate.spec")
         if "selector" in job:
             text = "`selector` will be auto-generated"
-            found.append(invalid("spec.jobTemplate.spec.selector", job["selector"], text))
+            errors.append(invalid("spec.jobTemplate.spec.selector", job["selector"], text))
         if job.get("manualSelector"):
-            found.append(unsupported("spec.jobTemplate.spec.manualSelector", True, ("nil", "false")))
-        found += numbers.nonnegative(spec.get("successfulJobsHistoryLimit"), "spec.successfulJobsHistoryLimit")
-        found += numbers.nonnegative(spec.get("failedJobsHistoryLimit"), "spec.failedJobsHistoryLimit")
-        return found
+            errors.append(unsupported("spec.jobTemplate.spec.manualSelector", True, ("nil", "false")))
+        errors += numbers.nonnegative(spec.get("successfulJobsHistoryLimit"), "spec.successfulJobsHistoryLimit")
+        errors += numbers.nonnegative(spec.get("failedJobsHistoryLimit"), "spec.failedJobsHistoryLimit")
+        return errors
 
     def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
         if ctx.subresource:
             return []
-        found = name_warnings(obj["metadata"].get("name", "")) if old is None else []
+        warnings = name_warnings(obj["metadata"].get("name", "")) if old is None else []
         if old is None or obj["metadata"].get("generation") != old["metadata"].get("generation"):
             job = (obj["spec"].get("jobTemplate") or {}).get("spec") or {}
-            found += job_warnings(job, "spec.jobTemplate.spec")
+            warnings += job_warnings(job, "spec.jobTemplate.spec")
         if old is not None and "TZ" in obj["spec"].get("schedule", ""):
-            found.append(
+            warnings.append(
                 "cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see "
                 "https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details"
             )
-        return found
+        return warnings

@@ -17,17 +17,17 @@ _PROTOCOLS = ("SCTP", "TCP", "UDP")
 _FAMILIES = {"IPv4": 4, "IPv6": 6}
 
 
-def _port(port: Spec, at: str) -> list[FieldError]:
-    found: list[FieldError] = []
+def _port(port: Spec, field_path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
     if port.get("protocol", "") not in _PROTOCOLS:
-        found.append(unsupported(f"{at}.protocol", port.get("protocol", ""), _PROTOCOLS))
-    return found + (label_name(port["appProtocol"], f"{at}.appProtocol") if "appProtocol" in port else [])
+        errors.append(unsupported(f"{field_path}.protocol", port.get("protocol", ""), _PROTOCOLS))
+    return errors + (label_name(port["appProtocol"], f"{field_path}.appProtocol") if "appProtocol" in port else [])
 
 
-def _names(entry: Spec, at: str, fields: Mapping[str, Any]) -> list[FieldError]:
+def _names(entry: Spec, field_path: str, fields: Mapping[str, Any]) -> list[FieldError]:
     """The fields of an entry that name something, each with its rule."""
     return [
-        invalid(f"{at}.{field}", entry[field], text)
+        invalid(f"{field_path}.{field}", entry[field], text)
         for field, rule in fields.items()
         if entry.get(field)
         for text in rule(entry[field])
@@ -43,32 +43,32 @@ class EndpointsStrategy(KindStrategy):
                 port.setdefault("protocol", "TCP")
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         for index, subset in enumerate(obj.get("subsets") or ()):
-            at = f"subsets[{index}]"
+            field_path = f"subsets[{index}]"
             if not subset.get("addresses") and not subset.get("notReadyAddresses"):
-                found.append(required(at, "must specify `addresses` or `notReadyAddresses`"))
+                errors.append(required(field_path, "must specify `addresses` or `notReadyAddresses`"))
             for field in ("addresses", "notReadyAddresses"):
                 for number, address in enumerate(subset.get(field) or ()):
-                    found += self._address(address, f"{at}.{field}[{number}]")
-            found += self._ports(subset.get("ports") or (), f"{at}.ports")
-        return found
+                    errors += self._address(address, f"{field_path}.{field}[{number}]")
+            errors += self._ports(subset.get("ports") or (), f"{field_path}.ports")
+        return errors
 
-    def _address(self, address: Spec, at: str) -> list[FieldError]:
+    def _address(self, address: Spec, field_path: str) -> list[FieldError]:
         text = address.get("ip", "")
-        named = _names(address, at, {"hostname": formats.label, "nodeName": formats.subdomain})
-        return valid_ip(text, f"{at}.ip") + named + endpoint_ip(text, f"{at}.ip")
+        named = _names(address, field_path, {"hostname": formats.label, "nodeName": formats.subdomain})
+        return valid_ip(text, f"{field_path}.ip") + named + endpoint_ip(text, f"{field_path}.ip")
 
     def _ports(self, ports: Sequence[Spec], path: str) -> list[FieldError]:
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         for index, port in enumerate(ports):
-            at, number = f"{path}[{index}]", port.get("port", 0)
+            field_path, number = f"{path}[{index}]", port.get("port", 0)
             if len(ports) > 1 and not port.get("name"):
-                found.append(required(f"{at}.name"))
-            found += _names(port, at, {"name": formats.label})
-            found += [invalid(f"{at}.port", number, text) for text in formats.port_number(number)]
-            found += _port(port, at)
-        return found
+                errors.append(required(f"{field_path}.name"))
+            errors += _names(port, field_path, {"name": formats.label})
+            errors += [invalid(f"{field_path}.port", number, text) for text in formats.port_number(number)]
+            errors += _port(port, field_path)
+        return errors
 
 
 class EndpointSliceStrategy(KindStrategy):
@@ -94,53 +94,53 @@ class EndpointSliceStrategy(KindStrategy):
     def _shape(self, obj: Object) -> list[FieldError]:
         kind = obj.get("addressType", "")
         known = ("FQDN", "IPv4", "IPv6")
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         if not kind:
-            found.append(required("addressType"))
+            errors.append(required("addressType"))
         elif kind not in known:
-            found.append(unsupported("addressType", kind, known))
-        return found + self._ports(obj.get("ports") or ())
+            errors.append(unsupported("addressType", kind, known))
+        return errors + self._ports(obj.get("ports") or ())
 
     def _endpoints(self, obj: Object) -> list[FieldError]:
-        kind, found = obj.get("addressType", ""), list[FieldError]()
+        kind, errors = obj.get("addressType", ""), list[FieldError]()
         for index, endpoint in enumerate(obj.get("endpoints") or ()):
-            found += self._endpoint(endpoint, kind, f"endpoints[{index}]")
-        return found
+            errors += self._endpoint(endpoint, kind, f"endpoints[{index}]")
+        return errors
 
     def _ports(self, ports: Sequence[Spec]) -> list[FieldError]:
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         seen: set[str] = set()
         for index, port in enumerate(ports):
-            at, name = f"ports[{index}]", port.get("name", "")
-            found += _names(port, at, {"name": formats.label})
+            field_path, name = f"ports[{index}]", port.get("name", "")
+            errors += _names(port, field_path, {"name": formats.label})
             if name in seen:
-                found.append(duplicate(f"{at}.name", name))
+                errors.append(duplicate(f"{field_path}.name", name))
             seen.add(name)
-            found += _port(port, at)
-        return found
+            errors += _port(port, field_path)
+        return errors
 
     def _endpoint(self, endpoint: Spec, kind: str, path: str) -> list[FieldError]:
         addresses = endpoint.get("addresses") or ()
-        at, found = f"{path}.addresses", list[FieldError]()
+        field_path, errors = f"{path}.addresses", list[FieldError]()
         if not addresses:
-            found.append(required(at, "must contain at least 1 address"))
+            errors.append(required(field_path, "must contain at least 1 address"))
         for index, address in enumerate(addresses):
             if kind in _FAMILIES:
-                found += self._address(address, kind, at, index)
-        return found + _names(endpoint, path, {"nodeName": formats.subdomain, "hostname": formats.label})
+                errors += self._address(address, kind, field_path, index)
+        return errors + _names(endpoint, path, {"nodeName": formats.subdomain, "hostname": formats.label})
 
     def _address(self, address: str, kind: str, path: str, index: int) -> list[FieldError]:
-        at = f"{path}[{index}]"
-        found = valid_ip(address, at)
-        if found:
-            return found
+        field_path = f"{path}[{index}]"
+        errors = valid_ip(address, field_path)
+        if errors:
+            return errors
         if version(address) != _FAMILIES[kind]:
-            found.append(invalid(path, address, f"must be an {kind} address"))
-        return found + endpoint_ip(address, at)
+            errors.append(invalid(path, address, f"must be an {kind} address"))
+        return errors + endpoint_ip(address, field_path)
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = self._shape(obj) + (self._endpoints(obj) if obj.get("endpoints") != old.get("endpoints") else [])
-        return found + immutable(obj.get("addressType"), old.get("addressType"), "addressType")
+        errors = self._shape(obj) + (self._endpoints(obj) if obj.get("endpoints") != old.get("endpoints") else [])
+        return errors + immutable(obj.get("addressType"), old.get("addressType"), "addressType")
 
     def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
         if old is None and obj.get("addressType") == "FQDN":

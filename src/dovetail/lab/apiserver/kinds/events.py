@@ -57,29 +57,29 @@ class EventStrategy(KindStrategy):
         return shown | {"apiVersion": "events.k8s.io/v1"}
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
-        found = self._legacy(obj)
+        errors = self._legacy(obj)
         if self.group == "":
-            return found
-        found += metadata.check(obj["metadata"], True, formats.subdomain)
-        found += self._series(obj)
+            return errors
+        errors += metadata.check(obj["metadata"], True, formats.subdomain)
+        errors += self._series(obj)
         if not obj.get("eventTime"):
-            found.append(required("eventTime"))
+            errors.append(required("eventTime"))
         if obj.get("type", "") not in ("Normal", "Warning"):
-            found.append(invalid("type", "", f"has invalid value: {obj.get('type', '')}"))
+            errors.append(invalid("type", "", f"has invalid value: {obj.get('type', '')}"))
         for field in ("firstTimestamp", "lastTimestamp", "count", "source"):
             if obj.get(field):
-                found.append(invalid(field, "", "needs to be unset"))
-        return found
+                errors.append(invalid(field, "", "needs to be unset"))
+        return errors
 
     def _series(self, obj: Object) -> list[FieldError]:
         series = obj.get("series")
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         if series is not None:
             if series.get("count", 0) < 2:
-                found.append(invalid("series.count", "", "should be at least 2"))
+                errors.append(invalid("series.count", "", "should be at least 2"))
             if not series.get("lastObservedTime"):
-                found.append(required("series.lastObservedTime"))
-        return found
+                errors.append(required("series.lastObservedTime"))
+        return errors
 
     def _legacy(self, obj: Object) -> list[FieldError]:
         namespace = obj["metadata"].get("namespace", "")
@@ -88,35 +88,35 @@ class EventStrategy(KindStrategy):
         if not obj.get("eventTime"):
             wrong = namespace not in ("", "default") if not involved else namespace != involved
             return [mismatch] if wrong else []
-        found = [mismatch] if not involved and namespace not in ("default", "kube-system") else []
+        errors = [mismatch] if not involved and namespace not in ("default", "kube-system") else []
         controller = obj.get("reportingComponent", "")
-        at = "reportingComponent" if self.group == "" else "reportingController"
+        field_path = "reportingComponent" if self.group == "" else "reportingController"
         if not controller:
-            found.append(required(at))
-        found += label_name(controller, at)
+            errors.append(required(field_path))
+        errors += label_name(controller, field_path)
         for field, limit in (("reportingInstance", 128), ("action", 128), ("reason", 128)):
             if not obj.get(field):
-                found.append(required(field))
+                errors.append(required(field))
             elif formats.size(obj[field]) > limit:
-                found.append(invalid(field, "", f"can have at most {limit} characters"))
+                errors.append(invalid(field, "", f"can have at most {limit} characters"))
         if formats.size(obj.get("message", "")) > 1024:
-            found.append(invalid("message", "", "can have at most 1024 characters"))
-        return found
+            errors.append(invalid("message", "", "can have at most 1024 characters"))
+        return errors
 
     def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
         return self.check(obj, ctx) or metadata.check(obj["metadata"], True, formats.path_segment)
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = self._legacy(obj)
+        errors = self._legacy(obj)
         if self.group == "":
-            return found
-        found += metadata.check_update(obj["metadata"], old["metadata"]) + metadata.own_finalizers(obj["metadata"])
+            return errors
+        errors += metadata.check_update(obj["metadata"], old["metadata"]) + metadata.own_finalizers(obj["metadata"])
         if obj.get("series") != old.get("series"):
-            found += self._series(obj)
+            errors += self._series(obj)
         for field in _FIXED:
             shown = "reportingController" if field == "reportingComponent" else field
-            found += immutable(obj.get(field), old.get(field), shown)
-        return found
+            errors += immutable(obj.get(field), old.get(field), shown)
+        return errors
 
     def selectable(self, obj: Object) -> Mapping[str, str]:
         involved = obj.get("involvedObject") or obj.get("regarding") or {}

@@ -51,55 +51,55 @@ def failure_policy_defaults(spec: Object) -> None:
 
 def check_job_spec(spec: Spec, path: str) -> list[FieldError]:
     counts = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
-    found = numbers.all_nonnegative(spec, (*counts, "backoffLimitPerIndex", "maxFailedIndexes"), path)
+    errors = numbers.all_nonnegative(spec, (*counts, "backoffLimitPerIndex", "maxFailedIndexes"), path)
     if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
-        found.append(required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
+        errors.append(required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
     if "managedBy" in spec:
-        found += _managed_by(spec["managedBy"], f"{path}.managedBy")
+        errors += _managed_by(spec["managedBy"], f"{path}.managedBy")
     mode = spec.get("completionMode", "NonIndexed")
     if mode not in ("NonIndexed", "Indexed"):
-        found.append(unsupported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed")))
+        errors.append(unsupported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed")))
     if mode == "Indexed":
-        found += _indexed(spec, path)
+        errors += _indexed(spec, path)
     if mode == "NonIndexed":
         text = "requires indexed completion mode"
         names = ("backoffLimitPerIndex", "maxFailedIndexes")
-        found += [invalid(f"{path}.{name}", spec[name], text) for name in names if name in spec]
+        errors += [invalid(f"{path}.{name}", spec[name], text) for name in names if name in spec]
     if "podFailurePolicy" in spec:
-        found += _failure_policy(spec, f"{path}.podFailurePolicy")
+        errors += _failure_policy(spec, f"{path}.podFailurePolicy")
     if "successPolicy" in spec:
-        found += _success_policy(spec, f"{path}.successPolicy", mode == "Indexed")
-    found += _replacement(spec, f"{path}.podReplacementPolicy")
+        errors += _success_policy(spec, f"{path}.successPolicy", mode == "Indexed")
+    errors += _replacement(spec, f"{path}.podReplacementPolicy")
     template = spec.get("template") or {}
-    found += check_template(template, f"{path}.template")
-    return found + _restart(spec, template, f"{path}.template.spec.restartPolicy")
+    errors += check_template(template, f"{path}.template")
+    return errors + _restart(spec, template, f"{path}.template.spec.restartPolicy")
 
 
 def _managed_by(name: str, path: str) -> list[FieldError]:
     if not name:
         return [required(path)]
     host, _, rest = name.partition("/")
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if not host or not rest:
-        found.append(invalid(path, name, 'must be a domain-prefixed path (such as "acme.io/foo")'))
+        errors.append(invalid(path, name, 'must be a domain-prefixed path (such as "acme.io/foo")'))
     else:
-        found += [invalid(path, host, text) for text in formats.subdomain(host)]
+        errors += [invalid(path, host, text) for text in formats.subdomain(host)]
     if formats.size(name) > 63:
-        found.append(too_long(path, 63))
-    return found
+        errors.append(too_long(path, 63))
+    return errors
 
 
 def _indexed(spec: Spec, path: str) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if "completions" not in spec:
-        found.append(required(f"{path}.completions", "when completion mode is Indexed"))
+        errors.append(required(f"{path}.completions", "when completion mode is Indexed"))
     if spec.get("parallelism", 0) > 100_000:
         text = "must be less than or equal to 100000 when completion mode is Indexed"
-        found.append(invalid(f"{path}.parallelism", spec["parallelism"], text))
+        errors.append(invalid(f"{path}.parallelism", spec["parallelism"], text))
     failed = spec.get("maxFailedIndexes")
     if failed is not None and failed > spec.get("completions", failed):
-        found.append(invalid(f"{path}.maxFailedIndexes", failed, "must be less than or equal to completions"))
-    return found
+        errors.append(invalid(f"{path}.maxFailedIndexes", failed, "must be less than or equal to completions"))
+    return errors
 
 
 def _success_policy(spec: Spec, path: str, indexed: bool) -> list[FieldError]:
@@ -107,35 +107,35 @@ def _success_policy(spec: Spec, path: str, indexed: bool) -> list[FieldError]:
     if not indexed:
         return [invalid(path, internal("batch.SuccessPolicy", policy), "requires indexed completion mode")]
     rules = policy.get("rules") or ()
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if not rules:
         text = "at least one rules must be specified when the successPolicy is specified"
-        found.append(required(f"{path}.rules", text))
+        errors.append(required(f"{path}.rules", text))
     for index, rule in enumerate(rules):
-        found += _success_rule(rule, spec.get("completions", 0), f"{path}.rules[{index}]")
-    return found
+        errors += _success_rule(rule, spec.get("completions", 0), f"{path}.rules[{index}]")
+    return errors
 
 
 def _success_rule(rule: Spec, completions: int, path: str) -> list[FieldError]:
     count, indexes = rule.get("succeededCount"), rule.get("succeededIndexes")
     if count is None and indexes is None:
         return [required(path, "at least one of succeededCount or succeededIndexes must be specified")]
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     total, problem = _count_indexes(indexes or "", completions)
     if problem:
         text = f"error parsing succeededIndexes: {problem}"
-        found.append(invalid(f"{path}.succeededIndexes", indexes, text))
+        errors.append(invalid(f"{path}.succeededIndexes", indexes, text))
     if count is None:
-        return found
-    at = f"{path}.succeededCount"
-    found += numbers.nonnegative(count, at)
+        return errors
+    field_path = f"{path}.succeededCount"
+    errors += numbers.nonnegative(count, field_path)
     if count > completions:
         text = f"must be less than or equal to {completions} (the number of specified completions)"
-        found.append(invalid(at, count, text))
+        errors.append(invalid(field_path, count, text))
     if indexes is not None and count > total:
         text = f"must be less than or equal to {total} (the number of indexes in the specified succeededIndexes field)"
-        found.append(invalid(at, count, text))
-    return found
+        errors.append(invalid(field_path, count, text))
+    return errors
 
 
 def _count_indexes(text: str, completions: int) -> tuple[int, str]:
@@ -185,63 +185,63 @@ _ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
 
 def _failure_policy(spec: Spec, path: str) -> list[FieldError]:
     rules = spec["podFailurePolicy"].get("rules") or ()
-    found = [too_many(f"{path}.rules", len(rules), 20)] if len(rules) > 20 else []
+    errors = [too_many(f"{path}.rules", len(rules), 20)] if len(rules) > 20 else []
     pod = (spec.get("template") or {}).get("spec") or {}
     names = {c.get("name") for group in ("containers", "initContainers") for c in pod.get(group) or ()}
     for index, rule in enumerate(rules):
-        found += _rule(spec, rule, f"{path}.rules[{index}]", names)
-    return found
+        errors += _rule(spec, rule, f"{path}.rules[{index}]", names)
+    return errors
 
 
 def _rule(spec: Spec, rule: Spec, path: str, names: set[Any]) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     action = rule.get("action", "")
     if not action:
-        found.append(required(f"{path}.action", 'valid values: ["Count" "FailIndex" "FailJob" "Ignore"]'))
+        errors.append(required(f"{path}.action", 'valid values: ["Count" "FailIndex" "FailJob" "Ignore"]'))
     elif action == "FailIndex":
         if "backoffLimitPerIndex" not in spec:
             text = "requires the backoffLimitPerIndex to be set"
-            found.append(invalid(f"{path}.action", action, text))
+            errors.append(invalid(f"{path}.action", action, text))
     elif action not in _ACTIONS:
-        found.append(unsupported(f"{path}.action", action, _ACTIONS))
+        errors.append(unsupported(f"{path}.action", action, _ACTIONS))
     codes, conditions = rule.get("onExitCodes"), rule.get("onPodConditions") or ()
     if codes is not None:
-        found += _exit_codes(codes, f"{path}.onExitCodes", names)
+        errors += _exit_codes(codes, f"{path}.onExitCodes", names)
     for index, pattern in enumerate(conditions):
-        at = f"{path}.onPodConditions[{index}]"
-        found += label_name(pattern.get("type", ""), f"{at}.type")
+        field_path = f"{path}.onPodConditions[{index}]"
+        errors += label_name(pattern.get("type", ""), f"{field_path}.type")
         if pattern.get("status", "") not in ("False", "True", "Unknown"):
-            found.append(unsupported(f"{at}.status", pattern.get("status", ""), ("False", "True", "Unknown")))
+            errors.append(unsupported(f"{field_path}.status", pattern.get("status", ""), ("False", "True", "Unknown")))
     if codes is not None and conditions:
-        found.append(invalid(path, OMIT, "specifying both OnExitCodes and OnPodConditions is not supported"))
+        errors.append(invalid(path, OMIT, "specifying both OnExitCodes and OnPodConditions is not supported"))
     if codes is None and not conditions:
-        found.append(invalid(path, OMIT, "specifying one of OnExitCodes and OnPodConditions is required"))
-    return found
+        errors.append(invalid(path, OMIT, "specifying one of OnExitCodes and OnPodConditions is required"))
+    return errors
 
 
 def _exit_codes(codes: Spec, path: str, names: set[Any]) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     operator, values = codes.get("operator", ""), codes.get("values") or []
     if not operator:
-        found.append(required(f"{path}.operator", 'valid values: ["In" "NotIn"]'))
+        errors.append(required(f"{path}.operator", 'valid values: ["In" "NotIn"]'))
     elif operator not in ("In", "NotIn"):
-        found.append(unsupported(f"{path}.operator", operator, ("In", "NotIn")))
+        errors.append(unsupported(f"{path}.operator", operator, ("In", "NotIn")))
     name = codes.get("containerName")
     if name is not None and name not in names:
         text = "must be one of the container or initContainer names in the pod template"
-        found.append(invalid(f"{path}.containerName", name, text))
+        errors.append(invalid(f"{path}.containerName", name, text))
     if not values:
-        found.append(invalid(f"{path}.values", codes.get("values"), "at least one value is required"))
+        errors.append(invalid(f"{path}.values", codes.get("values"), "at least one value is required"))
     seen: set[int] = set()
     for index, value in enumerate(values):
         if operator == "In" and value == 0:
-            found.append(invalid(f"{path}.values[{index}]", value, "must not be 0 for the In operator"))
+            errors.append(invalid(f"{path}.values[{index}]", value, "must not be 0 for the In operator"))
         if value in seen:
-            found.append(duplicate(f"{path}.values[{index}]", value))
+            errors.append(duplicate(f"{path}.values[{index}]", value))
         seen.add(value)
     if any(a > b for a, b in pairwise(values)):
-        found.append(invalid(f"{path}.values", values, "must be ordered"))
-    return found
+        errors.append(invalid(f"{path}.values", values, "must be ordered"))
+    return errors
 
 
 def job_warnings(spec: Spec, path: str) -> list[str]:

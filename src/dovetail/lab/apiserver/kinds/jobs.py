@@ -63,56 +63,56 @@ class JobStrategy(CountedStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj["spec"]
-        found = [] if spec.get("manualSelector") or spec.get("selector") is None else self._generated(obj)
-        found += self._spec(spec)
+        errors = [] if spec.get("manualSelector") or spec.get("selector") is None else self._generated(obj)
+        errors += self._spec(spec)
         if spec.get("completionMode") == "Indexed" and spec.get("completions", 0) > 0:
             name = obj["metadata"].get("name", "")
             longest = f"{name}-{spec['completions'] - 1}"
             if formats.label(longest):
                 text = f"will not able to create pod with invalid DNS label: {longest}"
-                found.append(invalid("metadata.name", name, text))
-        return found
+                errors.append(invalid("metadata.name", name, text))
+        return errors
 
     def _generated(self, obj: Object) -> list[FieldError]:
         meta, spec = obj["metadata"], obj["spec"]
         path = "spec.template.metadata.labels"
         labels = (spec["template"].get("metadata") or {}).get("labels") or {}
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         expected = {_UID: meta.get("uid", ""), _NAME: meta.get("name", "")}
         legacy = {"controller-uid": meta.get("uid", ""), "job-name": meta.get("name", "")}
         for key, value in (legacy | expected).items():
             if key not in labels:
-                found.append(required(f"{path}[{key}]", f"must be '{value}'"))
+                errors.append(required(f"{path}[{key}]", f"must be '{value}'"))
             elif labels[key] != value:
-                found.append(invalid(f"{path}[{key}]", labels, f"must be '{value}'"))
+                errors.append(invalid(f"{path}[{key}]", labels, f"must be '{value}'"))
         selector = spec.get("selector") or {}
         if not label_selector(selector, "") and not match_labels(selector, expected | legacy):
-            found.append(invalid("spec.selector", selector, "`selector` not auto-generated"))
-        return found
+            errors.append(invalid("spec.selector", selector, "`selector` not auto-generated"))
+        return errors
 
     def _spec(self, spec: Spec) -> list[FieldError]:
-        found = check_job_spec(spec, "spec")
+        errors = check_job_spec(spec, "spec")
         selector = spec.get("selector")
-        found += [required("spec.selector")] if selector is None else label_selector(selector, "spec.selector")
+        errors += [required("spec.selector")] if selector is None else label_selector(selector, "spec.selector")
         labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
         if selector is None or (not label_selector(selector, "") and not match_labels(selector, labels)):
             text = "`selector` does not match template `labels`"
-            found.append(invalid("spec.template.metadata.labels", labels or None, text))
-        return found
+            errors.append(invalid("spec.template.metadata.labels", labels or None, text))
+        return errors
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         spec, before = obj["spec"], old["spec"]
-        found = self.check(obj, ctx) + self._spec(spec) + self._completions(spec, before)
-        found += immutable(spec.get("selector"), before.get("selector"), "spec.selector")
-        found += self._template(spec, before, old)
-        found += immutable(spec.get("completionMode"), before.get("completionMode"), "spec.completionMode")
+        errors = self.check(obj, ctx) + self._spec(spec) + self._completions(spec, before)
+        errors += immutable(spec.get("selector"), before.get("selector"), "spec.selector")
+        errors += self._template(spec, before, old)
+        errors += immutable(spec.get("completionMode"), before.get("completionMode"), "spec.completionMode")
         for field, kind in (("podFailurePolicy", "batch.PodFailurePolicy"), ("successPolicy", "batch.SuccessPolicy")):
             if spec.get(field) != before.get(field):
                 shown = internal(f"*{kind}", spec.get(field))
-                found.append(invalid(f"spec.{field}", shown, metadata.IMMUTABLE))
+                errors.append(invalid(f"spec.{field}", shown, metadata.IMMUTABLE))
         for field in ("backoffLimitPerIndex", "managedBy"):
-            found += immutable(spec.get(field), before.get(field), f"spec.{field}")
-        return found
+            errors += immutable(spec.get(field), before.get(field), f"spec.{field}")
+        return errors
 
     def _completions(self, spec: Spec, before: Spec) -> list[FieldError]:
         new, old = spec.get("completions"), before.get("completions")
@@ -139,32 +139,32 @@ class JobStrategy(CountedStrategy):
     def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         status = obj.get("status") or {}
         names = ("active", "succeeded", "failed", "ready", "terminating")
-        found = numbers.all_nonnegative(status, names, "status")
+        errors = numbers.all_nonnegative(status, names, "status")
         true = {c.get("type") for c in status.get("conditions", ()) if c.get("status") == "True"}
-        at = "status.conditions"
+        field_path = "status.conditions"
         if {"Complete", "Failed"} <= true:
-            found.append(invalid(at, OMIT, "cannot set Complete=True and Failed=true conditions"))
+            errors.append(invalid(field_path, OMIT, "cannot set Complete=True and Failed=true conditions"))
         if {"Complete", "FailureTarget"} <= true:
-            found.append(invalid(at, OMIT, "cannot set Complete=True and FailureTarget=true conditions"))
+            errors.append(invalid(field_path, OMIT, "cannot set Complete=True and FailureTarget=true conditions"))
         if "completionTime" in status and "Complete" not in true:
             text = "cannot set completionTime when there is no Complete=True condition"
-            found.append(invalid("status.completionTime", status["completionTime"], text))
+            errors.append(invalid("status.completionTime", status["completionTime"], text))
         if "completionTime" not in status and "Complete" in true:
-            found.append(required("status.completionTime", "completionTime is required for Complete jobs"))
+            errors.append(required("status.completionTime", "completionTime is required for Complete jobs"))
         if "Failed" in true and "FailureTarget" not in true:
             text = "cannot set Failed=True condition without the FailureTarget=true condition"
-            found.append(invalid(at, OMIT, text))
+            errors.append(invalid(field_path, OMIT, text))
         if "Complete" in true and "SuccessCriteriaMet" not in true:
             text = "cannot set Complete=True condition without the SuccessCriteriaMet=true condition"
-            found.append(invalid(at, OMIT, text))
+            errors.append(invalid(field_path, OMIT, text))
         if true & {"Complete", "Failed"}:
             if status.get("active", 0) > 0:
-                found.append(invalid("status.active", status["active"], "active>0 is invalid for finished job"))
+                errors.append(invalid("status.active", status["active"], "active>0 is invalid for finished job"))
             if "startTime" not in status:
-                found.append(required("status.startTime", "startTime is required for finished job"))
+                errors.append(required("status.startTime", "startTime is required for finished job"))
         if "ready" in status and status["ready"] > status.get("active", 0):
-            found.append(invalid("status.ready", status["ready"], "cannot set more ready pods than active"))
-        return found
+            errors.append(invalid("status.ready", status["ready"], "cannot set more ready pods than active"))
+        return errors
 
     def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
         if old is None:

@@ -14,13 +14,13 @@ class LeaseStrategy(KindStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj.get("spec") or {}
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
         if duration is not None and duration <= 0:
-            found.append(invalid("spec.leaseDurationSeconds", duration, "must be greater than 0"))
+            errors.append(invalid("spec.leaseDurationSeconds", duration, "must be greater than 0"))
         if transitions is not None and transitions < 0:
-            found.append(invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
-        return found
+            errors.append(invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
+        return errors
 
     def prepare_create(self, obj: Object, ctx: Context) -> None:
         super().prepare_create(obj, ctx)

@@ -45,27 +45,27 @@ class IngressStrategy(CountedStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj.get("spec") or {}
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         if not spec.get("rules") and "defaultBackend" not in spec:
-            found.append(invalid("spec", spec.get("rules"), "either `defaultBackend` or `rules` must be specified"))
+            errors.append(invalid("spec", spec.get("rules"), "either `defaultBackend` or `rules` must be specified"))
         if "defaultBackend" in spec:
-            found += self._backend(spec["defaultBackend"], "spec.defaultBackend")
+            errors += self._backend(spec["defaultBackend"], "spec.defaultBackend")
         for index, rule in enumerate(spec.get("rules") or ()):
-            found += self._rule(rule, f"spec.rules[{index}]")
+            errors += self._rule(rule, f"spec.rules[{index}]")
         for index, entry in enumerate(spec.get("tls") or ()):
             for number, host in enumerate(entry.get("hosts") or ()):
-                found += _host(host, f"spec.tls[{index}].hosts[{number}]")
+                errors += _host(host, f"spec.tls[{index}].hosts[{number}]")
             secret = entry.get("secretName", "")
             if secret:
-                found += [invalid(f"spec.tls[{index}].secretName", secret, text) for text in formats.subdomain(secret)]
+                errors += [invalid(f"spec.tls[{index}].secretName", secret, text) for text in formats.subdomain(secret)]
         name = spec.get("ingressClassName")
         if name is not None:
-            found += [invalid("spec.ingressClassName", name, text) for text in formats.subdomain(name)]
+            errors += [invalid("spec.ingressClassName", name, text) for text in formats.subdomain(name)]
         marked = (obj["metadata"].get("annotations") or {}).get(_CLASS)
         if ctx.operation == "CREATE" and marked is not None and name is not None and marked != name:
             text = "must match `ingressClassName` when both are specified"
-            found.append(invalid(f"annotations.{_CLASS}", marked, text))
-        return found
+            errors.append(invalid(f"annotations.{_CLASS}", marked, text))
+        return errors
 
     def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         return reached_at((obj["status"].get("loadBalancer") or {}).get("ingress") or ())
@@ -76,60 +76,62 @@ class IngressStrategy(CountedStrategy):
             return [f"annotation {quoted(_CLASS)} is deprecated, please use 'spec.ingressClassName' instead"]
         return []
 
-    def _rule(self, rule: Spec, at: str) -> list[FieldError]:
-        host, found = rule.get("host", ""), list[FieldError]()
+    def _rule(self, rule: Spec, field_path: str) -> list[FieldError]:
+        host, errors = rule.get("host", ""), list[FieldError]()
         if host:
             if is_ip(host):
-                found.append(invalid(f"{at}.host", host, "must be a DNS name, not an IP address"))
-            found += _host(host, f"{at}.host")
+                errors.append(invalid(f"{field_path}.host", host, "must be a DNS name, not an IP address"))
+            errors += _host(host, f"{field_path}.host")
         if "http" in rule and not rule["http"].get("paths"):
-            found.append(required(f"{at}.http.paths"))
+            errors.append(required(f"{field_path}.http.paths"))
         for number, path in enumerate((rule.get("http") or {}).get("paths") or ()):
-            found += self._path(path, f"{at}.http.paths[{number}]")
-        return found
+            errors += self._path(path, f"{field_path}.http.paths[{number}]")
+        return errors
 
-    def _path(self, path: Spec, at: str) -> list[FieldError]:
+    def _path(self, path: Spec, field_path: str) -> list[FieldError]:
         kind, text = path.get("pathType"), path.get("path", "")
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         if kind is None:
-            return [required(f"{at}.pathType", "pathType must be specified")]
+            return [required(f"{field_path}.pathType", "pathType must be specified")]
         free = kind == "ImplementationSpecific"
         if kind not in _PATH_TYPES:
-            found.append(unsupported(f"{at}.pathType", kind, sorted(_PATH_TYPES)))
+            errors.append(unsupported(f"{field_path}.pathType", kind, sorted(_PATH_TYPES)))
         elif not text.startswith("/") and (text or not free):
-            found.append(invalid(f"{at}.path", text, "must be an absolute path"))
+            errors.append(invalid(f"{field_path}.path", text, "must be an absolute path"))
         if kind in _PATH_TYPES and not free:
-            found += [invalid(f"{at}.path", text, f"must not contain '{odd}'") for odd in _ODD if odd in text]
-            found += [invalid(f"{at}.path", text, f"cannot end with '{end}'") for end in _ENDS if text.endswith(end)]
-        return found + self._backend(path.get("backend") or {}, f"{at}.backend")
+            errors += [invalid(f"{field_path}.path", text, f"must not contain '{odd}'") for odd in _ODD if odd in text]
+            errors += [
+                invalid(f"{field_path}.path", text, f"cannot end with '{end}'") for end in _ENDS if text.endswith(end)
+            ]
+        return errors + self._backend(path.get("backend") or {}, f"{field_path}.backend")
 
-    def _backend(self, backend: Spec, at: str) -> list[FieldError]:
+    def _backend(self, backend: Spec, field_path: str) -> list[FieldError]:
         service = backend.get("service")
         if service is None:
             if "resource" in backend:
                 return []
-            return [invalid(at, "", "resource or service backend is required")]
+            return [invalid(field_path, "", "resource or service backend is required")]
         if "resource" in backend:
-            return [invalid(at, "", "cannot set both resource and service backends")]
-        name, found = service.get("name", ""), list[FieldError]()
+            return [invalid(field_path, "", "cannot set both resource and service backends")]
+        name, errors = service.get("name", ""), list[FieldError]()
         if not name:
-            found.append(required(f"{at}.service.name"))
+            errors.append(required(f"{field_path}.service.name"))
         else:
-            found += [invalid(f"{at}.service.name", name, text) for text in formats.label(name)]
+            errors += [invalid(f"{field_path}.service.name", name, text) for text in formats.label(name)]
         port = service.get("port") or {}
         if port.get("name") and port.get("number"):
-            found.append(invalid(at, "", "cannot set both port name & port number"))
+            errors.append(invalid(field_path, "", "cannot set both port name & port number"))
         elif port.get("name") or port.get("number"):
             field = "name" if port.get("name") else "number"
-            found += port_or_name(port[field], f"{at}.service.port.{field}")
+            errors += port_or_name(port[field], f"{field_path}.service.port.{field}")
         else:
-            found.append(required(at, "port name or number is required"))
-        return found
+            errors.append(required(field_path, "port name or number is required"))
+        return errors
 
 
-def _host(host: str, at: str) -> list[FieldError]:
+def _host(host: str, field_path: str) -> list[FieldError]:
     check = formats.wildcard_subdomain if "*" in host else formats.subdomain
-    return [invalid(at, host, text) for text in check(host)]
+    return [invalid(field_path, host, text) for text in check(host)]
 
 
 class IngressClassStrategy(KindStrategy):
@@ -171,67 +173,67 @@ class NetworkPolicyStrategy(CountedStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj["spec"]
-        found = label_selector(spec.get("podSelector"), "spec.podSelector")
+        errors = label_selector(spec.get("podSelector"), "spec.podSelector")
         for direction, field in (("ingress", "from"), ("egress", "to")):
             for index, rule in enumerate(spec.get(direction) or ()):
-                at = f"spec.{direction}[{index}]"
+                field_path = f"spec.{direction}[{index}]"
                 for number, port in enumerate(rule.get("ports") or ()):
-                    found += _policy_port(port, f"{at}.ports[{number}]")
+                    errors += _policy_port(port, f"{field_path}.ports[{number}]")
                 for number, peer in enumerate(rule.get(field) or ()):
-                    found += _peer(peer, f"{at}.{field}[{number}]")
+                    errors += _peer(peer, f"{field_path}.{field}[{number}]")
         for index, kind in enumerate(spec.get("policyTypes") or ()):
             if kind not in ("Ingress", "Egress"):
-                found.append(unsupported(f"spec.policyTypes[{index}]", kind, ("Ingress", "Egress")))
-        return found
+                errors.append(unsupported(f"spec.policyTypes[{index}]", kind, ("Ingress", "Egress")))
+        return errors
 
 
-def _policy_port(entry: Spec, at: str) -> list[FieldError]:
-    found: list[FieldError] = []
+def _policy_port(entry: Spec, field_path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
     if entry.get("protocol") not in (None, *_PROTOCOLS):
-        found.append(unsupported(f"{at}.protocol", entry["protocol"], _PROTOCOLS))
+        errors.append(unsupported(f"{field_path}.protocol", entry["protocol"], _PROTOCOLS))
     port, end = entry.get("port"), entry.get("endPort")
-    last = f"{at}.endPort"
+    last = f"{field_path}.endPort"
     if end is not None and not isinstance(port, int):
         why = "not specified" if port is None else "non-numeric"
-        found.append(invalid(last, end, f"may not be specified when `port` is {why}"))
+        errors.append(invalid(last, end, f"may not be specified when `port` is {why}"))
     if port is not None:
-        found += port_or_name(port, f"{at}.port")
+        errors += port_or_name(port, f"{field_path}.port")
     if end is not None and isinstance(port, int):
         if end < port:
-            found.append(invalid(last, port, "must be greater than or equal to `port`"))
-        found += port_or_name(end, last)
-    return found
+            errors.append(invalid(last, port, "must be greater than or equal to `port`"))
+        errors += port_or_name(end, last)
+    return errors
 
 
-def _peer(peer: Spec, at: str) -> list[FieldError]:
-    found: list[FieldError] = []
+def _peer(peer: Spec, field_path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
     for selector in ("podSelector", "namespaceSelector"):
-        found += label_selector(peer.get(selector), f"{at}.{selector}")
+        errors += label_selector(peer.get(selector), f"{field_path}.{selector}")
     if "ipBlock" in peer:
-        found += _block(peer["ipBlock"], f"{at}.ipBlock")
+        errors += _block(peer["ipBlock"], f"{field_path}.ipBlock")
     if not peer:
-        found.append(required(at, "must specify a peer"))
+        errors.append(required(field_path, "must specify a peer"))
     elif len(peer) > 1 and "ipBlock" in peer:
-        found.append(forbidden(at, "may not specify both ipBlock and another peer"))
-    return found
+        errors.append(forbidden(field_path, "may not specify both ipBlock and another peer"))
+    return errors
 
 
-def _block(block: Spec, at: str) -> list[FieldError]:
+def _block(block: Spec, field_path: str) -> list[FieldError]:
     text = block.get("cidr", "")
     if not text:
-        return [required(f"{at}.cidr")]
+        return [required(f"{field_path}.cidr")]
     outer = network(text)
-    found = valid_cidr(text, f"{at}.cidr")
+    errors = valid_cidr(text, f"{field_path}.cidr")
     if outer is None:
-        return found
+        return errors
     for index, cut in enumerate(block.get("except") or ()):
-        inner, path = network(cut), f"{at}.except[{index}]"
-        found += valid_cidr(cut, path)
+        inner, path = network(cut), f"{field_path}.except[{index}]"
+        errors += valid_cidr(cut, path)
         if inner is None:
             continue
         if inner.network_address not in outer or outer.prefixlen >= inner.prefixlen:
-            found.append(invalid(path, cut, "must be a strict subset of `cidr`"))
-    return found
+            errors.append(invalid(path, cut, "must be a strict subset of `cidr`"))
+    return errors
 
 
 class IPAddressStrategy(KindStrategy):

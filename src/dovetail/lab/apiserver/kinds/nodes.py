@@ -20,34 +20,34 @@ NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
 
 def check_taints(taints: Sequence[Mapping[str, Any]], path: str) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(taints):
-        at = f"{path}[{index}]"
+        field_path = f"{path}[{index}]"
         key, text, effect = taint.get("key", ""), taint.get("value", ""), taint.get("effect", "")
-        found += label_name(key, f"{at}.key")
+        errors += label_name(key, f"{field_path}.key")
         complaints = formats.label_value(text)
         if complaints:
-            found.append(invalid(f"{at}.value", text, ";".join(complaints)))
-        found += taint_effect(effect, f"{at}.effect")
+            errors.append(invalid(f"{field_path}.value", text, ";".join(complaints)))
+        errors += taint_effect(effect, f"{field_path}.effect")
         if (effect, key) in seen:
             shown = {"Key": key, "Value": text, "Effect": effect, "TimeAdded": taint.get("timeAdded")}
-            error = duplicate(at, shown)
+            error = duplicate(field_path, shown)
             detail = "taints must be unique by key and effect pair"
-            found.append(FieldError(error.type, at, shown, detail))
+            errors.append(FieldError(error.type, field_path, shown, detail))
         seen.add((effect, key))
-    return found
+    return errors
 
 
 def _pod_ranges(ranges: list[str]) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for index, text in enumerate(ranges):
-        found += valid_cidr(text, f"spec.podCIDRs[{index}]")
+        errors += valid_cidr(text, f"spec.podCIDRs[{index}]")
     families = [each.version for each in map(network, ranges) if each is not None]
     if len(ranges) > 1 and sorted(families) != [4, 6]:
         text = "may specify no more than one CIDR for each IP family"
-        found.append(invalid("spec.podCIDRs", ranges, text))
-    return found
+        errors.append(invalid("spec.podCIDRs", ranges, text))
+    return errors
 
 
 class NodeStrategy(KindStrategy):
@@ -86,36 +86,36 @@ class NodeStrategy(KindStrategy):
             restore(obj, old, "status")
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
-        found = check_taints(obj["spec"].get("taints") or (), "metadata.taints") + self._resources(obj)
-        return found + _pod_ranges(obj["spec"].get("podCIDRs") or [])
+        errors = check_taints(obj["spec"].get("taints") or (), "metadata.taints") + self._resources(obj)
+        return errors + _pod_ranges(obj["spec"].get("podCIDRs") or [])
 
     def _resources(self, obj: Object) -> list[FieldError]:
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         for field in ("capacity", "allocatable"):
             for name, text in sorted((obj["status"].get(field) or {}).items()):
-                found += value(name, text, f"status.{field}.{name}")
-        return found
+                errors += value(name, text, f"status.{field}.{name}")
+        return errors
 
     def validate_update(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         meta, before = obj["metadata"], old["metadata"]
-        found = metadata.check(meta, False, formats.path_segment) + metadata.check_update(meta, before)
+        errors = metadata.check(meta, False, formats.path_segment) + metadata.check_update(meta, before)
         if ctx.subresource != "status":
-            found += metadata.check_own(meta, False, formats.subdomain) + self.check(obj, ctx)
-        found += metadata.check_update(meta, before) + metadata.own_finalizers(meta) + self._resources(obj)
+            errors += metadata.check_own(meta, False, formats.subdomain) + self.check(obj, ctx)
+        errors += metadata.check_update(meta, before) + metadata.own_finalizers(meta) + self._resources(obj)
         seen: list[Any] = []
         for index, address in enumerate(obj["status"].get("addresses") or ()):
             if address in seen:
                 shown = {"Type": address.get("type", ""), "Address": address.get("address", "")}
-                found.append(duplicate(f"status.addresses[{index}]", shown))
+                errors.append(duplicate(f"status.addresses[{index}]", shown))
             seen.append(address)
         spec, old_spec = obj["spec"], old["spec"]
         if old_spec.get("podCIDRs") and old_spec["podCIDRs"] != spec.get("podCIDRs"):
             text = 'node updates may not change podCIDR except from "" to valid'
-            found.append(forbidden("spec.podCIDRs", text))
+            errors.append(forbidden("spec.podCIDRs", text))
         if old_spec.get("providerID") and old_spec["providerID"] != spec.get("providerID"):
             text = 'node updates may not change providerID except from "" to valid'
-            found.append(forbidden("spec.providerID", text))
-        return found + check_taints(spec.get("taints") or (), "metadata.taints")
+            errors.append(forbidden("spec.providerID", text))
+        return errors + check_taints(spec.get("taints") or (), "metadata.taints")
 
     def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
         if obj["spec"].get("externalID"):

@@ -35,44 +35,44 @@ class BudgetStrategy(CountedStrategy):
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj.get("spec") or {}
         least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         if least is not None and most is not None:
             shown = internal("policy.PodDisruptionBudgetSpec", spec)
-            found.append(invalid("spec", shown, "minAvailable and maxUnavailable cannot be both set"))
+            errors.append(invalid("spec", shown, "minAvailable and maxUnavailable cannot be both set"))
         for field, value in (("minAvailable", least), ("maxUnavailable", most)):
             if value is not None:
-                found += numbers.int_or_percent(value, f"spec.{field}") + numbers.not_above_100(value, f"spec.{field}")
-        found += label_selector(spec.get("selector"), "spec.selector")
+                errors += numbers.int_or_percent(value, f"spec.{field}") + numbers.not_above_100(value, f"spec.{field}")
+        errors += label_selector(spec.get("selector"), "spec.selector")
         policy = spec.get("unhealthyPodEvictionPolicy")
         if policy not in (None, "AlwaysAllow", "IfHealthyBudget"):
             known = ("AlwaysAllow", "IfHealthyBudget")
-            found.append(unsupported("spec.unhealthyPodEvictionPolicy", policy, known))
-        return found
+            errors.append(unsupported("spec.unhealthyPodEvictionPolicy", policy, known))
+        return errors
 
     def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
         return self.check(obj, ctx) or metadata.check(obj["metadata"], True, formats.path_segment)
 
     def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         status = obj.get("status") or {}
-        found = conditions(status.get("conditions") or (), "status.conditions")
+        errors = conditions(status.get("conditions") or (), "status.conditions")
         names = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
-        return found + numbers.all_nonnegative(status, names, "status")
+        return errors + numbers.all_nonnegative(status, names, "status")
 
 
 def conditions(entries: Sequence[Mapping[str, Any]], path: str) -> list[FieldError]:
     """Conditions in the common form of newer kinds."""
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for index, condition in enumerate(entries):
-        at = f"{path}[{index}]"
-        found += label_name(condition.get("type", ""), f"{at}.type")
+        field_path = f"{path}[{index}]"
+        errors += label_name(condition.get("type", ""), f"{field_path}.type")
         if condition.get("status", "") not in ("True", "False", "Unknown"):
             known = ("False", "True", "Unknown")
-            found.append(unsupported(f"{at}.status", condition.get("status", ""), known))
+            errors.append(unsupported(f"{field_path}.status", condition.get("status", ""), known))
         if not condition.get("lastTransitionTime"):
-            found.append(required(f"{at}.lastTransitionTime"))
+            errors.append(required(f"{field_path}.lastTransitionTime"))
         if not condition.get("reason"):
-            found.append(required(f"{at}.reason"))
-    return found
+            errors.append(required(f"{field_path}.reason"))
+    return errors
 
 
 class PriorityClassStrategy(KindStrategy):
@@ -84,23 +84,23 @@ class PriorityClassStrategy(KindStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         if name.startswith("system-"):
             complaint = self._reserved(name, value, bool(obj.get("globalDefault")))
             if complaint:
                 text = (
                     f"priority class names with 'system-' prefix are reserved for system use only. error: {complaint}"
                 )
-                found.append(forbidden("metadata.name", text))
+                errors.append(forbidden("metadata.name", text))
         elif value > _HIGHEST:
             text = f"maximum allowed value of a user defined priority is {_HIGHEST}"
-            found.append(forbidden("value", text))
+            errors.append(forbidden("value", text))
         if obj.get("preemptionPolicy") == "":
-            found.append(required("preemptionPolicy"))
+            errors.append(required("preemptionPolicy"))
         elif obj.get("preemptionPolicy") not in (None, "PreemptLowerPriority", "Never"):
             known = ("PreemptLowerPriority", "Never")
-            found.append(unsupported("preemptionPolicy", obj["preemptionPolicy"], known))
-        return found
+            errors.append(unsupported("preemptionPolicy", obj["preemptionPolicy"], known))
+        return errors
 
     def _reserved(self, name: str, value: int, default: bool) -> str | None:
         if name not in _SYSTEM:
@@ -110,10 +110,10 @@ class PriorityClassStrategy(KindStrategy):
         return f"globalDefault of {name} PriorityClass must be false" if default else None
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         if obj.get("value", 0) != old.get("value", 0):
-            found.append(forbidden("value", "may not be changed in an update."))
-        return found + immutable(obj.get("preemptionPolicy"), old.get("preemptionPolicy"), "preemptionPolicy")
+            errors.append(forbidden("value", "may not be changed in an update."))
+        return errors + immutable(obj.get("preemptionPolicy"), old.get("preemptionPolicy"), "preemptionPolicy")
 
     def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
         super().admit(obj, old, ctx)

@@ -48,22 +48,22 @@ class ResourceQuotaStrategy(CountedStrategy):
         return [*_amounts(hard), *_scopes(spec.get("scopes") or [], hard), *_selector(expressions, spec)]
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = self.check(obj, ctx)
+        errors = self.check(obj, ctx)
         scopes = obj["spec"].get("scopes") or []
         if set(scopes) != set(old["spec"].get("scopes") or ()):
-            found.append(invalid("spec.scopes", scopes or None, metadata.IMMUTABLE))
-        return found
+            errors.append(invalid("spec.scopes", scopes or None, metadata.IMMUTABLE))
+        return errors
 
 
 def _amounts(hard: Mapping[str, str]) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for name, text in sorted(hard.items()):
-        at = f"spec.hard[{name}]"
-        found += resources.resource_name(name, at)
+        field_path = f"spec.hard[{name}]"
+        errors += resources.resource_name(name, field_path)
         if "/" not in name and name not in _NAMES and not resources.is_standard(name):
-            found.append(invalid(at, name, "must be a standard resource for quota"))
-        found += resources.value(name, text, at)
-    return found
+            errors.append(invalid(field_path, name, "must be a standard resource for quota"))
+        errors += resources.value(name, text, field_path)
+    return errors
 
 
 def _scopes(scopes: Sequence[str], hard: Collection[str]) -> list[FieldError]:
@@ -87,32 +87,36 @@ def _conflicts(scopes: Collection[str]) -> list[str]:
 
 
 def _selector(expressions: Sequence[Mapping[str, Any]], spec: Mapping[str, Any]) -> list[FieldError]:
-    at, found = "spec.scopeSelector.matchExpressions", list[FieldError]()
+    field_path, errors = "spec.scopeSelector.matchExpressions", list[FieldError]()
     for expression in expressions:
         scope, operator, values = (expression.get(field) for field in ("scopeName", "operator", "values"))
         if scope not in _COVERS:
-            found.append(invalid(f"{at}.scopeName", scope, "unsupported scope"))
+            errors.append(invalid(f"{field_path}.scopeName", scope, "unsupported scope"))
         wrong = _uncovered(str(scope), spec.get("hard") or {})
-        found += [invalid(at, _as_kept(expressions), "unsupported scope applied to resource")] * wrong
+        errors += [invalid(field_path, _as_kept(expressions), "unsupported scope applied to resource")] * wrong
         if scope in _VALUELESS and operator != "Exists":
-            found.append(invalid(f"{at}.operator", operator or "", _MUST_EXIST))
+            errors.append(invalid(f"{field_path}.operator", operator or "", _MUST_EXIST))
         if operator in ("In", "NotIn"):
             text = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
-            found += [] if values else [required(f"{at}.values", text)]
+            errors += [] if values else [required(f"{field_path}.values", text)]
         elif operator in ("Exists", "DoesNotExist"):
             text = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
-            found += [invalid(f"{at}.values", values, text)] if values else []
+            errors += [invalid(f"{field_path}.values", values, text)] if values else []
         else:
-            found.append(invalid(f"{at}.operator", operator or "", "not a valid selector operator"))
+            errors.append(invalid(f"{field_path}.operator", operator or "", "not a valid selector operator"))
     scopes = {str(expression.get("scopeName")) for expression in expressions}
-    return found + [invalid(at, spec.get("scopes"), text) for text in _conflicts(scopes)]
+    return errors + [invalid(field_path, spec.get("scopes"), text) for text in _conflicts(scopes)]
 
 
 def _as_kept(expressions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """A scope selector as the server prints its own form of it."""
     return {
         "MatchExpressions": [
-            {"ScopeName": each.get("scopeName"), "Operator": each.get("operator"), "Values": each.get("values")}
-            for each in expressions
+            {
+                "ScopeName": expression.get("scopeName"),
+                "Operator": expression.get("operator"),
+                "Values": expression.get("values"),
+            }
+            for expression in expressions
         ]
     }

@@ -29,33 +29,33 @@ class RbacStrategy(KindStrategy):
 
 class RoleStrategy(RbacStrategy):
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         for index, rule in enumerate(obj.get("rules") or ()):
-            at = f"rules[{index}]"
+            field_path = f"rules[{index}]"
             if not rule.get("verbs"):
-                found.append(required(f"{at}.verbs", "verbs must contain at least one value"))
+                errors.append(required(f"{field_path}.verbs", "verbs must contain at least one value"))
             urls = rule.get("nonResourceURLs")
             if urls:
                 if self.namespaced:
                     text = "namespaced rules cannot apply to non-resource URLs"
-                    found.append(invalid(f"{at}.nonResourceURLs", urls, text))
+                    errors.append(invalid(f"{field_path}.nonResourceURLs", urls, text))
                 if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
                     text = "rules cannot apply to both regular resources and non-resource URLs"
-                    found.append(invalid(f"{at}.nonResourceURLs", urls, text))
+                    errors.append(invalid(f"{field_path}.nonResourceURLs", urls, text))
                 continue
             if not rule.get("apiGroups"):
-                found.append(required(f"{at}.apiGroups", "resource rules must supply at least one api group"))
+                errors.append(required(f"{field_path}.apiGroups", "resource rules must supply at least one api group"))
             if not rule.get("resources"):
-                found.append(required(f"{at}.resources", "resource rules must supply at least one resource"))
+                errors.append(required(f"{field_path}.resources", "resource rules must supply at least one resource"))
         aggregation = obj.get("aggregationRule")
         if aggregation is not None:
-            at = "aggregationRule.clusterRoleSelectors"
+            field_path = "aggregationRule.clusterRoleSelectors"
             if not aggregation.get("clusterRoleSelectors"):
                 text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
-                found.append(required(at, text))
+                errors.append(required(field_path, text))
             for index, selector in enumerate(aggregation.get("clusterRoleSelectors") or ()):
-                found += label_selector(selector, f"{at}[{index}]")
-        return found
+                errors += label_selector(selector, f"{field_path}[{index}]")
+        return errors
 
 
 class BindingStrategy(RbacStrategy):
@@ -69,43 +69,43 @@ class BindingStrategy(RbacStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         reference = obj.get("roleRef") or {}
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         if reference.get("apiGroup") != GROUP:
-            found.append(unsupported("roleRef.apiGroup", reference.get("apiGroup", ""), (GROUP,)))
+            errors.append(unsupported("roleRef.apiGroup", reference.get("apiGroup", ""), (GROUP,)))
         kinds = ("Role", "ClusterRole") if self.namespaced else ("ClusterRole",)
         if reference.get("kind", "") not in kinds:
-            found.append(unsupported("roleRef.kind", reference.get("kind", ""), kinds))
+            errors.append(unsupported("roleRef.kind", reference.get("kind", ""), kinds))
         name = reference.get("name", "")
         if not name:
-            found.append(required("roleRef.name"))
-        found += [invalid("roleRef.name", name, text) for text in formats.path_segment(name)]
+            errors.append(required("roleRef.name"))
+        errors += [invalid("roleRef.name", name, text) for text in formats.path_segment(name)]
         for index, subject in enumerate(obj.get("subjects") or ()):
-            found += self._subject(subject, f"subjects[{index}]")
-        return found
+            errors += self._subject(subject, f"subjects[{index}]")
+        return errors
 
-    def _subject(self, subject: Object, at: str) -> list[FieldError]:
+    def _subject(self, subject: Object, field_path: str) -> list[FieldError]:
         name, kind = subject.get("name", ""), subject.get("kind", "")
         group = subject.get("apiGroup", "")
-        found: list[FieldError] = [] if name else [required(f"{at}.name")]
+        errors: list[FieldError] = [] if name else [required(f"{field_path}.name")]
         if kind == "ServiceAccount":
             if name:
-                found += [invalid(f"{at}.name", name, text) for text in formats.subdomain(name)]
+                errors += [invalid(f"{field_path}.name", name, text) for text in formats.subdomain(name)]
             if group:
-                found.append(unsupported(f"{at}.apiGroup", group, ("",)))
+                errors.append(unsupported(f"{field_path}.apiGroup", group, ("",)))
             if not self.namespaced and not subject.get("namespace"):
-                found.append(required(f"{at}.namespace"))
+                errors.append(required(f"{field_path}.namespace"))
         elif kind in ("User", "Group"):
             if group != GROUP:
-                found.append(unsupported(f"{at}.apiGroup", group, (GROUP,)))
+                errors.append(unsupported(f"{field_path}.apiGroup", group, (GROUP,)))
         else:
-            found.append(unsupported(f"{at}.kind", kind, ("ServiceAccount", "User", "Group")))
-        return found
+            errors.append(unsupported(f"{field_path}.kind", kind, ("ServiceAccount", "User", "Group")))
+        return errors
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = super().check_change(obj, old, ctx)
+        errors = super().check_change(obj, old, ctx)
         if obj.get("roleRef") != old.get("roleRef"):
             reference = obj.get("roleRef") or {}
             shown = {"APIGroup": reference.get("apiGroup", ""), "Kind": reference.get("kind", "")}
             shown["Name"] = reference.get("name", "")
-            found.append(invalid("roleRef", shown, "cannot change roleRef"))
-        return found
+            errors.append(invalid("roleRef", shown, "cannot change roleRef"))
+        return errors

@@ -29,28 +29,28 @@ class AccessReviewStrategy(ReviewStrategy):
         self.local = local
 
     def check(self, spec: Object, obj: Object) -> list[FieldError]:
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         both = ("resourceAttributes" in spec) + ("nonResourceAttributes" in spec)
         if both == 2:
             text = "cannot be specified in combination with resourceAttributes"
-            found.append(invalid("spec.nonResourceAttributes", _path(spec["nonResourceAttributes"]), text))
+            errors.append(invalid("spec.nonResourceAttributes", _path(spec["nonResourceAttributes"]), text))
         if both == 0:
             text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-            found.append(invalid("spec.resourceAttributes", spec.get("nonResourceAttributes"), text))
+            errors.append(invalid("spec.resourceAttributes", spec.get("nonResourceAttributes"), text))
         if self.subject and not spec.get("user") and not spec.get("groups"):
             text = "at least one of user or group must be specified"
-            found.append(invalid("spec.user", spec.get("user", ""), text))
-        return found + self._local(spec, obj) if self.local else found
+            errors.append(invalid("spec.user", spec.get("user", ""), text))
+        return errors + self._local(spec, obj) if self.local else errors
 
     def _local(self, spec: Object, obj: Object) -> list[FieldError]:
-        asked, found = spec.get("resourceAttributes"), list[FieldError]()
+        asked, errors = spec.get("resourceAttributes"), list[FieldError]()
         if asked is not None and asked.get("namespace", "") != obj["metadata"].get("namespace"):
-            at = "spec.resourceAttributes.namespace"
-            found.append(invalid(at, asked.get("namespace", ""), "must match metadata.namespace"))
+            field_path = "spec.resourceAttributes.namespace"
+            errors.append(invalid(field_path, asked.get("namespace", ""), "must match metadata.namespace"))
         if "nonResourceAttributes" in spec:
             text = "disallowed on this kind of request"
-            found.append(invalid("spec.nonResourceAttributes", _path(spec["nonResourceAttributes"]), text))
-        return found
+            errors.append(invalid("spec.nonResourceAttributes", _path(spec["nonResourceAttributes"]), text))
+        return errors
 
     def answer(self, obj: Object, ctx: Context) -> Object:
         spec = obj.get("spec") or {}

@@ -24,12 +24,12 @@ def zone_complaints(name: str) -> list[str]:
     for part in name.split("/"):
         if part in (".", "..") or part.startswith("-") or not _ZONE_PART.fullmatch(part):
             return [f"unknown time zone {name}"]
-    found = []
+    zone_complaints = []
     if name.lower() == "local":
-        found.append("timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones")
+        zone_complaints.append("timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones")
     try:
         if name != "Local":
             zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        found.append(f"unknown time zone {name}")
-    return found
+        zone_complaints.append(f"unknown time zone {name}")
+    return zone_complaints

@@ -14,17 +14,17 @@ from dovetail.model.validation.selectors import label_name
 
 class RevisionStrategy(KindStrategy):
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
-        found = numbers.nonnegative(obj.get("revision"), "revision")
+        errors = numbers.nonnegative(obj.get("revision"), "revision")
         if obj.get("data") is None:
-            found.append(required("data", "data is mandatory"))
+            errors.append(required("data", "data is mandatory"))
         elif not isinstance(obj["data"], dict):
-            found.append(required("data", "data must be a valid JSON object"))
-        return found
+            errors.append(required("data", "data must be a valid JSON object"))
+        return errors
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = metadata.check_own(obj["metadata"], True, formats.subdomain)
-        found += numbers.nonnegative(obj.get("revision"), "revision")
-        return found + immutable(obj.get("data"), old.get("data"), "data")
+        errors = metadata.check_own(obj["metadata"], True, formats.subdomain)
+        errors += numbers.nonnegative(obj.get("revision"), "revision")
+        return errors + immutable(obj.get("data"), old.get("data"), "data")
 
 
 class RuntimeClassStrategy(KindStrategy):
@@ -53,14 +53,14 @@ class CertificateRequestStrategy(KindStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj.get("spec") or {}
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         if not spec.get("request"):
-            found.append(invalid("spec.request", spec.get("request"), "PEM block type must be CERTIFICATE REQUEST"))
+            errors.append(invalid("spec.request", spec.get("request"), "PEM block type must be CERTIFICATE REQUEST"))
         if not spec.get("usages"):
-            found.append(required("spec.usages"))
+            errors.append(required("spec.usages"))
         if not spec.get("signerName"):
-            found.append(required("spec.signerName"))
-        return found
+            errors.append(required("spec.signerName"))
+        return errors
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         return []
@@ -123,14 +123,14 @@ class AttributesClassStrategy(KindStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         driver = obj.get("driverName", "")
-        found = label_name(driver.lower(), "driverName") if driver else [required("driverName")]
+        errors = label_name(driver.lower(), "driverName") if driver else [required("driverName")]
         if not obj.get("parameters"):
-            found.append(required("parameters", "must contain at least one key/value pair"))
-        return found
+            errors.append(required("parameters", "must contain at least one key/value pair"))
+        return errors
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = immutable(obj.get("driverName"), old.get("driverName"), "driverName")
-        return found + immutable(obj.get("parameters"), old.get("parameters"), "parameters")
+        errors = immutable(obj.get("driverName"), old.get("driverName"), "driverName")
+        return errors + immutable(obj.get("parameters"), old.get("parameters"), "parameters")
 
 
 class StorageCapacityStrategy(KindStrategy):

@@ -41,53 +41,53 @@ def health_checked(spec: Spec) -> bool:
 
 
 def check_spec(spec: Spec) -> list[FieldError]:
-    found = _by_type(spec) + _ports(spec)
-    found += metadata.labels(spec.get("selector") or {}, "spec.selector")
-    found += _affinity(spec) + _external_ips(spec)
+    errors = _by_type(spec) + _ports(spec)
+    errors += metadata.labels(spec.get("selector") or {}, "spec.selector")
+    errors += _affinity(spec) + _external_ips(spec)
     if spec["type"] not in TYPES:
-        found.append(unsupported("spec.type", spec["type"], TYPES))
-    return found + _port_conflicts(spec) + _balancer(spec) + _traffic(spec)
+        errors.append(unsupported("spec.type", spec["type"], TYPES))
+    return errors + _port_conflicts(spec) + _balancer(spec) + _traffic(spec)
 
 
 def _by_type(spec: Spec) -> list[FieldError]:
-    kind, found = spec["type"], list[FieldError]()
+    kind, errors = spec["type"], list[FieldError]()
     if not spec.get("ports") and not headless(spec) and kind != "ExternalName":
-        found.append(required("spec.ports"))
+        errors.append(required("spec.ports"))
     if kind in ("LoadBalancer", "NodePort") and headless(spec):
-        found.append(invalid("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {kind} services"))
+        errors.append(invalid("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {kind} services"))
     if kind == "ExternalName":
         for field in ("clusterIPs", "ipFamilies", "ipFamilyPolicy"):
             if spec.get(field):
-                found.append(forbidden(f"spec.{field}", "may not be set for ExternalName services"))
+                errors.append(forbidden(f"spec.{field}", "may not be set for ExternalName services"))
         name = spec.get("externalName", "").removesuffix(".")
         if name:
-            found += [invalid("spec.externalName", name, text) for text in formats.subdomain(name)]
+            errors += [invalid("spec.externalName", name, text) for text in formats.subdomain(name)]
         else:
-            found.append(required("spec.externalName"))
-    return found
+            errors.append(required("spec.externalName"))
+    return errors
 
 
 def _ports(spec: Spec) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     ports = spec.get("ports") or ()
     names: set[str] = set()
     for index, port in enumerate(ports):
-        at, name = f"spec.ports[{index}]", port.get("name", "")
+        field_path, name = f"spec.ports[{index}]", port.get("name", "")
         if len(ports) > 1 and not name:
-            found.append(required(f"{at}.name"))
+            errors.append(required(f"{field_path}.name"))
         elif name:
-            found += [invalid(f"{at}.name", name, text) for text in formats.label(name)]
+            errors += [invalid(f"{field_path}.name", name, text) for text in formats.label(name)]
             if name in names:
-                found.append(duplicate(f"{at}.name", name))
+                errors.append(duplicate(f"{field_path}.name", name))
             names.add(name)
         number = port.get("port", 0)
-        found += [invalid(f"{at}.port", number, text) for text in formats.port_number(number)]
+        errors += [invalid(f"{field_path}.port", number, text) for text in formats.port_number(number)]
         if port.get("protocol", "") not in ("SCTP", "TCP", "UDP"):
-            found.append(unsupported(f"{at}.protocol", port.get("protocol", ""), ("SCTP", "TCP", "UDP")))
-        found += port_or_name(port.get("targetPort", 0), f"{at}.targetPort")
+            errors.append(unsupported(f"{field_path}.protocol", port.get("protocol", ""), ("SCTP", "TCP", "UDP")))
+        errors += port_or_name(port.get("targetPort", 0), f"{field_path}.targetPort")
         if "appProtocol" in port:
-            found += label_name(port["appProtocol"], f"{at}.appProtocol")
-    return found
+            errors += label_name(port["appProtocol"], f"{field_path}.appProtocol")
+    return errors
 
 
 def _affinity(spec: Spec) -> list[FieldError]:
@@ -99,75 +99,75 @@ def _affinity(spec: Spec) -> list[FieldError]:
     seconds = spec["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"]
     if 0 < seconds <= _LONGEST_AFFINITY:
         return []
-    at = "spec.sessionAffinityConfig.clientIP.timeoutSeconds"
-    return [invalid(at, seconds, f"must be greater than 0 and less than {_LONGEST_AFFINITY}")]
+    field_path = "spec.sessionAffinityConfig.clientIP.timeoutSeconds"
+    return [invalid(field_path, seconds, f"must be greater than 0 and less than {_LONGEST_AFFINITY}")]
 
 
 def _external_ips(spec: Spec) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for index, address in enumerate(spec.get("externalIPs") or ()):
-        at = f"spec.externalIPs[{index}]"
-        found += valid_ip(address, at) or endpoint_ip(address, at)
-    return found
+        field_path = f"spec.externalIPs[{index}]"
+        errors += valid_ip(address, field_path) or endpoint_ip(address, field_path)
+    return errors
 
 
 def cluster_ips(spec: Spec) -> list[FieldError]:
     """Complaints about addresses and families, which are made before all others."""
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if spec["type"] == "ExternalName":
-        return found
+        return errors
     single, several = spec.get("clusterIP", ""), spec.get("clusterIPs") or []
     if single and several and several[0] != single:
-        found.append(invalid("spec.clusterIPs", several, "first value must match `clusterIP`"))
+        errors.append(invalid("spec.clusterIPs", several, "first value must match `clusterIP`"))
     if several and not single:
-        found.append(invalid("spec.clusterIPs", several, "must be empty when `clusterIP` is not specified"))
+        errors.append(invalid("spec.clusterIPs", several, "must be empty when `clusterIP` is not specified"))
     families = spec.get("ipFamilies") or ()
     for index, family in enumerate(families):
         if family not in ("IPv4", "IPv6"):
-            found.append(unsupported(f"spec.ipFamilies[{index}]", family, ("IPv4", "IPv6")))
+            errors.append(unsupported(f"spec.ipFamilies[{index}]", family, ("IPv4", "IPv6")))
         if family in families[:index]:
-            found.append(duplicate(f"spec.ipFamilies[{index}]", family))
+            errors.append(duplicate(f"spec.ipFamilies[{index}]", family))
     policy = spec.get("ipFamilyPolicy")
     known = ("PreferDualStack", "RequireDualStack", "SingleStack")
     if policy not in (None, *known):
-        found.append(unsupported("spec.ipFamilyPolicy", policy, known))
+        errors.append(unsupported("spec.ipFamilyPolicy", policy, known))
     for index, address in enumerate(several):
         if index == 0 and address == "None":
             continue
-        found += valid_ip(address, f"spec.clusterIPs[{index}]")
-    return found or _families(spec)
+        errors += valid_ip(address, f"spec.clusterIPs[{index}]")
+    return errors or _families(spec)
 
 
 def _families(spec: Spec) -> list[FieldError]:
     """The cluster speaks IPv4; a headless service without a selector may name what it likes."""
     policy, families = spec.get("ipFamilyPolicy"), spec.get("ipFamilies") or ()
-    at = "spec.ipFamilyPolicy"
+    field_path = "spec.ipFamilyPolicy"
     if policy == "SingleStack" and len(families) == 2:
         text = "must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified"
-        return [invalid(at, policy, text)]
+        return [invalid(field_path, policy, text)]
     if headless(spec) and not spec.get("selector"):
         return []
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if policy == "RequireDualStack":
-        found.append(invalid(at, policy, "this cluster is not configured for dual-stack services"))
+        errors.append(invalid(field_path, policy, "this cluster is not configured for dual-stack services"))
         if families == ["IPv4", "IPv6"]:
-            return found
+            return errors
     text = "not configured on this cluster"
-    return found + [invalid(f"spec.ipFamilies[{i}]", f, text) for i, f in enumerate(families) if f == "IPv6"]
+    return errors + [invalid(f"spec.ipFamilies[{i}]", f, text) for i, f in enumerate(families) if f == "IPv6"]
 
 
 def _port_conflicts(spec: Spec) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     ports = spec.get("ports") or ()
     if spec["type"] == "ClusterIP":
         text = "may not be used when `type` is 'ClusterIP'"
-        found += [forbidden(f"spec.ports[{i}].nodePort", text) for i, p in enumerate(ports) if p.get("nodePort")]
+        errors += [forbidden(f"spec.ports[{i}].nodePort", text) for i, p in enumerate(ports) if p.get("nodePort")]
     node_ports: set[tuple[Any, Any]] = set()
     for index, port in enumerate(ports):
         key = (port.get("protocol"), port.get("nodePort"))
         if port.get("nodePort"):
             if key in node_ports:
-                found.append(duplicate(f"spec.ports[{index}].nodePort", port["nodePort"]))
+                errors.append(duplicate(f"spec.ports[{index}].nodePort", port["nodePort"]))
             node_ports.add(key)
     seen: set[tuple[Any, Any]] = set()
     for index, port in enumerate(ports):
@@ -175,92 +175,92 @@ def _port_conflicts(spec: Spec) -> list[FieldError]:
         if key in seen:
             shown = {"Name": "", "Protocol": port.get("protocol", ""), "AppProtocol": None}
             shown |= {"Port": port.get("port", 0), "TargetPort": 0, "NodePort": 0}
-            found.append(duplicate(f"spec.ports[{index}]", shown))
+            errors.append(duplicate(f"spec.ports[{index}]", shown))
         seen.add(key)
-    return found
+    return errors
 
 
 def _balancer(spec: Spec) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     balanced = spec["type"] == "LoadBalancer"
-    at = "spec.LoadBalancerSourceRanges"
+    field_path = "spec.LoadBalancerSourceRanges"
     if spec.get("loadBalancerSourceRanges") and not balanced:
-        found.append(forbidden(at, _BALANCED))
+        errors.append(forbidden(field_path, _BALANCED))
     for index, text in enumerate(spec.get("loadBalancerSourceRanges") or ()):
-        found += valid_cidr(text.strip(), f"{at}[{index}]")
+        errors += valid_cidr(text.strip(), f"{field_path}[{index}]")
     if "allocateLoadBalancerNodePorts" in spec and not balanced:
-        found.append(forbidden("spec.allocateLoadBalancerNodePorts", _BALANCED))
+        errors.append(forbidden("spec.allocateLoadBalancerNodePorts", _BALANCED))
     name = spec.get("loadBalancerClass")
     if name is not None:
-        found += label_name(name, "spec.loadBalancerClass") if balanced else []
+        errors += label_name(name, "spec.loadBalancerClass") if balanced else []
         if not balanced:
-            found.append(forbidden("spec.loadBalancerClass", _BALANCED))
-    return found
+            errors.append(forbidden("spec.loadBalancerClass", _BALANCED))
+    return errors
 
 
 def _traffic(spec: Spec) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     policy = spec.get("externalTrafficPolicy", "")
     if not external(spec):
         if policy:
             text = "may only be set for externally-accessible services"
-            found.append(invalid("spec.externalTrafficPolicy", policy, text))
+            errors.append(invalid("spec.externalTrafficPolicy", policy, text))
     elif policy not in ("Cluster", "Local"):
-        found.append(unsupported("spec.externalTrafficPolicy", policy, ("Cluster", "Local")))
+        errors.append(unsupported("spec.externalTrafficPolicy", policy, ("Cluster", "Local")))
     if spec.get("healthCheckNodePort") and not health_checked(spec):
         text = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
-        found.append(invalid("spec.healthCheckNodePort", spec["healthCheckNodePort"], text))
+        errors.append(invalid("spec.healthCheckNodePort", spec["healthCheckNodePort"], text))
     internal = spec.get("internalTrafficPolicy")
     if internal not in (None, "Cluster", "Local"):
-        found.append(unsupported("spec.internalTrafficPolicy", internal, ("Cluster", "Local")))
+        errors.append(unsupported("spec.internalTrafficPolicy", internal, ("Cluster", "Local")))
     distribution = spec.get("trafficDistribution")
     if distribution not in (None, *_DISTRIBUTIONS):
-        found.append(unsupported("spec.trafficDistribution", distribution, _DISTRIBUTIONS))
-    return found
+        errors.append(unsupported("spec.trafficDistribution", distribution, _DISTRIBUTIONS))
+    return errors
 
 
 def balancer_status(ingresses: Sequence[Spec], spec: Spec) -> list[FieldError]:
     """What a load balancer's controller may write through the status subresource of a Service."""
-    at = "status.loadBalancer.ingress"
+    field_path = "status.loadBalancer.ingress"
     if ingresses and spec["type"] != "LoadBalancer":
-        return [forbidden(at, "may only be used when `spec.type` is 'LoadBalancer'")]
-    found = reached_at(ingresses)
+        return [forbidden(field_path, "may only be used when `spec.type` is 'LoadBalancer'")]
+    errors = reached_at(ingresses)
     for index, entry in enumerate(ingresses):
         if "ipMode" in entry and not entry.get("ip"):
-            found.append(forbidden(f"{at}[{index}].ipMode", "may not be specified when `ip` is not set"))
-    return found
+            errors.append(forbidden(f"{field_path}[{index}].ipMode", "may not be specified when `ip` is not set"))
+    return errors
 
 
 def reached_at(ingresses: Sequence[Spec]) -> list[FieldError]:
     """The addresses and names that a load balancer, or an ingress, is reached at."""
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for index, entry in enumerate(ingresses):
-        at = f"status.loadBalancer.ingress[{index}]"
+        field_path = f"status.loadBalancer.ingress[{index}]"
         if entry.get("ip"):
-            found += valid_ip(entry["ip"], f"{at}.ip")
+            errors += valid_ip(entry["ip"], f"{field_path}.ip")
         host = entry.get("hostname", "")
         if host:
-            found += [invalid(f"{at}.hostname", host, text) for text in formats.subdomain(host)]
+            errors += [invalid(f"{field_path}.hostname", host, text) for text in formats.subdomain(host)]
             if is_ip(host):
-                found.append(invalid(f"{at}.hostname", host, "must be a DNS name, not an IP address"))
-    return found
+                errors.append(invalid(f"{field_path}.hostname", host, "must be a DNS name, not an IP address"))
+    return errors
 
 
 def warnings(spec: Spec) -> list[str]:
-    found: list[str] = []
+    warnings: list[str] = []
     alone = spec["type"] == "ClusterIP" and spec.get("clusterIP") == "None"
     named = spec["type"] == "ExternalName"
     if alone:
         ignored = {"loadBalancerIP": spec.get("loadBalancerIP"), "externalIPs": spec.get("externalIPs")}
         ignored["SessionAffinity"] = spec.get("sessionAffinity") != "None"
-        found += [f"spec.{field} is ignored for headless services" for field, given in ignored.items() if given]
+        warnings += [f"spec.{field} is ignored for headless services" for field, given in ignored.items() if given]
     if spec.get("externalIPs") and not alone and not named:
-        found.append("spec.externalIPs is deprecated and may no longer be implemented in some clusters")
+        warnings.append("spec.externalIPs is deprecated and may no longer be implemented in some clusters")
     if spec.get("externalIPs") and named:
-        found.append('spec.externalIPs is ignored when spec.type is "ExternalName"')
+        warnings.append('spec.externalIPs is ignored when spec.type is "ExternalName"')
     if spec.get("externalName") and not named:
-        found.append('spec.externalName is ignored when spec.type is not "ExternalName"')
+        warnings.append('spec.externalName is ignored when spec.type is not "ExternalName"')
     if spec.get("trafficDistribution") == "PreferClose":
         words = (quoted("PreferClose"), quoted("PreferSameZone"))
-        found.append("spec.trafficDistribution: {} is deprecated; use {}".format(*words))
-    return found
+        warnings.append("spec.trafficDistribution: {} is deprecated; use {}".format(*words))
+    return warnings

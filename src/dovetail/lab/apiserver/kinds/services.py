@@ -195,8 +195,8 @@ class ServiceStrategy(KindStrategy):
         return cluster_ips(obj["spec"]) or super().validate_create(obj, ctx)
 
     def validate_update(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = [] if ctx.subresource else cluster_ips(obj["spec"])
-        return found or super().validate_update(obj, old, ctx)
+        errors = [] if ctx.subresource else cluster_ips(obj["spec"])
+        return errors or super().validate_update(obj, old, ctx)
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         return check_spec(obj["spec"])
@@ -218,13 +218,13 @@ class ServiceStrategy(KindStrategy):
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         spec, before = obj["spec"], old["spec"]
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         if "ExternalName" not in (spec["type"], before["type"]) and not (headless(spec) and headless(before)):
             new, was = spec.get("clusterIPs") or [], before.get("clusterIPs") or []
             for index, address in enumerate(was):
                 if index < len(new) and new[index] != address:
-                    found.append(invalid(f"spec.clusterIPs[{index}]", new, "may not change once set"))
-        return found + self.check(obj, ctx)
+                    errors.append(invalid(f"spec.clusterIPs[{index}]", new, "may not change once set"))
+        return errors + self.check(obj, ctx)
 
     def review(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
         quota.review(obj, old, ctx)

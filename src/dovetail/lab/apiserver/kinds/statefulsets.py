@@ -36,14 +36,14 @@ class StatefulSetStrategy(WorkloadStrategy):
     def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
         if ctx.subresource:
             return []
-        found = super().warnings(obj, old, ctx)
+        warnings = super().warnings(obj, old, ctx)
         for index, claim in enumerate(obj["spec"].get("volumeClaimTemplates") or ()):
             at = f"spec.volumeClaimTemplates[{index}]" + (".Spec" if old is not None else "")
-            found += claim_warnings(claim.get("spec") or {}, at)
+            warnings += claim_warnings(claim.get("spec") or {}, at)
         if obj["spec"].get("revisionHistoryLimit", 0) < 0:
             text = "a negative value retains all historical revisions; a value >= 0 is recommended"
-            found.append(f"spec.revisionHistoryLimit: {text}")
-        return found
+            warnings.append(f"spec.revisionHistoryLimit: {text}")
+        return warnings
 
     def default(self, obj: Object) -> None:
         super().default(obj)
@@ -78,59 +78,63 @@ class StatefulSetStrategy(WorkloadStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj["spec"]
-        found = self._policies(spec)
+        errors = self._policies(spec)
         if ctx.operation == "CREATE":
             for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
-                found += check_claim_spec(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec")
-        found += numbers.all_nonnegative(spec, ("replicas", "minReadySeconds"), "spec")
-        found += numbers.nonnegative((spec.get("ordinals") or {}).get("start"), "spec.ordinals.start")
+                errors += check_claim_spec(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec")
+        errors += numbers.all_nonnegative(spec, ("replicas", "minReadySeconds"), "spec")
+        errors += numbers.nonnegative((spec.get("ordinals") or {}).get("start"), "spec.ordinals.start")
         service = spec.get("serviceName", "")
         if service and ctx.operation == "CREATE":
-            found += [invalid("spec.serviceName", service, text) for text in formats.label(service)]
-        found += check_selector(spec, "statefulset")
+            errors += [invalid("spec.serviceName", service, text) for text in formats.label(service)]
+        errors += check_selector(spec, "statefulset")
         selector = spec.get("selector")
         if valid_selector(selector):
-            found += self._template(spec)
+            errors += self._template(spec)
         else:
-            found.append(invalid("spec.selector", selector, ""))
-        return found + always_restarts(spec.get("template") or {}, "spec.template", "StatefulSet")
+            errors.append(invalid("spec.selector", selector, ""))
+        return errors + always_restarts(spec.get("template") or {}, "spec.template", "StatefulSet")
 
     def _policies(self, spec: Spec) -> list[FieldError]:
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         policy = spec.get("podManagementPolicy", "")
         if policy not in ("OrderedReady", "Parallel"):
-            at = "spec.podManagementPolicy"
-            found.append(invalid(at, policy, "must be 'OrderedReady' or 'Parallel'") if policy else required(at))
+            field_path = "spec.podManagementPolicy"
+            errors.append(
+                invalid(field_path, policy, "must be 'OrderedReady' or 'Parallel'") if policy else required(field_path)
+            )
         strategy = spec.get("updateStrategy") or {}
         kind, rolling = strategy.get("type", ""), strategy.get("rollingUpdate")
-        at = "spec.updateStrategy"
+        field_path = "spec.updateStrategy"
         if kind == "OnDelete":
             if rolling is not None:
                 shown = internal("apps.RollingUpdateStatefulSetStrategy", rolling)
                 text = "only allowed for updateStrategy 'RollingUpdate'"
-                found.append(invalid(f"{at}.rollingUpdate", shown, text))
+                errors.append(invalid(f"{field_path}.rollingUpdate", shown, text))
         elif kind == "RollingUpdate":
-            found += self._rolling(rolling or {}, f"{at}.rollingUpdate")
+            errors += self._rolling(rolling or {}, f"{field_path}.rollingUpdate")
         else:
             shown = internal("apps.StatefulSetUpdateStrategy", strategy)
-            found.append(invalid(at, shown, "must be 'RollingUpdate' or 'OnDelete'") if kind else required(at))
+            errors.append(
+                invalid(field_path, shown, "must be 'RollingUpdate' or 'OnDelete'") if kind else required(field_path)
+            )
         retention = spec.get("persistentVolumeClaimRetentionPolicy") or {}
         for field in ("whenDeleted", "whenScaled"):
             if field in retention and retention[field] not in ("Retain", "Delete"):
                 path = f"spec.persistentVolumeClaimRetentionPolicy.{field}"
-                found.append(unsupported(path, retention[field], ("Retain", "Delete")))
-        return found
+                errors.append(unsupported(path, retention[field], ("Retain", "Delete")))
+        return errors
 
     def _rolling(self, rolling: Spec, path: str) -> list[FieldError]:
-        found = numbers.nonnegative(rolling.get("partition"), f"{path}.partition")
+        errors = numbers.nonnegative(rolling.get("partition"), f"{path}.partition")
         down = rolling.get("maxUnavailable")
         if down is not None:
-            at = f"{path}.maxUnavailable"
-            found += numbers.int_or_percent(down, at)
+            field_path = f"{path}.maxUnavailable"
+            errors += numbers.int_or_percent(down, field_path)
             if numbers.amount_of(down) == 0:
-                found.append(invalid(at, down, "cannot be 0"))
-            found += numbers.not_above_100(down, at)
-        return found
+                errors.append(invalid(field_path, down, "cannot be 0"))
+            errors += numbers.not_above_100(down, field_path)
+        return errors
 
     def _template(self, spec: Spec) -> list[FieldError]:
         template = dict(spec.get("template") or {})
@@ -140,14 +144,14 @@ class StatefulSetStrategy(WorkloadStrategy):
             made = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in dict.fromkeys(claims)]
             pod["volumes"] = made + [v for v in pod.get("volumes") or () if v.get("name") not in claims]
         template["spec"] = pod
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         selector = spec.get("selector")
         if selector is None or (is_selective(selector) and not match_labels(selector, template_labels(template))):
-            found.append(invalid("spec.template.metadata.labels", shown_labels(template), MISMATCH))
-        return found + check_template(template, "spec.template")
+            errors.append(invalid("spec.template.metadata.labels", shown_labels(template), MISMATCH))
+        return errors + check_template(template, "spec.template")
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = self.check(obj, ctx)
+        errors = self.check(obj, ctx)
         free = {
             *("replicas", "template", "updateStrategy", "minReadySeconds", "ordinals", "revisionHistoryLimit"),
             "persistentVolumeClaimRetentionPolicy",
@@ -160,8 +164,8 @@ class StatefulSetStrategy(WorkloadStrategy):
                 "'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and "
                 "'minReadySeconds' are forbidden"
             )
-            found.append(forbidden("spec", text))
-        return found
+            errors.append(forbidden("spec", text))
+        return errors
 
     def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         names = [
@@ -174,14 +178,14 @@ class StatefulSetStrategy(WorkloadStrategy):
             "collisionCount",
         ]
         status = obj.get("status") or {}
-        found = numbers.all_nonnegative(status, names, "status")
+        errors = numbers.all_nonnegative(status, names, "status")
         compared = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
-        return found + above(status, compared, "status.readyReplicas") + decremented(status, old.get("status") or {})
+        return errors + above(status, compared, "status.readyReplicas") + decremented(status, old.get("status") or {})
 
 
 def _rolling(obj: Object) -> Object:
-    found: Object = obj["spec"]["updateStrategy"].get("rollingUpdate") or {}
-    return found
+    rolling_update: Object = obj["spec"]["updateStrategy"].get("rollingUpdate") or {}
+    return rolling_update
 
 
 class ReplicationControllerStrategy(WorkloadStrategy):
@@ -203,17 +207,17 @@ class ReplicationControllerStrategy(WorkloadStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj["spec"]
-        found = numbers.nonnegative(spec.get("minReadySeconds"), "spec.minReadySeconds")
+        errors = numbers.nonnegative(spec.get("minReadySeconds"), "spec.minReadySeconds")
         selector, template = spec.get("selector") or {}, spec.get("template")
         if not selector:
-            found.append(required("spec.selector"))
-        found += numbers.nonnegative(spec.get("replicas"), "spec.replicas")
+            errors.append(required("spec.selector"))
+        errors += numbers.nonnegative(spec.get("replicas"), "spec.replicas")
         if template is None:
-            return [*found, required("spec.template")]
+            return [*errors, required("spec.template")]
         if selector and any(template_labels(template).get(k) != v for k, v in selector.items()):
-            found.append(invalid("spec.template.metadata.labels", shown_labels(template), MISMATCH))
+            errors.append(invalid("spec.template.metadata.labels", shown_labels(template), MISMATCH))
         return (
-            found
+            errors
             + check_template(template, "spec.template")
             + always_restarts(template, "spec.template", "ReplicationController")
         )

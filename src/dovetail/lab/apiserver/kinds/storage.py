@@ -21,23 +21,25 @@ _LIFECYCLES = ("Persistent", "Ephemeral")
 
 def _topologies(terms: Sequence[Object]) -> list[FieldError]:
     """Topologies that repeat nothing: for the server, one that asks for nothing repeats as many as there are."""
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     seen: list[dict[str, set[str]]] = [{} for _ in terms]
     for index, term in enumerate(terms):
-        at = f"allowedTopologies[{index}].matchLabelExpressions"
+        field_path = f"allowedTopologies[{index}].matchLabelExpressions"
         asked: dict[str, set[str]] = {}
         for number, expression in enumerate(term.get("matchLabelExpressions") or ()):
             key, values = expression.get("key", ""), expression.get("values") or []
             if not values:
-                found.append(required(f"{at}[{number}].values"))
-            found += [duplicate(f"{at}[{number}].values[{i}]", v) for i, v in enumerate(values) if v in values[:i]]
-            found += label_name(key, f"{at}[{number}].key")
+                errors.append(required(f"{field_path}[{number}].values"))
+            errors += [
+                duplicate(f"{field_path}[{number}].values[{i}]", v) for i, v in enumerate(values) if v in values[:i]
+            ]
+            errors += label_name(key, f"{field_path}[{number}].key")
             if key in asked:
-                found.append(duplicate(f"{at}[{number}].key", key))
+                errors.append(duplicate(f"{field_path}[{number}].key", key))
             asked[key] = set(values)
-        found += [duplicate(at, "")] * seen.count(asked)
+        errors += [duplicate(field_path, "")] * seen.count(asked)
         seen.append(asked)
-    return found
+    return errors
 
 
 class StorageClassStrategy(KindStrategy):
@@ -49,21 +51,21 @@ class StorageClassStrategy(KindStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         provisioner = obj.get("provisioner", "")
-        found = label_name(provisioner.lower(), "provisioner") if provisioner else [required("provisioner")]
+        errors = label_name(provisioner.lower(), "provisioner") if provisioner else [required("provisioner")]
         if "" in (obj.get("parameters") or {}):
-            found.append(invalid("parameters", "", "field can not be empty."))
+            errors.append(invalid("parameters", "", "field can not be empty."))
         if obj.get("reclaimPolicy") not in (None, "", "Delete", "Retain"):
-            found.append(unsupported("reclaimPolicy", obj["reclaimPolicy"], ("Delete", "Retain")))
+            errors.append(unsupported("reclaimPolicy", obj["reclaimPolicy"], ("Delete", "Retain")))
         mode = obj.get("volumeBindingMode")
         if mode not in ("Immediate", "WaitForFirstConsumer"):
             known = ("Immediate", "WaitForFirstConsumer")
-            found.append(unsupported("volumeBindingMode", mode, known) if mode else required("volumeBindingMode"))
-        return found + _topologies(obj.get("allowedTopologies") or ())
+            errors.append(unsupported("volumeBindingMode", mode, known) if mode else required("volumeBindingMode"))
+        return errors + _topologies(obj.get("allowedTopologies") or ())
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         fields = ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
-        found = self.check(obj, ctx)
-        return found + [error for field in fields for error in immutable(obj.get(field), old.get(field), field)]
+        errors = self.check(obj, ctx)
+        return errors + [error for field in fields for error in immutable(obj.get(field), old.get(field), field)]
 
 
 class CSINodeStrategy(KindStrategy):
@@ -72,39 +74,41 @@ class CSINodeStrategy(KindStrategy):
     returns_deleted = True
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         seen: set[str] = set()
         for index, driver in enumerate((obj.get("spec") or {}).get("drivers") or ()):
-            at, name = f"spec.drivers[{index}]", driver.get("name", "")
-            found += csi_driver_name(name, f"{at}.name")
+            field_path, name = f"spec.drivers[{index}]", driver.get("name", "")
+            errors += csi_driver_name(name, f"{field_path}.name")
             node = driver.get("nodeID", "")
             if not node:
-                found.append(required(f"{at}.nodeID"))
+                errors.append(required(f"{field_path}.nodeID"))
             elif formats.size(node) > 256:
-                found.append(invalid(f"{at}.nodeID", node, "must be 256 characters or less"))
-            found += numbers.nonnegative((driver.get("allocatable") or {}).get("count"), f"{at}.allocatable.count")
+                errors.append(invalid(f"{field_path}.nodeID", node, "must be 256 characters or less"))
+            errors += numbers.nonnegative(
+                (driver.get("allocatable") or {}).get("count"), f"{field_path}.allocatable.count"
+            )
             if name in seen:
-                found.append(duplicate(f"{at}.name", name))
+                errors.append(duplicate(f"{field_path}.name", name))
             seen.add(name)
             keys: set[str] = set()
             for key in driver.get("topologyKeys") or ():
                 if not key:
-                    found.append(required(at))
+                    errors.append(required(field_path))
                 if key in keys:
-                    found.append(duplicate(at, key))
+                    errors.append(duplicate(field_path, key))
                 keys.add(key)
-                found += label_name(key, at)
-        return found
+                errors += label_name(key, field_path)
+        return errors
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = self.check(obj, ctx)
+        errors = self.check(obj, ctx)
         before = {driver.get("name"): driver for driver in (old.get("spec") or {}).get("drivers") or ()}
         for driver in (obj.get("spec") or {}).get("drivers") or ():
             was = before.get(driver.get("name"))
             if was and _bare(was) != _bare(driver):
                 shown = internal("storage.CSINodeDriver", _bare(driver))
-                found.append(invalid("spec.drivers", shown, metadata.IMMUTABLE))
-        return found
+                errors.append(invalid("spec.drivers", shown, metadata.IMMUTABLE))
+        return errors
 
 
 def _bare(driver: Object) -> Object:
@@ -130,19 +134,19 @@ class CSIDriverStrategy(KindStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj["spec"]
-        found: list[FieldError] = []
+        errors: list[FieldError] = []
         if spec["fsGroupPolicy"] not in _GROUP_POLICIES:
-            found.append(unsupported("spec.fsGroupPolicy", spec["fsGroupPolicy"], _GROUP_POLICIES))
+            errors.append(unsupported("spec.fsGroupPolicy", spec["fsGroupPolicy"], _GROUP_POLICIES))
         for mode in spec["volumeLifecycleModes"]:
             if mode not in _LIFECYCLES:
-                found.append(unsupported("spec.volumeLifecycleModes", mode, _LIFECYCLES))
-        return found
+                errors.append(unsupported("spec.volumeLifecycleModes", mode, _LIFECYCLES))
+        return errors
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found, new, before = self.check(obj, ctx), obj["spec"], old["spec"]
+        errors, new, before = self.check(obj, ctx), obj["spec"], old["spec"]
         for field, shown in (("attachRequired", "attachedRequired"), ("volumeLifecycleModes", "volumeLifecycleModes")):
-            found += immutable(new.get(field), before.get(field), f"spec.{shown}")
-        return found
+            errors += immutable(new.get(field), before.get(field), f"spec.{shown}")
+        return errors
 
 
 class VolumeAttachmentStrategy(KindStrategy):
@@ -157,17 +161,17 @@ class VolumeAttachmentStrategy(KindStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj.get("spec") or {}
-        found = csi_driver_name(spec.get("attacher", ""), "spec.attacher")
+        errors = csi_driver_name(spec.get("attacher", ""), "spec.attacher")
         source = spec.get("source") or {}
         if not source:
             text = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
-            found.append(required("spec.source", text))
+            errors.append(required("spec.source", text))
         node = spec.get("nodeName", "")
-        return found + [invalid("spec.nodeName", node, text) for text in formats.subdomain(node)]
+        return errors + [invalid("spec.nodeName", node, text) for text in formats.subdomain(node)]
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = self.check(obj, ctx)
+        errors = self.check(obj, ctx)
         if obj.get("spec") != old.get("spec"):
             shown = internal("storage.VolumeAttachmentSpec", obj.get("spec"))
-            found.append(invalid("spec", shown, metadata.IMMUTABLE))
-        return found
+            errors.append(invalid("spec", shown, metadata.IMMUTABLE))
+        return errors

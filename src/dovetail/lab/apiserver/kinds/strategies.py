@@ -168,8 +168,8 @@ def _governance() -> dict[str, dict[str, Strategy]]:
 @cache
 def _strategies() -> dict[tuple[str, str], Strategy]:
     groups = {"": _core()} | _workloads() | _surroundings() | _governance()
-    found = {(group, plural): strategy for group, kinds in groups.items() for plural, strategy in kinds.items()}
+    strategies = {(group, plural): strategy for group, kinds in groups.items() for plural, strategy in kinds.items()}
     for group, plurals in _CONDITIONAL.items():
         for plural in plurals:
-            found[group, plural].unconditional_update = False
-    return found
+            strategies[group, plural].unconditional_update = False
+    return strategies

@@ -25,10 +25,10 @@ def check_selector(spec: Spec, kind: str, path: str = "spec") -> list[FieldError
     selector = spec.get("selector")
     if selector is None:
         return [required(f"{path}.selector")]
-    found = label_selector(selector, f"{path}.selector")
+    errors = label_selector(selector, f"{path}.selector")
     if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-        found.append(invalid(f"{path}.selector", selector, f"empty selector is invalid for {kind}"))
-    return found
+        errors.append(invalid(f"{path}.selector", selector, f"empty selector is invalid for {kind}"))
+    return errors
 
 
 def valid_selector(selector: Spec | None) -> bool:
@@ -57,23 +57,23 @@ def _replica_template(spec: Spec, kind: str, path: str = "spec") -> list[FieldEr
         text = "invalid label selector"
         return [invalid(f"{path}.selector", selector, text)]
     template = spec.get("template") or {}
-    at = f"{path}.template"
-    found: list[FieldError] = []
+    field_path = f"{path}.template"
+    errors: list[FieldError] = []
     if selector is None or (is_selective(selector) and not match_labels(selector, template_labels(template))):
-        found.append(invalid(f"{at}.metadata.labels", shown_labels(template), MISMATCH))
-    found += check_template(template, at)
-    return found + always_restarts(template, at, kind)
+        errors.append(invalid(f"{field_path}.metadata.labels", shown_labels(template), MISMATCH))
+    errors += check_template(template, field_path)
+    return errors + always_restarts(template, field_path, kind)
 
 
 def always_restarts(template: Spec, path: str, kind: str) -> list[FieldError]:
     pod = template.get("spec") or {}
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if pod.get("restartPolicy") != "Always":
-        found.append(unsupported(f"{path}.spec.restartPolicy", pod.get("restartPolicy", ""), ("Always",)))
+        errors.append(unsupported(f"{path}.spec.restartPolicy", pod.get("restartPolicy", ""), ("Always",)))
     if "activeDeadlineSeconds" in pod:
         text = f"activeDeadlineSeconds in {kind} is not Supported"
-        found.append(forbidden(f"{path}.spec.activeDeadlineSeconds", text))
-    return found
+        errors.append(forbidden(f"{path}.spec.activeDeadlineSeconds", text))
+    return errors
 
 
 class WorkloadStrategy(CountedStrategy):
@@ -121,17 +121,17 @@ class DeploymentStrategy(WorkloadStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj["spec"]
-        found = numbers.nonnegative(spec.get("replicas"), "spec.replicas") + check_selector(spec, "deployment")
-        found += _replica_template(spec, "ReplicaSet")
-        found += self._strategy(spec["strategy"])
-        found += numbers.all_nonnegative(spec, ("minReadySeconds", "revisionHistoryLimit"), "spec")
+        errors = numbers.nonnegative(spec.get("replicas"), "spec.replicas") + check_selector(spec, "deployment")
+        errors += _replica_template(spec, "ReplicaSet")
+        errors += self._strategy(spec["strategy"])
+        errors += numbers.all_nonnegative(spec, ("minReadySeconds", "revisionHistoryLimit"), "spec")
         deadline = spec.get("progressDeadlineSeconds")
         if deadline is not None:
-            at = "spec.progressDeadlineSeconds"
-            found += numbers.nonnegative(deadline, at)
+            field_path = "spec.progressDeadlineSeconds"
+            errors += numbers.nonnegative(deadline, field_path)
             if deadline <= spec.get("minReadySeconds", 0):
-                found.append(invalid(at, deadline, "must be greater than minReadySeconds"))
-        return found
+                errors.append(invalid(field_path, deadline, "must be greater than minReadySeconds"))
+        return errors
 
     def _strategy(self, strategy: Spec) -> list[FieldError]:
         kind, rolling, path = strategy.get("type", ""), strategy.get("rollingUpdate"), "spec.strategy"
@@ -143,17 +143,19 @@ class DeploymentStrategy(WorkloadStrategy):
         if kind != "RollingUpdate":
             shown = internal("apps.DeploymentStrategy", strategy)
             return [unsupported(path, shown, ("Recreate", "RollingUpdate"))]
-        at = f"{path}.rollingUpdate"
+        field_path = f"{path}.rollingUpdate"
         rolling = rolling or {}
         down, surge = rolling.get("maxUnavailable", 0), rolling.get("maxSurge", 0)
-        found = numbers.int_or_percent(down, f"{at}.maxUnavailable") + numbers.int_or_percent(surge, f"{at}.maxSurge")
+        errors = numbers.int_or_percent(down, f"{field_path}.maxUnavailable") + numbers.int_or_percent(
+            surge, f"{field_path}.maxSurge"
+        )
         if numbers.amount_of(down) == 0 and numbers.amount_of(surge) == 0:
-            found.append(invalid(f"{at}.maxUnavailable", down, "may not be 0 when `maxSurge` is 0"))
-        return found + numbers.not_above_100(down, f"{at}.maxUnavailable")
+            errors.append(invalid(f"{field_path}.maxUnavailable", down, "may not be 0 when `maxSurge` is 0"))
+        return errors + numbers.not_above_100(down, f"{field_path}.maxUnavailable")
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = self.check(obj, ctx)
-        return found + immutable(obj["spec"].get("selector"), old["spec"].get("selector"), "spec.selector")
+        errors = self.check(obj, ctx)
+        return errors + immutable(obj["spec"].get("selector"), old["spec"].get("selector"), "spec.selector")
 
     def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         names = [
@@ -167,22 +169,22 @@ class DeploymentStrategy(WorkloadStrategy):
             "collisionCount",
         ]
         status = obj.get("status") or {}
-        found = numbers.all_nonnegative(status, names, "status")
-        found += above(status, ("updatedReplicas", "readyReplicas", "availableReplicas"))
-        return found + decremented(status, old.get("status") or {})
+        errors = numbers.all_nonnegative(status, names, "status")
+        errors += above(status, ("updatedReplicas", "readyReplicas", "availableReplicas"))
+        return errors + decremented(status, old.get("status") or {})
 
 
 def above(status: Spec, names: tuple[str, ...], ready: str = "readyReplicas") -> list[FieldError]:
     total = status.get("replicas", 0)
-    found = [
+    errors = [
         invalid(f"status.{name}", status.get(name, 0), "cannot be greater than status.replicas")
         for name in names
         if status.get(name, 0) > total
     ]
     available = status.get("availableReplicas", 0)
     if available > status.get("readyReplicas", 0):
-        found.append(invalid("status.availableReplicas", available, f"cannot be greater than {ready}"))
-    return found
+        errors.append(invalid("status.availableReplicas", available, f"cannot be greater than {ready}"))
+    return errors
 
 
 def decremented(status: Spec, before: Spec) -> list[FieldError]:
@@ -202,18 +204,18 @@ class ReplicaSetStrategy(WorkloadStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj["spec"]
-        found = numbers.all_nonnegative(spec, ("replicas", "minReadySeconds"), "spec")
-        return found + check_selector(spec, "deployment") + _replica_template(spec, "ReplicaSet")
+        errors = numbers.all_nonnegative(spec, ("replicas", "minReadySeconds"), "spec")
+        return errors + check_selector(spec, "deployment") + _replica_template(spec, "ReplicaSet")
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = self.check(obj, ctx)
-        return found + immutable(obj["spec"].get("selector"), old["spec"].get("selector"), "spec.selector")
+        errors = self.check(obj, ctx)
+        return errors + immutable(obj["spec"].get("selector"), old["spec"].get("selector"), "spec.selector")
 
     def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         names = "replicas fullyLabeledReplicas readyReplicas availableReplicas observedGeneration terminatingReplicas"
         status = obj.get("status") or {}
-        found = numbers.all_nonnegative(status, names.split(), "status")
-        return found + above(status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"))
+        errors = numbers.all_nonnegative(status, names.split(), "status")
+        return errors + above(status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"))
 
 
 class DaemonSetStrategy(WorkloadStrategy):
@@ -260,16 +262,16 @@ class DaemonSetStrategy(WorkloadStrategy):
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj["spec"]
         selector = spec.get("selector")
-        found = label_selector(selector, "spec.selector")
+        errors = label_selector(selector, "spec.selector")
         template = spec.get("template") or {}
         if valid_selector(selector) and not match_labels(selector, template_labels(template)):
-            found.append(invalid("spec.template.metadata.labels", shown_labels(template), MISMATCH))
+            errors.append(invalid("spec.template.metadata.labels", shown_labels(template), MISMATCH))
         if selector is not None and not selector.get("matchLabels") and not selector.get("matchExpressions"):
-            found.append(invalid("spec.selector", selector, "empty selector is invalid for daemonset"))
-        found += check_template(template, "spec.template") + always_restarts(template, "spec.template", "DaemonSet")
-        found += numbers.nonnegative(spec.get("minReadySeconds"), "spec.minReadySeconds")
-        found += self._strategy(spec["updateStrategy"])
-        return found + numbers.nonnegative(spec.get("revisionHistoryLimit"), "spec.revisionHistoryLimit")
+            errors.append(invalid("spec.selector", selector, "empty selector is invalid for daemonset"))
+        errors += check_template(template, "spec.template") + always_restarts(template, "spec.template", "DaemonSet")
+        errors += numbers.nonnegative(spec.get("minReadySeconds"), "spec.minReadySeconds")
+        errors += self._strategy(spec["updateStrategy"])
+        return errors + numbers.nonnegative(spec.get("revisionHistoryLimit"), "spec.revisionHistoryLimit")
 
     def _strategy(self, strategy: Spec) -> list[FieldError]:
         kind, path = strategy.get("type", ""), "spec.updateStrategy"
@@ -278,22 +280,26 @@ class DaemonSetStrategy(WorkloadStrategy):
         if kind != "RollingUpdate":
             shown = internal("apps.DaemonSetUpdateStrategy", strategy)
             return [unsupported(path, shown, ("RollingUpdate", "OnDelete"))]
-        at = f"{path}.rollingUpdate"
+        field_path = f"{path}.rollingUpdate"
         rolling = strategy.get("rollingUpdate")
         if rolling is None:
-            return [required(at)]
+            return [required(field_path)]
         down, surge = rolling.get("maxUnavailable", 0), rolling.get("maxSurge", 0)
-        found = numbers.int_or_percent(down, f"{at}.maxUnavailable") + numbers.int_or_percent(surge, f"{at}.maxSurge")
-        found += numbers.not_above_100(down, f"{at}.maxUnavailable") + numbers.not_above_100(surge, f"{at}.maxSurge")
+        errors = numbers.int_or_percent(down, f"{field_path}.maxUnavailable") + numbers.int_or_percent(
+            surge, f"{field_path}.maxSurge"
+        )
+        errors += numbers.not_above_100(down, f"{field_path}.maxUnavailable") + numbers.not_above_100(
+            surge, f"{field_path}.maxSurge"
+        )
         if numbers.amount_of(down) and numbers.amount_of(surge):
-            found.append(invalid(f"{at}.maxSurge", surge, "may not be set when maxUnavailable is non-zero"))
+            errors.append(invalid(f"{field_path}.maxSurge", surge, "may not be set when maxUnavailable is non-zero"))
         elif not numbers.amount_of(down) and not numbers.amount_of(surge):
-            found.append(required(f"{at}.maxUnavailable", "cannot be 0 when maxSurge is 0"))
-        return found
+            errors.append(required(f"{field_path}.maxUnavailable", "cannot be 0 when maxSurge is 0"))
+        return errors
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = immutable(obj["spec"].get("selector"), old["spec"].get("selector"), "spec.selector")
-        return found + self.check(obj, ctx)
+        errors = immutable(obj["spec"].get("selector"), old["spec"].get("selector"), "spec.selector")
+        return errors + self.check(obj, ctx)
 
     def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         names = [

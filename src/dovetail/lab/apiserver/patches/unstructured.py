@@ -54,9 +54,9 @@ def _struct(schema: Schema, value: Any, fits: Any) -> str:
     for name, field in schema.fields.items():
         if name in value:
             item, before = value[name], known.get(name)
-            found = "" if item is before else problem(field.schema, item, before)
-            if found:
-                return found
+            struct = "" if item is before else problem(field.schema, item, before)
+            if struct:
+                return struct
     return ""
 
 
@@ -64,16 +64,16 @@ def _map(schema: Schema, value: Any) -> str:
     if not isinstance(value, dict):
         return f"cannot restore map from {_kind(value)}"
     items = schema.items
-    found = (problem(items, item) for _, item in sorted(value.items())) if items is not None else iter(())
-    return next((each for each in found if each), "")
+    problems = (problem(items, item) for _, item in sorted(value.items())) if items is not None else iter(())
+    return next((problem for problem in problems if problem), "")
 
 
 def _list(schema: Schema, value: Any) -> str:
     if not isinstance(value, list):
         return f"cannot restore slice from {_kind(value)}"
     items = schema.items
-    found = (problem(items, item) for item in value) if items is not None else iter(())
-    return next((each for each in found if each), "")
+    problems = (problem(items, item) for item in value) if items is not None else iter(())
+    return next((problem for problem in problems if problem), "")
 
 
 def _scalar(schema: Schema, value: Any) -> str:

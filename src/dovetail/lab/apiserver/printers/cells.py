@@ -81,8 +81,10 @@ def created(obj: Json, now: datetime) -> str:
 
 def containers(template: Json | None) -> tuple[str, str]:
     """Names and images of a template's containers."""
-    found = ((template or {}).get("spec") or {}).get("containers") or []
-    return ",".join(each.get("name", "") for each in found), ",".join(each.get("image", "") for each in found)
+    containers = ((template or {}).get("spec") or {}).get("containers") or []
+    return ",".join(container.get("name", "") for container in containers), ",".join(
+        container.get("image", "") for container in containers
+    )
 
 
 def labels(values: Json | None) -> str:
@@ -100,16 +102,15 @@ def selector(value: Json | None) -> str:
     parts: list[tuple[str, str]] = []
     for name, item in ((value or {}).get("matchLabels") or {}).items():
         parts.append((name, f"{name}={item}"))
-    for each in (value or {}).get("matchExpressions") or []:
-        name, operator = each["key"], each["operator"]
+    for match_expression in (value or {}).get("matchExpressions") or []:
+        name, operator = match_expression["key"], match_expression["operator"]
         if operator == "Exists":
             parts.append((name, name))
         elif operator == "DoesNotExist":
             parts.append((name, f"!{name}"))
         else:
-            parts.append(
-                (name, f"{name} {_WORDS.get(operator, operator)} ({','.join(sorted(each.get('values') or []))})")
-            )
+            values = ",".join(sorted(match_expression.get("values") or []))
+            parts.append((name, f"{name} {_WORDS.get(operator, operator)} ({values})"))
     return ",".join(text for _, text in sorted(parts, key=lambda part: part[0]))
 
 

@@ -29,9 +29,9 @@ NODES = (
 def node(obj: Json, now: datetime) -> list[Any]:
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     words = []
-    for each in status.get("conditions") or []:
-        if each.get("type") == "Ready":
-            words = ["Ready" if each.get("status") == "True" else "NotReady"]
+    for condition in status.get("conditions") or []:
+        if condition.get("type") == "Ready":
+            words = ["Ready" if condition.get("status") == "True" else "NotReady"]
     words = words or ["Unknown"]
     if spec.get("unschedulable"):
         words.append("SchedulingDisabled")
@@ -183,8 +183,8 @@ def ingress_class(obj: Json, now: datetime) -> list[Any]:
 
 
 def _annotation(obj: Json, name: str) -> str | None:
-    found: str | None = (obj["metadata"].get("annotations") or {}).get(name)
-    return found
+    annotation: str | None = (obj["metadata"].get("annotations") or {}).get(name)
+    return annotation
 
 
 ENDPOINTS = (NAME, Header("Endpoints"), AGE)
@@ -193,11 +193,11 @@ ENDPOINTS = (NAME, Header("Endpoints"), AGE)
 def endpoints(obj: Json, now: datetime) -> list[Any]:
     items: list[str] = []
     for subset in obj.get("subsets") or []:
-        addresses = [each.get("ip", "") for each in subset.get("addresses") or []]
+        addresses = [address.get("ip", "") for address in subset.get("addresses") or []]
         if not subset.get("ports"):
             items += addresses
         for port in subset.get("ports") or []:
-            items += [f"{_bracketed(each)}:{port.get('port')}" for each in addresses]
+            items += [f"{_bracketed(address)}:{port.get('port')}" for address in addresses]
     text = ",".join(items[:3])
     if len(items) > 3:
         text += f" + {len(items) - 3} more..."
@@ -212,8 +212,8 @@ SLICES = (NAME, Header("AddressType"), Header("Ports"), Header("Endpoints"), AGE
 
 
 def endpoint_slice(obj: Json, now: datetime) -> list[Any]:
-    ports = [str(each.get("port", each.get("name", "*"))) for each in obj.get("ports") or []]
-    addresses = [each for endpoint in obj.get("endpoints") or [] for each in endpoint.get("addresses") or []]
+    ports = [str(port.get("port", port.get("name", "*"))) for port in obj.get("ports") or []]
+    addresses = [address for endpoint in obj.get("endpoints") or [] for address in endpoint.get("addresses") or []]
     shown = [listed(ports, len(ports), 3) or "<unset>", listed(addresses, len(addresses), 3)]
     return [obj["metadata"]["name"], obj.get("addressType", ""), *shown, created(obj, now)]
 

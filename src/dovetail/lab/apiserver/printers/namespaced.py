@@ -183,7 +183,7 @@ def csi_driver(obj: Json, now: datetime) -> list[Any]:
         spec.get("attachRequired", True),
         bool(spec.get("podInfoOnMount")),
         bool(spec.get("storageCapacity")),
-        "<unset>" if tokens is None else ",".join(each.get("audience", "") for each in tokens),
+        "<unset>" if tokens is None else ",".join(token.get("audience", "") for token in tokens),
         bool(spec.get("requiresRepublish")),
         ",".join(spec.get("volumeLifecycleModes") or []) or "<none>",
         created(obj, now),
@@ -283,7 +283,7 @@ CERTIFICATES = (
 def certificate(obj: Json, now: datetime) -> list[Any]:
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     seconds = spec.get("expirationSeconds")
-    kinds = {each.get("type") for each in status.get("conditions") or []}
+    kinds = {condition.get("type") for condition in status.get("conditions") or []}
     word = "Denied" if "Denied" in kinds else "Approved" if "Approved" in kinds else "Pending"
     if "Failed" in kinds:
         word += ",Failed"
@@ -308,11 +308,11 @@ def api_service(obj: Json, now: datetime) -> list[Any]:
     service = (obj.get("spec") or {}).get("service")
     where = f"{service.get('namespace', '')}/{service.get('name', '')}" if service else "Local"
     word = "Unknown"
-    for each in (obj.get("status") or {}).get("conditions") or []:
-        if each.get("type") == "Available":
-            word = each.get("status", "")
+    for condition in (obj.get("status") or {}).get("conditions") or []:
+        if condition.get("type") == "Available":
+            word = condition.get("status", "")
             if word != "True":
-                word = f"{word} ({each.get('reason', '')})"
+                word = f"{word} ({condition.get('reason', '')})"
     return [_name(obj), where, word, created(obj, now)]
 
 
@@ -331,9 +331,9 @@ def flow_schema(obj: Json, now: datetime) -> list[Any]:
     level = (spec.get("priorityLevelConfiguration") or {}).get("name", "")
     method = (spec.get("distinguisherMethod") or {}).get("type", "<none>")
     dangling = "?"
-    for each in (obj.get("status") or {}).get("conditions") or []:
-        if each.get("type") == "Dangling":
-            dangling = each.get("status", "")
+    for condition in (obj.get("status") or {}).get("conditions") or []:
+        if condition.get("type") == "Dangling":
+            dangling = condition.get("status", "")
     return [_name(obj), level, spec.get("matchingPrecedence", 0), method, created(obj, now), dangling]
 
 

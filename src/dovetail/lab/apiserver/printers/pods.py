@@ -78,12 +78,14 @@ class Tally:
         self.restarts = 0
         self.last = ""
         self.sidecars = {
-            each.get("name") for each in spec.get("initContainers") or [] if each.get("restartPolicy") == "Always"
+            init_container.get("name")
+            for init_container in spec.get("initContainers") or []
+            if init_container.get("restartPolicy") == "Always"
         }
         self.total += len(self.sidecars)
         self.reason = status.get("reason") or status.get("phase", "")
-        for each in status.get("conditions") or []:
-            if each.get("type") == "PodScheduled" and each.get("reason") == "SchedulingGated":
+        for condition in status.get("conditions") or []:
+            if condition.get("type") == "PodScheduled" and condition.get("reason") == "SchedulingGated":
                 self.reason = "SchedulingGated"
 
     def restarted(self, container: Json) -> None:
@@ -131,7 +133,10 @@ def _initialise(tally: Tally, spec: Json, status: Json) -> bool:
 
 
 def _condition(status: Json, name: str) -> bool:
-    return any(each.get("type") == name and each.get("status") == "True" for each in status.get("conditions") or [])
+    return any(
+        condition.get("type") == name and condition.get("status") == "True"
+        for condition in status.get("conditions") or []
+    )
 
 
 def _running(tally: Tally, status: Json) -> None:

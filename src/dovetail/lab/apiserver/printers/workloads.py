@@ -128,7 +128,7 @@ def job(obj: Json, now: datetime) -> list[Any]:
 
 
 def _job_word(obj: Json, status: Json) -> str:
-    true = {each.get("type") for each in status.get("conditions") or [] if each.get("status") == "True"}
+    true = {condition.get("type") for condition in status.get("conditions") or [] if condition.get("status") == "True"}
     for condition, word in _JOB_WORDS:
         if condition in true or (not condition and obj["metadata"].get("deletionTimestamp")):
             return word

@@ -62,10 +62,10 @@ class Configurations:
 
 def _webhooks(name: str, record: Record) -> list[Webhook]:
     seen: dict[str, int] = {}
-    found = []
+    webhooks = []
     for item in record.obj.get("webhooks") or ():
         number = seen[item["name"]] = seen.get(item["name"], -1) + 1
-        found.append(
+        webhooks.append(
             Webhook(
                 uid=f"{name}/{item['name']}/{number}",
                 name=item["name"],
@@ -83,4 +83,4 @@ def _webhooks(name: str, record: Record) -> list[Webhook]:
                 conditions=item.get("matchConditions") or [],
             )
         )
-    return found
+    return webhooks

@@ -108,10 +108,10 @@ def _known(group: str) -> list[str]:
 
 
 def _field(value: Json, name: str, kind: type, struct: str) -> Any:
-    found = value.get(name)
-    if found is not None and not isinstance(found, kind):
-        raise CallFailed(f"json: cannot unmarshal {type(found).__name__} into Go struct field {struct}.{name}")
-    return found
+    field = value.get(name)
+    if field is not None and not isinstance(field, kind):
+        raise CallFailed(f"json: cannot unmarshal {type(field).__name__} into Go struct field {struct}.{name}")
+    return field
 
 
 def _patch(response: Json, phase: Phase, version: str) -> tuple[bytes, str]:

@@ -84,13 +84,13 @@ class DaemonSets:
 
     def _by_node(self, workload: Json) -> dict[str, list[PodView]]:
         """Pods by the node they are on, or were made for; one that has ended and is to go is nowhere."""
-        found: dict[str, list[PodView]] = {}
+        by_node: dict[str, list[PodView]] = {}
         for pod in self._pods(workload):
             if finished(pod) and terminating(pod):
                 continue
             target = pod.spec.affinity.target if pod.spec.affinity is not None else ""
-            found.setdefault(pod.spec.node_name or target, []).append(pod)
-        return found
+            by_node.setdefault(pod.spec.node_name or target, []).append(pod)
+        return by_node
 
     async def _manage(self, update: Update) -> None:
         workload = update.workload

@@ -81,7 +81,7 @@ def _term(term: Json, node: NodeView) -> bool:
 
 
 def _all(requirements: Iterable[Any], values: Mapping[str, str]) -> bool:
-    return all(msgspec.convert(each, LabelSelectorRequirement).matches(values) for each in requirements)
+    return all(msgspec.convert(requirement, LabelSelectorRequirement).matches(values) for requirement in requirements)
 
 
 class Plan(msgspec.Struct, frozen=True):

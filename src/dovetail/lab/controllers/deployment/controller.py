@@ -83,8 +83,8 @@ class Deployments:
         """Pausing and resuming are noted in Progressing, so that paused time does not count against the deadline."""
         if not conditions.has_deadline(deployment):
             return deployment
-        known = deployment.get("status", {}).get("conditions", [])
-        current = conditions.find(known, "Progressing")
+        existing = deployment.get("status", {}).get("conditions", [])
+        current = conditions.find(existing, "Progressing")
         if current is not None and current["reason"] == "ProgressDeadlineExceeded":
             return deployment
         paused = bool(deployment["spec"].get("paused"))
@@ -95,7 +95,7 @@ class Deployments:
             ("DeploymentPaused", "Deployment is paused") if paused else ("DeploymentResumed", "Deployment is resumed")
         )
         note = conditions.condition("Progressing", "Unknown", *what, self._context.now())
-        return await self._put_conditions(deployment, conditions.put(known, note))
+        return await self._put_conditions(deployment, conditions.put(existing, note))
 
     async def _put_conditions(self, deployment: Json, items: list[Json]) -> Json:
         status = {**deployment.get("status", {}), "conditions": items}

@@ -38,7 +38,10 @@ class Backoff(NamedTuple):
 
 def ended_at(pod: PodView) -> datetime:
     """When a pod ended: by its containers, else since it is not ready, else since it was deleted."""
-    ends = [each.state.terminated and each.state.terminated.finished_at for each in pod.status.container_statuses]
+    ends = [
+        container_status.state.terminated and container_status.state.terminated.finished_at
+        for container_status in pod.status.container_statuses
+    ]
     if ends and all(ends):
         return max(parse(end) for end in ends if end)
     ready = pod.status.condition("Ready")

@@ -147,14 +147,14 @@ class Jobs:
     async def _count(self, job: Json, status: dict[str, Any], pods: Sequence[PodView]) -> tuple[Json, Tally]:
         """Count pods that finished since the last time; returns the job as written, and all that was ever counted."""
         noted = status.get("uncountedTerminatedPods", {})
-        known = {*noted.get("succeeded", []), *noted.get("failed", [])}
+        succeeded = {*noted.get("succeeded", []), *noted.get("failed", [])}
         over = marked(status)
         waiting = [
             pod
             for pod in pods
             if FINALIZER in pod.metadata.finalizers and (over or pod.status.phase == "Succeeded" or fails(job, pod))
         ]
-        fresh = [pod for pod in waiting if pod.metadata.uid not in known and (valid(job, pod) or not indexed(job))]
+        fresh = [pod for pod in waiting if pod.metadata.uid not in succeeded and (valid(job, pod) or not indexed(job))]
         good = [pod for pod in fresh if pod.status.phase == "Succeeded"]
         lost = over == "FailureTarget"
         bad = [pod for pod in fresh if (lost or fails(job, pod)) and pod not in good and judge(job, pod).counts]
@@ -219,7 +219,9 @@ class Jobs:
                 "name": "JOB_COMPLETION_INDEX",
                 "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}},
             }
-            containers = [{**each, "env": [*each.get("env", []), env]} for each in template["spec"]["containers"]]
+            containers = [
+                {**container, "env": [*container.get("env", []), env]} for container in template["spec"]["containers"]
+            ]
             notes = {INDEX: str(number)} | (marks(job, last_failed(job, pods, number)) if limited(job) else {})
             body = pod_of(
                 template,
@@ -245,7 +247,7 @@ class Jobs:
             status |= {"failed": status.get("failed", 0) + len(lost)} if lost else {}
         removed = {pod.metadata.uid for pod in (*verdict.delete, *verdict.release)}
         active = [pod for pod in counts.active if pod.metadata.uid not in removed]
-        made = sum(each.metadata.uid not in counts.seen for each in self._pods(job))
+        made = sum(pod.metadata.uid not in counts.seen for pod in self._pods(job))
         terminating = counts.terminating + len(counts.active) - len(active)
         status |= {"active": len(active) + made, "terminating": terminating, "ready": sum(map(ready, active))}
         if not status["active"]:

@@ -108,9 +108,13 @@ def _restarted_too_often(job: Json, counts: Counts) -> bool:
     if job["spec"]["template"]["spec"].get("restartPolicy") != "OnFailure":
         return False
     running = [pod.status for pod in counts.pods if pod.status.phase in ("Running", "Pending")]
-    containers = [each for status in running for each in (*status.container_statuses, *status.init_container_statuses)]
+    containers = [
+        container_status
+        for status in running
+        for container_status in (*status.container_statuses, *status.init_container_statuses)
+    ]
     limit: int = job["spec"].get("backoffLimit", 6)
-    return sum(each.restart_count for each in containers) >= max(1, limit)
+    return sum(container.restart_count for container in containers) >= max(1, limit)
 
 
 def _deadline(job: Json, now: datetime) -> float | None:
@@ -186,9 +190,9 @@ def finished(job: Json) -> Json | None:
     """The condition that ended the job."""
     conditions = job.get("status", {}).get("conditions", [])
     for kind in ("Complete", "Failed"):
-        found = find(conditions, kind)
-        if found is not None and found["status"] == "True":
-            return found
+        finished = find(conditions, kind)
+        if finished is not None and finished["status"] == "True":
+            return finished
     return None
 
 

@@ -28,11 +28,11 @@ def valid(job: Json, pod: PodView) -> bool:
 
 def parse_indexes(text: str) -> set[int]:
     """`0-2,5` → {0, 1, 2, 5}."""
-    found: set[int] = set()
+    indexes: set[int] = set()
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
-    return found
+        indexes.update(range(int(first), int(last or first) + 1))
+    return indexes
 
 
 def format_indexes(numbers: set[int]) -> str:

@@ -44,8 +44,8 @@ def _cause(rule: Json, pod: PodView) -> str | None:
     """Why the rule is about this pod, in words."""
     codes = rule.get("onExitCodes")
     if codes is not None:
-        found = _exited(codes, pod.status.container_statuses) or _exited(codes, pod.status.init_container_statuses)
-        return found and f"Container {found[0]} for pod {pod.metadata.key} failed with exit code {found[1]}"
+        exited = _exited(codes, pod.status.container_statuses) or _exited(codes, pod.status.init_container_statuses)
+        return exited and f"Container {exited[0]} for pod {pod.metadata.key} failed with exit code {exited[1]}"
     for pattern in rule.get("onPodConditions", ()):
         condition = pod.status.condition(pattern["type"])
         if condition is not None and condition.status == pattern.get("status", "True"):

@@ -64,9 +64,9 @@ def steps(workload: Json, pods: Sequence[PodView], updated: str, now: datetime) 
     start, count = first_ordinal(workload), replicas(workload)
     by_number = {ordinal(name, pod.metadata.name): pod for pod in pods}
     wanted = range(start, start + count)
-    found = _fill(workload, by_number, wanted, updated, now)
-    if found is not None and (found or not burst(workload)):
-        return found
+    step = _fill(workload, by_number, wanted, updated, now)
+    if step is not None and (step or not burst(workload)):
+        return step
     condemned = [
         by_number[number] for number in sorted(by_number, reverse=True) if number >= 0 and number not in wanted
     ]

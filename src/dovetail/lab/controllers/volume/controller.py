@@ -179,7 +179,7 @@ class Volumes:
             return found.metadata.labels.get(label)
         zones = zones_of(storage_class)
         if not zones:
-            labels = [each.metadata.labels.get(label, "") for each in self._context.nodes.all()]
+            labels = [node.metadata.labels.get(label, "") for node in self._context.nodes.all()]
             zones = sorted({zone for zone in labels if zone})
         return zones[len(self._volumes.objects) % len(zones)] if zones else None
 

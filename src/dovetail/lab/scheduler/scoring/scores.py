@@ -45,12 +45,13 @@ def merit(pod: PodInfo, info: NodeInfo) -> int:
 
 def taint_scores(pod: PodInfo, nodes: Sequence[NodeInfo]) -> list[int]:
     """Fewest soft taints in the way."""
-    tolerations = [each for each in pod.shape.tolerations if each.effect in ("", PREFER_NO_SCHEDULE)]
+    tolerations = [toleration for toleration in pod.shape.tolerations if toleration.effect in ("", PREFER_NO_SCHEDULE)]
     counts = [
         sum(
             1
             for taint in info.node.spec.taints
-            if taint.effect == PREFER_NO_SCHEDULE and not any(tolerates(each, taint) for each in tolerations)
+            if taint.effect == PREFER_NO_SCHEDULE
+            and not any(tolerates(toleration, taint) for toleration in tolerations)
         )
         for info in nodes
     ]
@@ -60,12 +61,15 @@ def taint_scores(pod: PodInfo, nodes: Sequence[NodeInfo]) -> list[int]:
 
 def preference_scores(pod: PodInfo, nodes: Sequence[NodeInfo]) -> list[int] | None:
     """Most of the preferred node affinity."""
-    preferences = [each for each in pod.shape.node_preferences if each.weight]
+    preferences = [node_preference for node_preference in pod.shape.node_preferences if node_preference.weight]
     if not preferences:
         return None
-    sums = [sum(each.weight for each in preferences if term_matches(each.preference, info.node)) for info in nodes]
+    sums = [
+        sum(preference.weight for preference in preferences if term_matches(preference.preference, info.node))
+        for info in nodes
+    ]
     most = max(sums)
-    return [MAX * each // most for each in sums] if most else sums
+    return [MAX * sum_ // most for sum_ in sums] if most else sums
 
 
 def least_allocated(pod: PodInfo, info: NodeInfo) -> int:
@@ -109,11 +113,11 @@ def _evenness(info: NodeInfo, cpu: int, memory: int) -> int:
 
 def image_scores(pod: PodInfo, cluster: Cluster, nodes: Sequence[NodeInfo]) -> list[int] | None:
     """Images that are there already, weighed by size and by how many nodes have them."""
-    names = [image_name(each) for each in pod.shape.images]
+    names = [image_name(image) for image in pod.shape.images]
     if not names or not any(info.images for info in nodes):
         return None
     ceiling = _IMAGE_CEILING * len(names)
-    names += [image_name(each.image.reference) for each in pod.shape.volumes if each.image is not None]
+    names += [image_name(volume.image.reference) for volume in pod.shape.volumes if volume.image is not None]
     worth = {name: _image_worth(name, cluster) for name in names}
     plugin_scores = []
     for info in nodes:

@@ -28,7 +28,7 @@ def spread_scores(pod: PodInfo, cluster: Cluster, nodes: Sequence[NodeInfo]) -> 
     if not constraints:
         return None
     strict = pod.shape.own_spread
-    keys = [each.topology_key for each in constraints]
+    keys = [constraint.topology_key for constraint in constraints]
     ignored = [strict and not all(key in info.labels for key in keys) for info in nodes]
     counts = _domains(constraints, nodes, ignored)
     taking_part = sum(1 for each in ignored if not each)
@@ -58,7 +58,7 @@ def _count(
     pod: PodInfo, cluster: Cluster, constraints: Sequence[Spread], counts: list[dict[str, int]], strict: bool
 ) -> None:
     for info in cluster.nodes.values():
-        if strict and not all(each.topology_key in info.labels for each in constraints):
+        if strict and not all(constraint.topology_key in info.labels for constraint in constraints):
             continue
         for constraint, domains in zip(constraints, counts, strict=True):
             value = info.labels.get(constraint.topology_key, "")

@@ -167,10 +167,10 @@ class Fast:
             self._spreads.clear()
             self._owners_seen = owners.generation
         key = (pod.shape, pod.pod.metadata.controller)
-        found = self._spreads.get(key)
-        if found is None:
-            found = self._spreads[key] = soft_constraints(pod, self.matrix.cluster)
-        return found
+        spread = self._spreads.get(key)
+        if spread is None:
+            spread = self._spreads[key] = soft_constraints(pod, self.matrix.cluster)
+        return spread
 
     def _included(self, constraint: Spread, node_filter: _NodeFilter) -> Bools:
         included = self.matrix.alive.copy()
@@ -231,14 +231,16 @@ def _evaluate_row(node_filter: _NodeFilter, shape: Shape, matrix: NodeMatrix, ro
     node_filter.allowed[row] = check_static(shape, node) is None
     node_filter.matched[row] = node_matches(shape, node)
     node_filter.tolerated[row] = tolerates_node(shape, node)
-    excuses = [each for each in shape.tolerations if each.effect in ("", PREFER_NO_SCHEDULE)]
+    excuses = [toleration for toleration in shape.tolerations if toleration.effect in ("", PREFER_NO_SCHEDULE)]
     node_filter.soft_taints[row] = sum(
         1
         for taint in node.spec.taints
-        if taint.effect == PREFER_NO_SCHEDULE and not any(tolerates(each, taint) for each in excuses)
+        if taint.effect == PREFER_NO_SCHEDULE and not any(tolerates(excuse, taint) for excuse in excuses)
     )
     node_filter.preference[row] = sum(
-        each.weight for each in shape.node_preferences if each.weight and term_matches(each.preference, node)
+        node_preference.weight
+        for node_preference in shape.node_preferences
+        if node_preference.weight and term_matches(node_preference.preference, node)
     )
 
 
@@ -325,9 +327,9 @@ class Decider:
         alike = not nominated and not pod.shape.volumes and not pod.pod.status.nominated_node_name
         key = (pod.shape, pod.priority, pod.pod.spec.preemption_policy)
         moment = (self.cluster.generation, self.cluster.owners.generation, self.cluster.storage.generation)
-        known = self._failures.get(key) if alike else None
-        if known is not None and known.generation == moment:
-            return known.decision, known.outcome
+        failure = self._failures.get(key) if alike else None
+        if failure is not None and failure.generation == moment:
+            return failure.decision, failure.outcome
         if len(self.cluster.nodes) >= _MATRIX_MIN_NODES:
             quick = self._fast.decide(pod, nominated)
             if quick is not None:
@@ -345,12 +347,12 @@ class Decider:
         return decision, outcome
 
     def _memory(self, shape: Shape) -> Memory:
-        found = self._memories.get(shape)
-        if found is None:
+        memory = self._memories.get(shape)
+        if memory is None:
             if len(self._memories) >= _MAX_MEMORIES:
                 self._memories.clear()
-            found = self._memories[shape] = Memory()
-        return found
+            memory = self._memories[shape] = Memory()
+        return memory
 
     def _remember(self, key: tuple[Shape, int, str | None], failure: _Failure) -> None:
         if self._failures and next(iter(self._failures.values())).generation != failure.generation:

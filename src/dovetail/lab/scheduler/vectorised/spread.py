@@ -56,7 +56,7 @@ class SoftSpread:
         self._constraints = constraints
         self._rows = rows
         self._moment = _moment(matrix)
-        columns = [matrix.domains(each.topology_key)[0] for each in constraints]
+        columns = [matrix.domains(constraint.topology_key)[0] for constraint in constraints]
         everywhere: Bools = np.logical_and.reduce([column >= 0 for column in columns]) if strict else matrix.alive
         self._counts: Bools | None = everywhere[rows] if strict else None
         taking = rows[self._counts] if self._counts is not None else rows
@@ -77,13 +77,13 @@ class SoftSpread:
             if not again:
                 counts = self._matrix.counts(namespace, constraint)
             if domains is None:
-                found = counts[self._rows] * weight + extra
+                count = counts[self._rows] * weight + extra
             else:
                 sums = np.bincount(domains.numbers, counts[domains.rows], domains.size)
-                found = sums[domains.asked] * weight + extra
+                count = sums[domains.asked] * weight + extra
             if unlabelled is not None:
-                found[unlabelled] = 0.0
-            raw += found
+                count[unlabelled] = 0.0
+            raw += count
         return _normalised((raw + 0.5).astype(np.int64), self._counts)
 
 

@@ -93,8 +93,8 @@ def split(text: str, separator: str, limit: int = -1) -> list[str]:
 
 
 def find(text: str, expression: str) -> str:
-    found = pattern(expression).search(need(text, str))
-    return found[0] if found else ""
+    match = pattern(expression).search(need(text, str))
+    return match[0] if match else ""
 
 
 def find_all(text: str, expression: str, limit: int = -1) -> list[str]:
@@ -197,8 +197,8 @@ def is_cidr(text: str) -> bool:
 
 
 def contains_ip(cidr: values.Cidr, other: Any) -> bool:
-    found = values.address(other) if isinstance(other, str) else other
-    return found in cidr.interface.network
+    address = values.address(other) if isinstance(other, str) else other
+    return address in cidr.interface.network
 
 
 def contains_cidr(cidr: values.Cidr, other: Any) -> bool:
@@ -210,8 +210,8 @@ def contains_cidr(cidr: values.Cidr, other: Any) -> bool:
 def format_text(template: str, arguments: list[Any]) -> str:
     remaining = iter(arguments)
 
-    def one(found: re.Match[str]) -> str:
-        verb = found[0][-1]
+    def one(match: re.Match[str]) -> str:
+        verb = match[0][-1]
         if verb == "%":
             return "%"
         try:
@@ -221,7 +221,7 @@ def format_text(template: str, arguments: list[Any]) -> str:
         if verb == "d":
             return str(need(value, int))
         if verb in "fe":
-            digits = found[1] or "6"
+            digits = match[1] or "6"
             return f"{value:.{digits}{verb}}"
         if verb in "xXob":
             return format(value, verb) if isinstance(value, int) else str(value).encode().hex()

@@ -32,8 +32,8 @@ _RELATIONS = ("<", "<=", ">", ">=", "==", "!=", "in")
 
 
 def unescape(text: str) -> str:
-    def one(found: re.Match[str]) -> str:
-        code = found[1]
+    def one(match: re.Match[str]) -> str:
+        code = match[1]
         if code[0] in "xXuU":
             return chr(int(code[1:], 16))
         if code[0].isdigit():
@@ -64,13 +64,13 @@ class Parser:
         tokens: list[tuple[str, str]] = []
         position = 0
         while position < len(text):
-            found = _TOKEN.match(text, position)
-            if found is None:
+            match = _TOKEN.match(text, position)
+            if match is None:
                 raise CelSyntaxError(f"Syntax error: token recognition error at: '{text[position]}'", position)
-            if found.lastgroup != "space":
-                tokens.append((str(found.lastgroup), found[0]))
+            if match.lastgroup != "space":
+                tokens.append((str(match.lastgroup), match[0]))
                 self.places.append(position)
-            position = found.end()
+            position = match.end()
         self.places.append(position)
         return [*tokens, ("end", "<EOF>")]
 

@@ -44,15 +44,15 @@ def map_of(key: Any_, value: Any_) -> Kind:
     return Kind("map", (key, value))
 
 
-def fits(one: Any_, other: Any_) -> bool:
+def fits(left: Any_, other: Any_) -> bool:
     """Whether a value of one kind may stand where the other is expected."""
-    if one is None or other is None:
+    if left is None or other is None:
         return True
-    if NULL in (one, other):
-        return one == other or not {one, other} & set(_NEVER_NULL)
-    if one.name == other.name and one.inner and len(one.inner) == len(other.inner):
-        return all(fits(mine, theirs) for mine, theirs in zip(one.inner, other.inner, strict=True))
-    return one == other or one.name == other.name == "object"
+    if NULL in (left, other):
+        return left == other or not {left, other} & set(_NEVER_NULL)
+    if left.name == other.name and left.inner and len(left.inner) == len(other.inner):
+        return all(fits(mine, theirs) for mine, theirs in zip(left.inner, other.inner, strict=True))
+    return left == other or left.name == other.name == "object"
 
 
 class Mismatch(Exception):
@@ -97,9 +97,9 @@ def _arithmetic(operator: str, left: Any_, right: Any_) -> Any_:
         return None
     if (operator, left, right) in _TIMES:
         return _TIMES[operator, left, right]
-    known = (INT,) if operator == "%" else (*_NUMBERS, STRING, BYTES) if operator == "+" else _NUMBERS
+    numbers = (INT,) if operator == "%" else (*_NUMBERS, STRING, BYTES) if operator == "+" else _NUMBERS
     joined = operator == "+" and left.name == right.name == "list"
-    if not fits(left, right) or not (left in known or joined):
+    if not fits(left, right) or not (left in numbers or joined):
         raise Mismatch
     return left
 
@@ -160,7 +160,7 @@ def called(signatures: tuple[Signature, ...], given: list[Any_]) -> Any_:
             results.append(_filled(result, item))
     if not results:
         raise Mismatch
-    return results[0] if all(each == results[0] for each in results) else None
+    return results[0] if all(result == results[0] for result in results) else None
 
 
 def _filled(kind: Any_, item: Any_) -> Any_:

@@ -135,10 +135,10 @@ def parse_duration(text: str) -> timedelta:
 
 def parse_timestamp(text: str) -> datetime:
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise CelError("type conversion error from 'string' to 'google.protobuf.Timestamp'") from error
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 class Url:

@@ -35,46 +35,46 @@ _SUBSCRIPT = re.compile(r"^([^\[]+)\['(.*)'\]$")
 
 
 def variables(entries: Sequence[Mapping[str, Any]], path: str) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for index, variable in enumerate(entries):
-        at, name = f"{path}[{index}]", variable.get("name", "")
+        field_path, name = f"{path}[{index}]", variable.get("name", "")
         if not name:
-            found.append(required(f"{at}.name"))
+            errors.append(required(f"{field_path}.name"))
         elif not name.isidentifier():
-            found += [invalid(f"{at}.name", name, text) for text in formats.env_name(name)]
+            errors += [invalid(f"{field_path}.name", name, text) for text in formats.env_name(name)]
         if "valueFrom" in variable:
-            found += _value_from(variable, f"{at}.valueFrom")
-    return found
+            errors += _value_from(variable, f"{field_path}.valueFrom")
+    return errors
 
 
 def _value_from(variable: Mapping[str, Any], path: str) -> list[FieldError]:
     source = variable["valueFrom"]
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if "fieldRef" in source:
-        found += field_reference(source["fieldRef"], ENV_FIELDS, f"{path}.fieldRef")
+        errors += field_reference(source["fieldRef"], ENV_FIELDS, f"{path}.fieldRef")
     if "resourceFieldRef" in source:
-        found += resource_reference(source["resourceFieldRef"], f"{path}.resourceFieldRef", volume=False)
+        errors += resource_reference(source["resourceFieldRef"], f"{path}.resourceFieldRef", volume=False)
     for kind in ("configMapKeyRef", "secretKeyRef"):
         if kind in source:
-            found += _key_reference(source[kind], f"{path}.{kind}")
+            errors += _key_reference(source[kind], f"{path}.{kind}")
     if not source:
         text = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
-        found.append(invalid(path, "", text))
+        errors.append(invalid(path, "", text))
     elif variable.get("value"):
-        found.append(invalid(path, "", "may not be specified when `value` is not empty"))
+        errors.append(invalid(path, "", "may not be specified when `value` is not empty"))
     elif len(source) > 1:
-        found.append(invalid(path, "", "may not have more than one field specified at a time"))
-    return found
+        errors.append(invalid(path, "", "may not have more than one field specified at a time"))
+    return errors
 
 
 def _key_reference(reference: Mapping[str, Any], path: str) -> list[FieldError]:
     name, key = reference.get("name", ""), reference.get("key", "")
-    found = [invalid(f"{path}.name", name, text) for text in formats.subdomain(name)]
+    errors = [invalid(f"{path}.name", name, text) for text in formats.subdomain(name)]
     if not key:
-        found.append(required(f"{path}.key"))
+        errors.append(required(f"{path}.key"))
     else:
-        found += [invalid(f"{path}.key", key, text) for text in formats.config_key(key)]
-    return found
+        errors += [invalid(f"{path}.key", key, text) for text in formats.config_key(key)]
+    return errors
 
 
 def field_reference(reference: Mapping[str, Any], allowed: Sequence[str], path: str) -> list[FieldError]:
@@ -105,26 +105,26 @@ def field_reference(reference: Mapping[str, Any], allowed: Sequence[str], path: 
 def resource_reference(reference: Mapping[str, Any], path: str, volume: bool) -> list[FieldError]:
     """A downward API reference to a container's limit or request."""
     resource = reference.get("resource", "")
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if volume and not reference.get("containerName"):
-        found.append(required(f"{path}.containerName"))
+        errors.append(required(f"{path}.containerName"))
     elif not resource:
-        found.append(required(f"{path}.resource"))
+        errors.append(required(f"{path}.resource"))
     elif resource not in RESOURCE_FIELDS and not resource.startswith(("requests.hugepages-", "limits.hugepages-")):
-        found.append(unsupported(f"{path}.resource", resource, RESOURCE_FIELDS))
+        errors.append(unsupported(f"{path}.resource", resource, RESOURCE_FIELDS))
     divisor = reference.get("divisor", "0")
     if divisor != "0":
-        found += _divisor(resource, divisor, path)
-    return found
+        errors += _divisor(resource, divisor, path)
+    return errors
 
 
 def _divisor(resource: str, divisor: str, path: str) -> list[FieldError]:
     _, _, name = resource.partition(".")
-    at = f"{path}.divisor"
+    field_path = f"{path}.divisor"
     if name == "cpu":
         if divisor in ("1m", "1"):
             return []
-        return [invalid(at, resource, "only divisor's values 1m and 1 are supported with the cpu resource")]
+        return [invalid(field_path, resource, "only divisor's values 1m and 1 are supported with the cpu resource")]
     words = {"memory": "memory", "ephemeral-storage": "local ephemeral storage"}.get(name)
     if words is None and name.startswith("hugepages-"):
         words = "hugepages"
@@ -134,27 +134,27 @@ def _divisor(resource: str, divisor: str, path: str) -> list[FieldError]:
         "only divisor's values 1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei are supported "
         f"with the {words} resource"
     )
-    return [invalid(at, resource, text)]
+    return [invalid(field_path, resource, text)]
 
 
 def sources(entries: Sequence[Mapping[str, Any]], path: str) -> list[FieldError]:
     """envFrom."""
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for index, entry in enumerate(entries):
-        at = f"{path}[{index}]"
+        field_path = f"{path}[{index}]"
         prefix = entry.get("prefix", "")
         if prefix:
-            found += [invalid(f"{at}.prefix", prefix, text) for text in formats.env_name(prefix)]
+            errors += [invalid(f"{field_path}.prefix", prefix, text) for text in formats.env_name(prefix)]
         kinds = [kind for kind in ("configMapRef", "secretRef") if kind in entry]
         for kind in kinds:
             name = entry[kind].get("name", "")
             if not name:
-                found.append(required(f"{at}.{kind}.name"))
+                errors.append(required(f"{field_path}.{kind}.name"))
             else:
                 texts = formats.subdomain(name[:-2] + "a" if name.endswith("-") and len(name) > 1 else name)
-                found += [invalid(f"{at}.{kind}.name", name, text) for text in texts]
+                errors += [invalid(f"{field_path}.{kind}.name", name, text) for text in texts]
         if not kinds:
-            found.append(invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"))
+            errors.append(invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"))
         elif len(kinds) > 1:
-            found.append(invalid(path, "", "may not have more than one field specified at a time"))
-    return found
+            errors.append(invalid(path, "", "may not have more than one field specified at a time"))
+    return errors

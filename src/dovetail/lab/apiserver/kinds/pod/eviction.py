@@ -53,15 +53,15 @@ def _free(pod: Object) -> bool:
 
 def _budget(pod: Object, ctx: Context) -> Object | None:
     labels = pod["metadata"].get("labels") or {}
-    found = [
+    budgets = [
         budget
         for budget in ctx.cluster.list("policy", "poddisruptionbudgets", ctx.namespace)
         if match_labels((budget.get("spec") or {}).get("selector"), labels)
     ]
-    if len(found) > 1:
+    if len(budgets) > 1:
         text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
         raise Refusal(500, "", text)
-    return found[0] if found else None
+    return budgets[0] if budgets else None
 
 
 def _unready_passes(pod: Object, budget: Object) -> bool:

@@ -18,28 +18,28 @@ def port_or_name(port: int | str, path: str) -> list[FieldError]:
 
 
 def probe(value: Mapping[str, Any], name: str, path: str, grace: int | None) -> list[FieldError]:
-    found = handler(value, path, grace)
+    errors = handler(value, path, grace)
     for field in _NUMBERS:
         if value.get(field, 0) < 0:
-            found.append(invalid(f"{path}.{field}", value[field], "must be greater than or equal to 0"))
+            errors.append(invalid(f"{path}.{field}", value[field], "must be greater than or equal to 0"))
     period = value.get("terminationGracePeriodSeconds")
     if period is not None and period <= 0:
-        found.append(invalid(f"{path}.terminationGracePeriodSeconds", period, "must be greater than 0"))
+        errors.append(invalid(f"{path}.terminationGracePeriodSeconds", period, "must be greater than 0"))
     if name == "readinessProbe":
         if period is not None:
             text = "must not be set for readinessProbes"
-            found.append(invalid(f"{path}.terminationGracePeriodSeconds", period, text))
+            errors.append(invalid(f"{path}.terminationGracePeriodSeconds", period, text))
     elif value.get("successThreshold") != 1:
-        found.append(invalid(f"{path}.successThreshold", value.get("successThreshold", 0), "must be 1"))
-    return found
+        errors.append(invalid(f"{path}.successThreshold", value.get("successThreshold", 0), "must be 1"))
+    return errors
 
 
 def lifecycle(value: Mapping[str, Any], path: str, grace: int | None) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for hook in ("postStart", "preStop"):
         if hook in value:
-            found += handler(value[hook], f"{path}.{hook}", grace)
-    return found
+            errors += handler(value[hook], f"{path}.{hook}", grace)
+    return errors
 
 
 def handler(value: Mapping[str, Any], path: str, grace: int | None) -> list[FieldError]:
@@ -47,8 +47,8 @@ def handler(value: Mapping[str, Any], path: str, grace: int | None) -> list[Fiel
     kinds = [kind for kind in _HANDLERS if kind in value]
     if not kinds:
         return [required(path, "must specify a handler type")]
-    found = _HANDLER_CHECKS[kinds[0]](value[kinds[0]], f"{path}.{kinds[0]}", grace)
-    return found + [forbidden(f"{path}.{kind}", "may not specify more than 1 handler type") for kind in kinds[1:]]
+    errors = _HANDLER_CHECKS[kinds[0]](value[kinds[0]], f"{path}.{kinds[0]}", grace)
+    return errors + [forbidden(f"{path}.{kind}", "may not specify more than 1 handler type") for kind in kinds[1:]]
 
 
 def _exec(value: Mapping[str, Any], path: str, grace: int | None) -> list[FieldError]:
@@ -56,14 +56,14 @@ def _exec(value: Mapping[str, Any], path: str, grace: int | None) -> list[FieldE
 
 
 def _http(value: Mapping[str, Any], path: str, grace: int | None) -> list[FieldError]:
-    found = [] if value.get("path") else [required(f"{path}.path")]
-    found += port_or_name(value.get("port", 0), f"{path}.port")
+    errors = [] if value.get("path") else [required(f"{path}.path")]
+    errors += port_or_name(value.get("port", 0), f"{path}.port")
     if value.get("scheme", "") not in ("HTTP", "HTTPS"):
-        found.append(unsupported(f"{path}.scheme", value.get("scheme", ""), ("HTTP", "HTTPS")))
+        errors.append(unsupported(f"{path}.scheme", value.get("scheme", ""), ("HTTP", "HTTPS")))
     for header in value.get("httpHeaders", ()):
         name = header.get("name", "")
-        found += [invalid(f"{path}.httpHeaders", name, text) for text in formats.header_name(name)]
-    return found
+        errors += [invalid(f"{path}.httpHeaders", name, text) for text in formats.header_name(name)]
+    return errors
 
 
 def _port(value: Mapping[str, Any], path: str, grace: int | None) -> list[FieldError]:

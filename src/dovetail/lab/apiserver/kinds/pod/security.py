@@ -26,74 +26,74 @@ _SECCOMP = ("Localhost", "RuntimeDefault", "Unconfined")
 
 
 def _ids(context: Security, names: tuple[str, ...], path: str) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for name in names:
         if name in context:
             texts = formats.in_range(context[name], 0, _MAX_ID)
-            found += [invalid(f"{path}.{name}", context[name], text) for text in texts]
-    return found
+            errors += [invalid(f"{path}.{name}", context[name], text) for text in texts]
+    return errors
 
 
 def seccomp(profile: Security, path: str) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     kind = profile.get("type", "")
     if not kind:
-        found.append(required(f"{path}.type", "type is required when seccompProfile is set"))
+        errors.append(required(f"{path}.type", "type is required when seccompProfile is set"))
     elif kind not in _SECCOMP:
-        found.append(unsupported(f"{path}.type", kind, _SECCOMP))
+        errors.append(unsupported(f"{path}.type", kind, _SECCOMP))
     if kind == "Localhost":
         if "localhostProfile" not in profile:
             text = "must be set when seccomp type is Localhost"
-            found.append(required(f"{path}.localhostProfile", text))
+            errors.append(required(f"{path}.localhostProfile", text))
         else:
-            found += descending_path(profile["localhostProfile"], f"{path}.localhostProfile")
+            errors += descending_path(profile["localhostProfile"], f"{path}.localhostProfile")
     elif "localhostProfile" in profile:
         shown = {"Type": kind, "LocalhostProfile": profile["localhostProfile"]}
         text = "can only be set when seccomp type is Localhost"
-        found.append(invalid(f"{path}.localhostProfile", shown, text))
-    return found
+        errors.append(invalid(f"{path}.localhostProfile", shown, text))
+    return errors
 
 
 def app_armor(profile: Security, path: str) -> list[FieldError]:
     kind, name = profile.get("type", ""), profile.get("localhostProfile")
-    at = f"{path}.localhostProfile"
+    field_path = f"{path}.localhostProfile"
     if not kind:
         return [required(f"{path}.type", "type is required when appArmorProfile is set")]
     if kind not in _SECCOMP:
         return [unsupported(f"{path}.type", kind, _SECCOMP)]
     if kind != "Localhost":
-        return [] if name is None else [invalid(at, name, "can only be set when AppArmor type is Localhost")]
+        return [] if name is None else [invalid(field_path, name, "can only be set when AppArmor type is Localhost")]
     if not name:
-        return [required(at, "must be set when AppArmor type is Localhost")]
+        return [required(field_path, "must be set when AppArmor type is Localhost")]
     if name.strip() != name:
-        return [invalid(at, name, "must not be padded with whitespace")]
-    return [too_long(at, _MAX_PATH)] if formats.size(name) > _MAX_PATH else []
+        return [invalid(field_path, name, "must not be padded with whitespace")]
+    return [too_long(field_path, _MAX_PATH)] if formats.size(name) > _MAX_PATH else []
 
 
 def container_security(context: Security, path: str, host_users: bool) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if context.get("privileged"):
-        found += _privileged(context, path)
-    found += _ids(context, ("runAsUser", "runAsGroup"), path)
+        errors += _privileged(context, path)
+    errors += _ids(context, ("runAsUser", "runAsGroup"), path)
     if "procMount" in context:
         mount = context["procMount"]
         if mount not in ("Default", "Unmasked"):
-            found.append(unsupported(f"{path}.procMount", mount, ("Default", "Unmasked")))
+            errors.append(unsupported(f"{path}.procMount", mount, ("Default", "Unmasked")))
         if host_users and mount == "Unmasked":
             text = "`hostUsers` must be false to use `Unmasked`"
-            found.append(invalid(f"{path}.procMount", mount, text))
+            errors.append(invalid(f"{path}.procMount", mount, text))
     if "seccompProfile" in context:
-        found += seccomp(context["seccompProfile"], f"{path}.seccompProfile")
+        errors += seccomp(context["seccompProfile"], f"{path}.seccompProfile")
     if "appArmorProfile" in context:
-        found += app_armor(context["appArmorProfile"], f"{path}.appArmorProfile")
+        errors += app_armor(context["appArmorProfile"], f"{path}.appArmorProfile")
     if context.get("allowPrivilegeEscalation") is False:
         if context.get("privileged"):
             text = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
-            found.append(invalid(path, internal_security(context), text))
+            errors.append(invalid(path, internal_security(context), text))
         if "CAP_SYS_ADMIN" in context.get("capabilities", {}).get("add", ()):
             text = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
-            found.append(invalid(path, internal_security(context), text))
-    return found
+            errors.append(invalid(path, internal_security(context), text))
+    return errors
 
 
 def _privileged(context: Security, path: str) -> list[FieldError]:
@@ -130,39 +130,39 @@ def internal_security(context: Security) -> dict[str, Any]:
 
 def pod_security(spec: Mapping[str, Any], path: str) -> list[FieldError]:
     context: Security = spec.get("securityContext") or {}
-    at = f"{path}.securityContext"
-    found = _ids(context, ("fsGroup", "runAsUser", "runAsGroup"), at) if context else []
+    field_path = f"{path}.securityContext"
+    errors = _ids(context, ("fsGroup", "runAsUser", "runAsGroup"), field_path) if context else []
     for index, group in enumerate(context.get("supplementalGroups", ())):
         texts = formats.in_range(group, 0, _MAX_ID)
-        found += [invalid(f"{at}.supplementalGroups[{index}]", group, text) for text in texts]
+        errors += [invalid(f"{field_path}.supplementalGroups[{index}]", group, text) for text in texts]
     if spec.get("shareProcessNamespace") and spec.get("hostPID"):
         text = "ShareProcessNamespace and HostPID cannot both be enabled"
-        found.append(invalid(f"{at}.shareProcessNamespace", True, text))
+        errors.append(invalid(f"{field_path}.shareProcessNamespace", True, text))
     if "sysctls" in context:
-        found += _sysctls(context["sysctls"], f"{at}.sysctls")
+        errors += _sysctls(context["sysctls"], f"{field_path}.sysctls")
     policy = context.get("fsGroupChangePolicy")
     if policy not in (None, "Always", "OnRootMismatch"):
-        found.append(unsupported(f"{at}.fsGroupChangePolicy", policy, ("Always", "OnRootMismatch")))
+        errors.append(unsupported(f"{field_path}.fsGroupChangePolicy", policy, ("Always", "OnRootMismatch")))
     if "seccompProfile" in context:
-        found += seccomp(context["seccompProfile"], f"{at}.seccompProfile")
+        errors += seccomp(context["seccompProfile"], f"{field_path}.seccompProfile")
     if "appArmorProfile" in context:
-        found += app_armor(context["appArmorProfile"], f"{at}.appArmorProfile")
+        errors += app_armor(context["appArmorProfile"], f"{field_path}.appArmorProfile")
     policy = context.get("supplementalGroupsPolicy")
     if policy not in (None, "Merge", "Strict"):
-        found.append(unsupported(f"{at}.supplementalGroupsPolicy", policy, ("Merge", "Strict")))
-    return found
+        errors.append(unsupported(f"{field_path}.supplementalGroupsPolicy", policy, ("Merge", "Strict")))
+    return errors
 
 
 def _sysctls(entries: Any, path: str) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     seen: set[str] = set()
     for index, entry in enumerate(entries):
-        name, at = entry.get("name", ""), f"{path}[{index}].name"
+        name, field_path = entry.get("name", ""), f"{path}[{index}].name"
         if not name:
-            found.append(required(at))
+            errors.append(required(field_path))
         elif len(name) > 253 or not re.fullmatch(_SYSCTL, name):
-            found.append(invalid(at, name, f"must have at most 253 characters and match regex {_SYSCTL}"))
+            errors.append(invalid(field_path, name, f"must have at most 253 characters and match regex {_SYSCTL}"))
         elif name in seen:
-            found.append(duplicate(at, name))
+            errors.append(duplicate(field_path, name))
         seen.add(name)
-    return found
+    return errors

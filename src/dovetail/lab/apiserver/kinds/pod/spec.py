@@ -28,36 +28,36 @@ _DNS = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 
 def check_spec(spec: Spec, path: str, pod: str | None) -> list[FieldError]:
     """`pod` is the name of the pod whose spec this is, None for a template."""
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if "terminationGracePeriodSeconds" not in spec:
-        found.append(required(f"{path}.terminationGracePeriodSeconds"))
+        errors.append(required(f"{path}.terminationGracePeriodSeconds"))
     usable: Mapping[str, Any] = {}
     if spec.get("volumes"):
         usable, complaints = volumes.check(spec["volumes"], f"{path}.volumes", pod)
-        found += complaints
+        errors += complaints
     around = containers.Surroundings(spec, usable)
     if "resourceClaims" in spec:
-        found += _claims(spec["resourceClaims"], f"{path}.resourceClaims")
+        errors += _claims(spec["resourceClaims"], f"{path}.resourceClaims")
     main = spec.get("containers") or ()
-    found += containers.main_containers(main, f"{path}.containers", around)
+    errors += containers.main_containers(main, f"{path}.containers", around)
     if "initContainers" in spec:
-        found += containers.init_containers(spec["initContainers"], main, f"{path}.initContainers", around)
+        errors += containers.init_containers(spec["initContainers"], main, f"{path}.initContainers", around)
     if "ephemeralContainers" in spec:
-        found += containers.ephemeral_containers(spec, f"{path}.ephemeralContainers", around)
+        errors += containers.ephemeral_containers(spec, f"{path}.ephemeralContainers", around)
     if "resources" in spec:
-        found += _pod_resources(spec, f"{path}.resources")
+        errors += _pod_resources(spec, f"{path}.resources")
     if spec.get("hostNetwork"):
-        found += _host_network(spec, path, pod is not None)
-    found += _choice(spec.get("restartPolicy", ""), _RESTART, f"{path}.restartPolicy")
-    found += _choice(spec.get("dnsPolicy", ""), _DNS, f"{path}.dnsPolicy")
+        errors += _host_network(spec, path, pod is not None)
+    errors += _choice(spec.get("restartPolicy", ""), _RESTART, f"{path}.restartPolicy")
+    errors += _choice(spec.get("dnsPolicy", ""), _DNS, f"{path}.dnsPolicy")
     if "nodeSelector" in spec:
-        found += metadata.labels(spec["nodeSelector"], f"{path}.nodeSelector")
-    found += pod_security(spec, path)
+        errors += metadata.labels(spec["nodeSelector"], f"{path}.nodeSelector")
+    errors += pod_security(spec, path)
     if "affinity" in spec:
-        found += scheduling.affinity(spec["affinity"], f"{path}.affinity")
+        errors += scheduling.affinity(spec["affinity"], f"{path}.affinity")
     if "dnsConfig" in spec or spec.get("dnsPolicy") == "None":
-        found += scheduling.dns(spec, path)
-    return found + _gates(spec, path) + _rest(spec, path)
+        errors += scheduling.dns(spec, path)
+    return errors + _gates(spec, path) + _rest(spec, path)
 
 
 def _choice(value: str, known: tuple[str, ...], path: str) -> list[FieldError]:
@@ -67,16 +67,16 @@ def _choice(value: str, known: tuple[str, ...], path: str) -> list[FieldError]:
 
 
 def _claims(claims: Any, path: str) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     seen: set[str] = set()
     for index, claim in enumerate(claims):
-        at, name = f"{path}[{index}]", claim.get("name", "")
+        field_path, name = f"{path}[{index}]", claim.get("name", "")
         if not name:
-            found.append(required(f"{at}.name"))
+            errors.append(required(f"{field_path}.name"))
         elif name in seen:
-            found.append(duplicate(f"{at}.name", name))
+            errors.append(duplicate(f"{field_path}.name", name))
         else:
-            found += [invalid(f"{at}.name", name, text) for text in formats.label(name)]
+            errors += [invalid(f"{field_path}.name", name, text) for text in formats.label(name)]
             seen.add(name)
         shown = {
             "Name": name,
@@ -86,19 +86,19 @@ def _claims(claims: Any, path: str) -> list[FieldError]:
         both = ("resourceClaimName" in claim) + ("resourceClaimTemplateName" in claim)
         if both == 2:
             text = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
-            found.append(invalid(at, shown, text))
+            errors.append(invalid(field_path, shown, text))
         if both == 0:
             text = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
-            found.append(invalid(at, shown, text))
-    return found
+            errors.append(invalid(field_path, shown, text))
+    return errors
 
 
 def _pod_resources(spec: Spec, path: str) -> list[FieldError]:
     own = spec["resources"]
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if "claims" in own:
-        found.append(forbidden(f"{path}.claims", "claims may not be set for Resources at pod-level"))
-    found += resources.requirements(own, path, name_rule=resources.pod_resource_name)
+        errors.append(forbidden(f"{path}.claims", "claims may not be set for Resources at pod-level"))
+    errors += resources.requirements(own, path, name_rule=resources.pod_resource_name)
     totals: dict[str, Any] = {}
     for container in spec.get("containers") or ():
         for name, text in container.get("resources", {}).get("requests", {}).items():
@@ -108,41 +108,41 @@ def _pod_resources(spec: Spec, path: str) -> list[FieldError]:
         asked = own.get("requests", {}).get(name)
         if asked is not None and total > resources.amount(asked):
             text = f"must be greater than or equal to aggregate container requests of {total}"
-            found.append(invalid(f"{path}.requests[{name}]", asked, text))
+            errors.append(invalid(f"{path}.requests[{name}]", asked, text))
     for index, container in enumerate(spec.get("containers") or ()):
         for name, text in sorted(container.get("resources", {}).get("limits", {}).items()):
             limit = own.get("limits", {}).get(name)
             if limit is not None and resources.amount(text) > resources.amount(limit):
-                at = f"{path}.containers[{index}][{name}].limits"
-                found.append(invalid(at, text, f"must be less than or equal to pod limits of {limit}"))
-    return found
+                field_path = f"{path}.containers[{index}][{name}].limits"
+                errors.append(invalid(field_path, text, f"must be less than or equal to pod limits of {limit}"))
+    return errors
 
 
 def _host_network(spec: Spec, path: str, pod: bool) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for index, container in enumerate(spec.get("containers") or ()):
         for number, port in enumerate(container.get("ports", ())):
             host = port.get("hostPort", 0)
             if (pod or host) and host != port.get("containerPort", 0):
-                at = f"{path}.containers[{index}].ports[{number}].hostPort"
-                found.append(invalid(at, host, "must match `containerPort` when `hostNetwork` is true"))
-    return found
+                field_path = f"{path}.containers[{index}].ports[{number}].hostPort"
+                errors.append(invalid(field_path, host, "must match `containerPort` when `hostNetwork` is true"))
+    return errors
 
 
 def _gates(spec: Spec, path: str) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for index, gate in enumerate(spec.get("readinessGates", ())):
-        found += label_name(gate.get("conditionType", ""), f"{path}.readinessGates[{index}].conditionType")
+        errors += label_name(gate.get("conditionType", ""), f"{path}.readinessGates[{index}].conditionType")
     seen: set[str] = set()
     for index, gate in enumerate(spec.get("schedulingGates", ())):
-        name, at = gate.get("name", ""), f"{path}.schedulingGates[{index}]"
-        found += label_name(name, at)
+        name, field_path = gate.get("name", ""), f"{path}.schedulingGates[{index}]"
+        errors += label_name(name, field_path)
         if name in seen:
-            found.append(duplicate(at, name))
+            errors.append(duplicate(field_path, name))
         seen.add(name)
     if "topologySpreadConstraints" in spec:
-        found += scheduling.spread(spec["topologySpreadConstraints"], f"{path}.topologySpreadConstraints")
-    return found
+        errors += scheduling.spread(spec["topologySpreadConstraints"], f"{path}.topologySpreadConstraints")
+    return errors
 
 
 _NAMES = (
@@ -153,40 +153,40 @@ _LATER_NAMES = (("hostname", formats.label), ("subdomain", formats.label))
 
 
 def _rest(spec: Spec, path: str) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if spec.get("hostUsers") is False:
         shared = [name for name in ("hostNetwork", "HostPID", "HostIPC") if spec.get(_lower(name))]
-        found += [forbidden(f"{path}.{name}", "when `hostUsers` is false") for name in shared]
+        errors += [forbidden(f"{path}.{name}", "when `hostUsers` is false") for name in shared]
     if "hostnameOverride" in spec:
-        found += _hostname(spec, path)
+        errors += _hostname(spec, path)
     for field, rule in _NAMES:
         if spec.get(field):
-            found += [invalid(f"{path}.{field}", spec[field], text) for text in rule(spec[field])]
+            errors += [invalid(f"{path}.{field}", spec[field], text) for text in rule(spec[field])]
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None:
         texts = formats.in_range(deadline, 1, _MAX_INT32)
-        found += [invalid(f"{path}.activeDeadlineSeconds", deadline, text) for text in texts]
+        errors += [invalid(f"{path}.activeDeadlineSeconds", deadline, text) for text in texts]
     for field, rule in _LATER_NAMES:
         if spec.get(field):
-            found += [invalid(f"{path}.{field}", spec[field], text) for text in rule(spec[field])]
+            errors += [invalid(f"{path}.{field}", spec[field], text) for text in rule(spec[field])]
     if "tolerations" in spec:
-        found += scheduling.tolerations(spec["tolerations"], f"{path}.tolerations")
+        errors += scheduling.tolerations(spec["tolerations"], f"{path}.tolerations")
     if "hostAliases" in spec:
-        found += scheduling.host_aliases(spec["hostAliases"], f"{path}.hostAliases")
+        errors += scheduling.host_aliases(spec["hostAliases"], f"{path}.hostAliases")
     for field in ("priorityClassName", "runtimeClassName"):
         if spec.get(field):
-            found += [invalid(f"{path}.{field}", spec[field], text) for text in formats.subdomain(spec[field])]
+            errors += [invalid(f"{path}.{field}", spec[field], text) for text in formats.subdomain(spec[field])]
     if "preemptionPolicy" in spec:
-        found += _choice(spec["preemptionPolicy"], ("PreemptLowerPriority", "Never"), f"{path}.preemptionPolicy")
+        errors += _choice(spec["preemptionPolicy"], ("PreemptLowerPriority", "Never"), f"{path}.preemptionPolicy")
     if "overhead" in spec:
-        found += resources.requirements({"limits": spec["overhead"]}, f"{path}.overhead")
+        errors += resources.requirements({"limits": spec["overhead"]}, f"{path}.overhead")
     if "os" in spec:
         name = spec["os"].get("name", "")
         if not name:
-            found.append(required(f"{path}.os.name"))
+            errors.append(required(f"{path}.os.name"))
         elif name not in ("linux", "windows"):
-            found.append(unsupported(f"{path}.os", name, ("linux", "windows")))
-    return found
+            errors.append(unsupported(f"{path}.os", name, ("linux", "windows")))
+    return errors
 
 
 def _lower(name: str) -> str:
@@ -194,29 +194,29 @@ def _lower(name: str) -> str:
 
 
 def _hostname(spec: Spec, path: str) -> list[FieldError]:
-    at, name = f"{path}.hostnameOverride", spec["hostnameOverride"]
-    found: list[FieldError] = []
+    field_path, name = f"{path}.hostnameOverride", spec["hostnameOverride"]
+    errors: list[FieldError] = []
     if spec.get("setHostnameAsFQDN"):
-        found.append(forbidden(at, "may not be specified when setHostnameAsFQDN is true"))
+        errors.append(forbidden(field_path, "may not be specified when setHostnameAsFQDN is true"))
     if spec.get("hostNetwork"):
-        found.append(forbidden(at, "may not be specified when hostNetwork is true"))
+        errors.append(forbidden(field_path, "may not be specified when hostNetwork is true"))
     if formats.size(name) > 64:
-        found.append(too_long(at, 64))
-    return found + [invalid(at, name, text) for text in formats.subdomain(name)]
+        errors.append(too_long(field_path, 64))
+    return errors + [invalid(field_path, name, text) for text in formats.subdomain(name)]
 
 
 def pod_annotations(annotations: Mapping[str, str], spec: Spec, path: str) -> list[FieldError]:
     """Annotations with a meaning to pods."""
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     mirror_pod = annotations.get("kubernetes.io/config.mirror")
     if mirror_pod is not None and not spec.get("nodeName"):
         text = "must set spec.nodeName if mirror pod annotation is set"
-        found.append(invalid(f"{path}[kubernetes.io/config.mirror]", mirror_pod, text))
+        errors.append(invalid(f"{path}[kubernetes.io/config.mirror]", mirror_pod, text))
     cost = annotations.get("controller.kubernetes.io/pod-deletion-cost")
     if cost is not None and not _is_int32(cost):
-        at = f"{path}[controller.kubernetes.io/pod-deletion-cost]"
-        found.append(invalid(at, cost, "must be a 32bit integer"))
-    return found
+        field_path = f"{path}[controller.kubernetes.io/pod-deletion-cost]"
+        errors.append(invalid(field_path, cost, "must be a 32bit integer"))
+    return errors
 
 
 def _is_int32(text: str) -> bool:
@@ -230,12 +230,12 @@ def check_template(template: Spec, path: str) -> list[FieldError]:
     """A pod template of a workload."""
     meta = template.get("metadata") or {}
     annotations = meta.get("annotations") or {}
-    found = metadata.labels(meta.get("labels") or {}, f"{path}.labels")
-    found += metadata.annotation_set(annotations, f"{path}.annotations")
+    errors = metadata.labels(meta.get("labels") or {}, f"{path}.labels")
+    errors += metadata.annotation_set(annotations, f"{path}.annotations")
     spec = template.get("spec") or {}
-    found += pod_annotations(annotations, spec, f"{path}.annotations")
-    found += check_spec(spec, f"{path}.spec", None)
+    errors += pod_annotations(annotations, spec, f"{path}.annotations")
+    errors += check_spec(spec, f"{path}.spec", None)
     if spec.get("ephemeralContainers"):
         text = "ephemeral containers not allowed in pod template"
-        found.append(forbidden(f"{path}.spec.ephemeralContainers", text))
-    return found
+        errors.append(forbidden(f"{path}.spec.ephemeralContainers", text))
+    return errors

@@ -136,37 +136,37 @@ class PodStrategy(KindStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj["spec"]
-        found = check_pod(obj)
+        errors = check_pod(obj)
         if spec.get("ephemeralContainers"):
-            found.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
+            errors.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
         if spec.get("nodeName") and spec.get("schedulingGates"):
             text = "cannot be set until all schedulingGates have been cleared"
-            found.append(forbidden("spec.nodeName", text))
-        return found
+            errors.append(forbidden("spec.nodeName", text))
+        return errors
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = metadata.check_own(obj["metadata"], True, formats.subdomain) + check_pod(obj)
+        errors = metadata.check_own(obj["metadata"], True, formats.subdomain) + check_pod(obj)
         if ctx.subresource == "resize":
-            return found + update_validation.resize(obj, old)
+            return errors + update_validation.resize(obj, old)
         if ctx.subresource == "ephemeralcontainers":
-            return found + self._ephemeral(obj, old)
-        found += update_validation.own_annotations(obj, old)
-        found += pod_annotations(obj["metadata"].get("annotations", {}), obj["spec"], "metadata.annotations")
-        return found + update_validation.update(obj, old)
+            return errors + self._ephemeral(obj, old)
+        errors += update_validation.own_annotations(obj, old)
+        errors += pod_annotations(obj["metadata"].get("annotations", {}), obj["spec"], "metadata.annotations")
+        return errors + update_validation.update(obj, old)
 
     def _ephemeral(self, obj: Object, old: Object) -> list[FieldError]:
         now = {c.get("name"): c for c in obj["spec"].get("ephemeralContainers", ())}
         path = "spec.ephemeralContainers"
-        found = []
+        errors = []
         for container in old["spec"].get("ephemeralContainers", ()):
             name = container.get("name", "")
             text = f'existing ephemeral containers "{name}" may not be'
             if name not in now:
-                found.append(forbidden(path, f"{text} removed\n"))
+                errors.append(forbidden(path, f"{text} removed\n"))
             elif now[name] != container:
                 shown = difference("core.EphemeralContainer", container, now[name])
-                found.append(forbidden(path, f"{text} changed\n{shown}"))
-        return found
+                errors.append(forbidden(path, f"{text} changed\n{shown}"))
+        return errors
 
     def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         return update_validation.status(obj, old)
@@ -232,21 +232,21 @@ def _with_resources(new: list[Any], old: list[Any]) -> list[Any]:
 def check_pod(pod: Object) -> list[FieldError]:
     """Annotations and spec of a pod, at creation and at every change."""
     spec = pod["spec"]
-    found = []
+    errors = []
     notes = pod["metadata"].get("annotations")
     if notes:
-        found += pod_annotations(notes, spec, "metadata.annotations")
-    found += VERDICTS.check(spec, pod["metadata"].get("name", ""))
+        errors += pod_annotations(notes, spec, "metadata.annotations")
+    errors += VERDICTS.check(spec, pod["metadata"].get("name", ""))
     if not spec.get("serviceAccountName"):
         for index, volume in enumerate(spec.get("volumes") or ()):
             for number, source in enumerate(volume.get("projected", {}).get("sources") or ()):
                 if "serviceAccountToken" in source:
-                    at = f"spec.volumes[{index}].projected.sources[{number}].serviceAccountToken"
-                    found.append(forbidden(at, "must not be specified when serviceAccountName is not set"))
+                    field_path = f"spec.volumes[{index}].projected.sources[{number}].serviceAccountToken"
+                    errors.append(forbidden(field_path, "must not be specified when serviceAccountName is not set"))
     for group in ("containers", "initContainers"):
         for index, container in enumerate(spec.get(group) or ()):
-            found += only_for_pod(container, f"spec.{group}[{index}]")
-    return found
+            errors += only_for_pod(container, f"spec.{group}[{index}]")
+    return errors
 
 
 def follow_addresses(status: Object) -> None:

@@ -26,36 +26,36 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 def update(pod: Pod, old: Pod) -> list[FieldError]:
     """A write to the pod itself, besides what is checked of any pod."""
     spec, before = pod["spec"], old["spec"]
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for group in ("containers", "initContainers"):
         complaints, stop = _containers((spec.get(group) or ()), (before.get(group) or ()), f"spec.{group}")
-        found += complaints
+        errors += complaints
         if stop:
-            return found
+            return errors
     complaints, stop = _deadline(spec, before)
-    found += complaints
+    errors += complaints
     if stop:
-        return found
-    found += _tolerations(spec.get("tolerations", ()), before.get("tolerations", ()))
-    found += _gates(spec.get("schedulingGates", ()), before.get("schedulingGates", ()))
+        return errors
+    errors += _tolerations(spec.get("tolerations", ()), before.get("tolerations", ()))
+    errors += _gates(spec.get("schedulingGates", ()), before.get("schedulingGates", ()))
     if spec == before:
-        return found
-    return found + _other_fields(spec, before)
+        return errors
+    return errors + _other_fields(spec, before)
 
 
 def _containers(new: Sequence[Any], old: Sequence[Any], path: str) -> tuple[list[FieldError], bool]:
     new, old = new or [], old or []
     if len(new) != len(old):
         return [forbidden(path, "pod updates may not add or remove containers")], True
-    found = []
+    errors = []
     for index, container in enumerate(new):
         image = container.get("image", "")
         if not image:
-            found.append(required(f"{path}[{index}].image"))
+            errors.append(required(f"{path}[{index}].image"))
         if image != image.strip():
             text = "must not have leading or trailing whitespace"
-            found.append(invalid(f"{path}[{index}].image", image, text))
-    return found, False
+            errors.append(invalid(f"{path}[{index}].image", image, text))
+    return errors, False
 
 
 def _deadline(spec: Pod, before: Pod) -> tuple[list[FieldError], bool]:
@@ -87,14 +87,14 @@ def _tolerations(new: Sequence[Any], old: Sequence[Any]) -> list[FieldError]:
 
 
 def _gates(new: Sequence[Any], old: Sequence[Any]) -> list[FieldError]:
-    known = {gate.get("name") for gate in old}
+    names = {gate.get("name") for gate in old}
     return [
         forbidden(
             f"spec.schedulingGates[{index}].name",
             f"only deletion is allowed, but found new scheduling gate '{gate.get('name', '')}'",
         )
         for index, gate in enumerate(new)
-        if gate.get("name") not in known
+        if gate.get("name") not in names
     ]
 
 
@@ -107,12 +107,12 @@ def _other_fields(spec: Pod, before: Pod) -> list[FieldError]:
             ]
     for field in ("activeDeadlineSeconds", "schedulingGates", "tolerations"):
         _put(munged, field, before.get(field))
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if before.get("schedulingGates"):
-        found += _gated(munged, before)
+        errors += _gated(munged, before)
     if munged != before:
-        found.append(forbidden("spec", _UPDATABLE + difference("core.PodSpec", before, munged)))
-    return found
+        errors.append(forbidden("spec", _UPDATABLE + difference("core.PodSpec", before, munged)))
+    return errors
 
 
 def _put(target: dict[str, Any], field: str, value: Any) -> None:
@@ -130,21 +130,21 @@ def _with_image(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any
 
 def _gated(munged: dict[str, Any], before: Pod) -> list[FieldError]:
     """A gated pod may still be narrowed: more node selectors, more requirements."""
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     new, old = munged.get("nodeSelector") or {}, before.get("nodeSelector") or {}
     if new != old:
         if any(new.get(key) != value for key, value in old.items()):
             text = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
-            found.append(invalid("spec.nodeSelector", new or None, text))
+            errors.append(invalid("spec.nodeSelector", new or None, text))
         _put(munged, "nodeSelector", before.get("nodeSelector"))
     new_affinity = (munged.get("affinity") or {}).get("nodeAffinity")
     old_affinity = (before.get("affinity") or {}).get("nodeAffinity")
     if new_affinity != old_affinity:
-        found += _node_affinity(new_affinity or {}, old_affinity or {})
+        errors += _node_affinity(new_affinity or {}, old_affinity or {})
         affinity = dict(munged.get("affinity") or {})
         _put(affinity, "nodeAffinity", old_affinity)
         _put(munged, "affinity", affinity or before.get("affinity"))
-    return found
+    return errors
 
 
 def _node_affinity(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[FieldError]:
@@ -156,13 +156,13 @@ def _node_affinity(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[Field
     if old_terms and len(old_terms) != len(new_terms):
         shown = internal("[]core.NodeSelectorTerm", new_terms or None)
         return [invalid(path, shown, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")]
-    found = []
+    errors = []
     for index, (term, was) in enumerate(zip(new_terms, old_terms, strict=True)):
         if not _only_additions(term, was):
             shown = internal("core.NodeSelectorTerm", term)
             text = "only additions are allowed (no mutations or deletions)"
-            found.append(invalid(f"{path}[{index}]", shown, text))
-    return found
+            errors.append(invalid(f"{path}[{index}]", shown, text))
+    return errors
 
 
 def _only_additions(term: Mapping[str, Any], was: Mapping[str, Any]) -> bool:
@@ -190,32 +190,32 @@ _SYSTEM_CONDITIONS = ("PodScheduled", "Ready", "Initialized")
 def status(pod: Pod, old: Pod) -> list[FieldError]:
     """A write through the status subresource."""
     new, before = pod.get("status") or {}, old.get("status") or {}
-    found = own_annotations(pod, old)
+    errors = own_annotations(pod, old)
     for index, condition in enumerate(new.get("conditions", ())):
         if condition.get("type", "") not in _SYSTEM_CONDITIONS:
-            found += label_name(condition.get("type", ""), f"status.conditions[{index}].Type")
+            errors += label_name(condition.get("type", ""), f"status.conditions[{index}].Type")
     nominated = new.get("nominatedNodeName", "")
     if nominated and nominated != before.get("nominatedNodeName", ""):
-        found += [invalid("status.nominatedNodeName", nominated, text) for text in formats.subdomain(nominated)]
+        errors += [invalid("status.nominatedNodeName", nominated, text) for text in formats.subdomain(nominated)]
         if old["spec"].get("nodeName"):
             text = "may not be set on pods that are already bound to a node"
-            found.append(forbidden("status.nominatedNodeName", text))
-    found += immutable(new.get("qosClass", ""), before.get("qosClass", ""), "status.qosClass")
-    found += _states(new, before, old["spec"])
+            errors.append(forbidden("status.nominatedNodeName", text))
+    errors += immutable(new.get("qosClass", ""), before.get("qosClass", ""), "status.qosClass")
+    errors += _states(new, before, old["spec"])
     for index, address in enumerate(new.get("podIPs", ())):
-        found += valid_ip(address.get("ip", ""), f"status.podIPs[{index}]")
+        errors += valid_ip(address.get("ip", ""), f"status.podIPs[{index}]")
     if new.get("hostIPs"):
         first = new["hostIPs"][0].get("ip", "")
         if first != new.get("hostIP", ""):
-            found.append(invalid("status.hostIPs[0].ip", first, "must be equal to `hostIP`"))
+            errors.append(invalid("status.hostIPs[0].ip", first, "must be equal to `hostIP`"))
         for index, address in enumerate(new["hostIPs"]):
-            found += valid_ip(address.get("ip", ""), f"status.hostIPs[{index}]")
-    return found
+            errors += valid_ip(address.get("ip", ""), f"status.hostIPs[{index}]")
+    return errors
 
 
 def _states(new: Mapping[str, Any], before: Mapping[str, Any], spec: Pod) -> list[FieldError]:
     """A container that ended stays ended, unless its policy restarts it."""
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     policies = {c.get("name"): c.get("restartPolicy") for c in (spec.get("containers") or ())}
     current = {entry.get("name"): entry for entry in new.get("containerStatuses", ())}
     for index, was in enumerate(before.get("containerStatuses", ())):
@@ -226,55 +226,55 @@ def _states(new: Mapping[str, Any], before: Mapping[str, Any], spec: Pod) -> lis
         policy = policies.get(was.get("name")) or spec.get("restartPolicy")
         if policy == "Never" or (policy == "OnFailure" and ended.get("exitCode", 0) == 0):
             text = "may not be transitioned to non-terminated state"
-            found.append(forbidden(f"status.containerStatuses[{index}].state", text))
-    return found
+            errors.append(forbidden(f"status.containerStatuses[{index}].state", text))
+    return errors
 
 
 def resize(pod: Pod, old: Pod) -> list[FieldError]:
     """A write through the resize subresource: cpu and memory of containers."""
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     if old.get("status", {}).get("qosClass", qos_class(old["spec"])) != qos_class(pod["spec"]):
         shown = pod.get("status", {}).get("qosClass", "")
-        found.append(invalid("spec", shown, "Pod QOS Class may not change as a result of resizing"))
+        errors.append(invalid("spec", shown, "Pod QOS Class may not change as a result of resizing"))
     running = [
         c for c in (old.get("status") or {}).get("containerStatuses") or () if "running" in (c.get("state") or {})
     ]
     if running and "resources" not in running[0]:
-        found.append(forbidden("spec", "Pod running on node without support for resize"))
+        errors.append(forbidden("spec", "Pod running on node without support for resize"))
     others = _other_containers(pod, old)
     if others:
-        return found + others
+        return errors + others
     for group in ("containers", "initContainers"):
         new, was = (pod["spec"].get(group) or ()), (old["spec"].get(group) or ())
         for index, (container, before) in enumerate(zip(new, was, strict=True)):
-            found += _resized(container, before, f"spec.{group}[{index}].resources")
+            errors += _resized(container, before, f"spec.{group}[{index}].resources")
             if _without_compute(container) != _without_compute(before):
-                found.append(forbidden("spec", "only cpu and memory resources are mutable"))
-    return found
+                errors.append(forbidden("spec", "only cpu and memory resources are mutable"))
+    return errors
 
 
 def _other_containers(pod: Pod, old: Pod) -> list[FieldError]:
     """A resize finds the containers it knows, where it knows them."""
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for group in ("containers", "initContainers"):
         new, was = (pod["spec"].get(group) or ()), (old["spec"].get(group) or ())
         if len(new) != len(was):
-            found.append(forbidden(f"spec.{group}", f"{group} may not be added or removed on resize"))
+            errors.append(forbidden(f"spec.{group}", f"{group} may not be added or removed on resize"))
             continue
         for index, (container, before) in enumerate(zip(new, was, strict=True)):
             if container.get("name") != before.get("name"):
                 text = f"{group} may not be renamed or reordered on resize"
-                found.append(forbidden(f"spec.{group}[{index}].name", text))
-    return found
+                errors.append(forbidden(f"spec.{group}[{index}].name", text))
+    return errors
 
 
 def _resized(container: Mapping[str, Any], before: Mapping[str, Any], path: str) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for part in ("requests", "limits"):
         new, was = container.get("resources", {}).get(part, {}), before.get("resources", {}).get(part, {})
         if any(name in was and name not in new for name in ("cpu", "memory")):
-            found.append(forbidden(f"{path}.{part}", f"resource {part} cannot be removed"))
-    return found
+            errors.append(forbidden(f"{path}.{part}", f"resource {part} cannot be removed"))
+    return errors
 
 
 def _without_compute(container: Mapping[str, Any]) -> dict[str, Any]:

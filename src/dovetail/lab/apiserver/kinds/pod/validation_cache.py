@@ -28,18 +28,18 @@ class Verdicts:
         key = _encode(spec)
         if key in self._good:
             return []
-        found = check_spec(spec, "spec", name)
-        if not found and not any("ephemeral" in volume for volume in spec.get("volumes") or ()):
+        errors = check_spec(spec, "spec", name)
+        if not errors and not any("ephemeral" in volume for volume in spec.get("volumes") or ()):
             if len(self._good) >= _LIMIT:
                 self._good.clear()
             self._good[key] = warnings(spec, {})
-        return found
+        return errors
 
     def warnings(self, spec: dict[str, Any], meta: dict[str, Any]) -> list[str]:
         if any(".alpha.kubernetes.io/" in key for key in meta.get("annotations") or ()):
             return warnings(spec, meta)
-        known = self._good.get(_encode(spec))
-        return list(known) if known is not None else warnings(spec, {})
+        existing = self._good.get(_encode(spec))
+        return list(existing) if existing is not None else warnings(spec, {})
 
 
 VERDICTS = Verdicts()

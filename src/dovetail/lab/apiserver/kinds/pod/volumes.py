@@ -64,40 +64,40 @@ _REQUIRED = {
 }
 
 
-def descending_path(path: str, at: str) -> list[FieldError]:
-    found = [invalid(at, path, "must be a relative path")] if path.startswith("/") else []
-    return found + no_backsteps(path, at)
+def descending_path(path: str, field_path: str) -> list[FieldError]:
+    errors = [invalid(field_path, path, "must be a relative path")] if path.startswith("/") else []
+    return errors + no_backsteps(path, field_path)
 
 
-def local_path(path: str, at: str) -> list[FieldError]:
-    found = descending_path(path, at)
+def local_path(path: str, field_path: str) -> list[FieldError]:
+    errors = descending_path(path, field_path)
     if path.startswith("..") and not path.startswith("../"):
-        found.append(invalid(at, path, "must not start with '..'"))
-    return found
+        errors.append(invalid(field_path, path, "must not start with '..'"))
+    return errors
 
 
 def check(volumes: Sequence[Source], path: str, pod: str | None) -> tuple[dict[str, Source], list[FieldError]]:
     """The usable volumes by name, and the complaints; `pod` is the pod's name, None in a template."""
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     usable: dict[str, Source] = {}
     made = {f"{pod}-{volume.get('name', '')}" for volume in volumes if pod and "ephemeral" in volume}
     for index, volume in enumerate(volumes):
-        at, name = f"{path}[{index}]", volume.get("name", "")
-        own = _source(volume, at, pod)
+        field_path, name = f"{path}[{index}]", volume.get("name", "")
+        own = _source(volume, field_path, pod)
         if not name:
-            own.append(required(f"{at}.name"))
+            own.append(required(f"{field_path}.name"))
         else:
-            own += [invalid(f"{at}.name", name, text) for text in formats.label(name)]
+            own += [invalid(f"{field_path}.name", name, text) for text in formats.label(name)]
         if name in usable:
-            own.append(duplicate(f"{at}.name", name))
+            own.append(duplicate(f"{field_path}.name", name))
         if not own:
             usable[name] = volume
-        found += own
+        errors += own
         claim = volume.get("persistentVolumeClaim", {}).get("claimName")
         if claim and claim in made:
             text = "must not reference a PVC that gets created for an ephemeral volume"
-            found.append(invalid(f"{at}.persistentVolumeClaim.claimName", claim, text))
-    return usable, found
+            errors.append(invalid(f"{field_path}.persistentVolumeClaim.claimName", claim, text))
+    return usable, errors
 
 
 def _source(volume: Source, path: str, pod: str | None) -> list[FieldError]:
@@ -106,15 +106,15 @@ def _source(volume: Source, path: str, pod: str | None) -> list[FieldError]:
         return [required(path, "must specify a volume type")]
     first, *more = kinds
     source = volume[first]
-    found = [required(f"{path}.{first}.{field}") for field in _REQUIRED.get(first, ()) if not source.get(field)]
+    errors = [required(f"{path}.{first}.{field}") for field in _REQUIRED.get(first, ()) if not source.get(field)]
     rule = _RULES.get(first)
     if rule is not None:
-        found += rule(source, f"{path}.{first}")
+        errors += rule(source, f"{path}.{first}")
     if first == "ephemeral" and pod and volume.get("name"):
         claim = f"{pod}-{volume['name']}"
         for text in formats.subdomain(claim):
-            found.append(invalid(f"{path}.name", volume["name"], f"PVC name {quoted(claim)}: {text}"))
-    return found + [forbidden(f"{path}.{kind}", "may not specify more than 1 volume type") for kind in more]
+            errors.append(invalid(f"{path}.name", volume["name"], f"PVC name {quoted(claim)}: {text}"))
+    return errors + [forbidden(f"{path}.{kind}", "may not specify more than 1 volume type") for kind in more]
 
 
 def _empty_dir(source: Source, path: str) -> list[FieldError]:
@@ -124,17 +124,21 @@ def _empty_dir(source: Source, path: str) -> list[FieldError]:
 
 
 def _nfs(source: Source, path: str) -> list[FieldError]:
-    at = source.get("path", "")
-    return [invalid(f"{path}.path", at, "must be an absolute path")] if at and not at.startswith("/") else []
+    field_path = source.get("path", "")
+    return (
+        [invalid(f"{path}.path", field_path, "must be an absolute path")]
+        if field_path and not field_path.startswith("/")
+        else []
+    )
 
 
 def _host_path(source: Source, path: str) -> list[FieldError]:
     if not source.get("path"):
         return [required(f"{path}.path")]
-    found = no_backsteps(source["path"], f"{path}.path")
+    errors = no_backsteps(source["path"], f"{path}.path")
     if source.get("type", "") not in _HOST_PATH_TYPES:
-        found.append(unsupported(f"{path}.type", source["type"], _HOST_PATH_TYPES))
-    return found
+        errors.append(unsupported(f"{path}.type", source["type"], _HOST_PATH_TYPES))
+    return errors
 
 
 def _mode(source: Source, field: str, path: str) -> list[FieldError]:
@@ -143,76 +147,78 @@ def _mode(source: Source, field: str, path: str) -> list[FieldError]:
 
 
 def _items(items: Sequence[Source], path: str) -> list[FieldError]:
-    found: list[FieldError] = []
+    errors: list[FieldError] = []
     for index, item in enumerate(items):
-        at = f"{path}[{index}]"
-        found += [required(f"{at}.{field}") for field in ("key", "path") if not item.get(field)]
-        found += local_path(item.get("path", ""), f"{at}.path") + _mode(item, "mode", at)
-    return found
+        field_path = f"{path}[{index}]"
+        errors += [required(f"{field_path}.{field}") for field in ("key", "path") if not item.get(field)]
+        errors += local_path(item.get("path", ""), f"{field_path}.path") + _mode(item, "mode", field_path)
+    return errors
 
 
 def _secret(source: Source, path: str) -> list[FieldError]:
-    found = [] if source.get("secretName") else [required(f"{path}.secretName")]
-    return found + _mode(source, "defaultMode", path) + _items(source.get("items", ()), f"{path}.items")
+    errors = [] if source.get("secretName") else [required(f"{path}.secretName")]
+    return errors + _mode(source, "defaultMode", path) + _items(source.get("items", ()), f"{path}.items")
 
 
 def _config_map(source: Source, path: str) -> list[FieldError]:
-    found = [] if source.get("name") else [required(f"{path}.name")]
-    return found + _mode(source, "defaultMode", path) + _items(source.get("items", ()), f"{path}.items")
+    errors = [] if source.get("name") else [required(f"{path}.name")]
+    return errors + _mode(source, "defaultMode", path) + _items(source.get("items", ()), f"{path}.items")
 
 
 def _file(item: Source, path: str) -> list[FieldError]:
-    found = [] if item.get("path") else [required(f"{path}.path")]
-    found += local_path(item.get("path", ""), f"{path}.path")
+    errors = [] if item.get("path") else [required(f"{path}.path")]
+    errors += local_path(item.get("path", ""), f"{path}.path")
     if "fieldRef" in item:
-        found += environment.field_reference(item["fieldRef"], environment.VOLUME_FIELDS, f"{path}.fieldRef")
+        errors += environment.field_reference(item["fieldRef"], environment.VOLUME_FIELDS, f"{path}.fieldRef")
         if "resourceFieldRef" in item:
             text = "fieldRef and resourceFieldRef can not be specified simultaneously"
-            found.append(invalid(path, "resource", text))
+            errors.append(invalid(path, "resource", text))
     elif "resourceFieldRef" in item:
-        found += environment.resource_reference(item["resourceFieldRef"], f"{path}.resourceFieldRef", volume=True)
+        errors += environment.resource_reference(item["resourceFieldRef"], f"{path}.resourceFieldRef", volume=True)
     else:
-        found.append(required(path, "one of fieldRef and resourceFieldRef is required"))
-    return found + _mode(item, "mode", path)
+        errors.append(required(path, "one of fieldRef and resourceFieldRef is required"))
+    return errors + _mode(item, "mode", path)
 
 
 def _downward(source: Source, path: str) -> list[FieldError]:
-    found = _mode(source, "defaultMode", path)
+    errors = _mode(source, "defaultMode", path)
     for item in source.get("items", ()):
-        found += _file(item, path)
-    return found
+        errors += _file(item, path)
+    return errors
 
 
 def _projected(source: Source, path: str) -> list[FieldError]:
-    found = _mode(source, "defaultMode", path)
+    errors = _mode(source, "defaultMode", path)
     seen: set[str] = set()
     for index, projection in enumerate(source.get("sources") or ()):
-        at = f"{path}.sources[{index}]"
+        field_path = f"{path}.sources[{index}]"
         for kind in ("secret", "configMap"):
             if kind in projection:
-                found += _projected_keys(projection[kind], f"{at}.{kind}", path, seen)
+                errors += _projected_keys(projection[kind], f"{field_path}.{kind}", path, seen)
         if "downwardAPI" in projection:
             for item in projection["downwardAPI"].get("items", ()):
-                found += _file(item, f"{at}.downwardAPI")
-                found += _unique(item.get("path", ""), item.get("path", ""), path, seen)
+                errors += _file(item, f"{field_path}.downwardAPI")
+                errors += _unique(item.get("path", ""), item.get("path", ""), path, seen)
         if "serviceAccountToken" in projection:
-            found += _token(projection["serviceAccountToken"], f"{at}.serviceAccountToken", path)
+            errors += _token(projection["serviceAccountToken"], f"{field_path}.serviceAccountToken", path)
         if len(projection) > 1:
-            found.append(forbidden(at, "may not specify more than 1 volume type per source"))
-    return found
+            errors.append(forbidden(field_path, "may not specify more than 1 volume type per source"))
+    return errors
 
 
-def _projected_keys(source: Source, at: str, path: str, seen: set[str]) -> list[FieldError]:
-    found = [] if source.get("name") else [required(f"{at}.name")]
+def _projected_keys(source: Source, field_path: str, path: str, seen: set[str]) -> list[FieldError]:
+    errors = [] if source.get("name") else [required(f"{field_path}.name")]
     for index, item in enumerate(source.get("items", ())):
-        found += _items([item], f"{at}.items") if index == 0 else _items_at(item, f"{at}.items[{index}]")
-        found += _unique(item.get("path", ""), source.get("name", ""), path, seen)
-    return found
+        errors += (
+            _items([item], f"{field_path}.items") if index == 0 else _items_at(item, f"{field_path}.items[{index}]")
+        )
+        errors += _unique(item.get("path", ""), source.get("name", ""), path, seen)
+    return errors
 
 
-def _items_at(item: Source, at: str) -> list[FieldError]:
-    found = [required(f"{at}.{field}") for field in ("key", "path") if not item.get(field)]
-    return found + local_path(item.get("path", ""), f"{at}.path") + _mode(item, "mode", at)
+def _items_at(item: Source, field_path: str) -> list[FieldError]:
+    errors = [required(f"{field_path}.{field}") for field in ("key", "path") if not item.get(field)]
+    return errors + local_path(item.get("path", ""), f"{field_path}.path") + _mode(item, "mode", field_path)
 
 
 def _unique(name: str, shown: str, path: str, seen: set[str]) -> list[FieldError]:
@@ -222,26 +228,28 @@ def _unique(name: str, shown: str, path: str, seen: set[str]) -> list[FieldError
     return []
 
 
-def _token(source: Source, at: str, path: str) -> list[FieldError]:
+def _token(source: Source, field_path: str, path: str) -> list[FieldError]:
     seconds = source.get("expirationSeconds", 3600)
-    found = []
+    errors = []
     if seconds < 600:
-        found.append(invalid(f"{at}.expirationSeconds", seconds, "may not specify a duration less than 10 minutes"))
+        errors.append(
+            invalid(f"{field_path}.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
+        )
     if seconds > 1 << 32:
         text = "may not specify a duration larger than 2^32 seconds"
-        found.append(invalid(f"{at}.expirationSeconds", seconds, text))
+        errors.append(invalid(f"{field_path}.expirationSeconds", seconds, text))
     if not source.get("path"):
-        found.append(required(f"{path}.path"))
+        errors.append(required(f"{path}.path"))
     else:
-        found += local_path(source["path"], f"{path}.path")
-    return found
+        errors += local_path(source["path"], f"{path}.path")
+    return errors
 
 
 def _csi(source: Source, path: str) -> list[FieldError]:
-    found = csi_driver_name(source.get("driver", ""), f"{path}.driver")
+    errors = csi_driver_name(source.get("driver", ""), f"{path}.driver")
     if "nodePublishSecretRef" in source and not source["nodePublishSecretRef"].get("name"):
-        found.append(required(f"{path}.nodePublishSecretRef.name"))
-    return found
+        errors.append(required(f"{path}.nodePublishSecretRef.name"))
+    return errors
 
 
 def _ephemeral(source: Source, path: str) -> list[FieldError]:

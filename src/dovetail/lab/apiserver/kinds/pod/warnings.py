@@ -48,14 +48,14 @@ def label_text(key: str) -> str | None:
 def warnings(spec: Spec, meta: Spec, path: str = "") -> list[str]:
     """`path` leads to the template, "" for a pod."""
     at = f"{path}." if path else ""
-    found = [*_selection(spec, at), *_annotations(meta, at), *_volumes(spec, at), *_paths(spec), *_names(spec, at)]
-    found += _fractions(spec.get("overhead") or {}, f"{at}spec.overhead")
-    found += _seccomp(spec, meta, "seccomp.security.alpha.kubernetes.io/pod", at)
+    selection = [*_selection(spec, at), *_annotations(meta, at), *_volumes(spec, at), *_paths(spec), *_names(spec, at)]
+    selection += _fractions(spec.get("overhead") or {}, f"{at}spec.overhead")
+    selection += _seccomp(spec, meta, "seccomp.security.alpha.kubernetes.io/pod", at)
     for place, container in _containers(spec, at):
         key = f"container.seccomp.security.alpha.kubernetes.io/{container.get('name', '')}"
-        found += _seccomp(container, meta, key, at)
-        found += _container(place, container)
-    return [*found, *_ports(spec, at), *_port_names(spec, at), *_grace(spec, at), *_affinity(spec, at)]
+        selection += _seccomp(container, meta, key, at)
+        selection += _container(place, container)
+    return [*selection, *_ports(spec, at), *_port_names(spec, at), *_grace(spec, at), *_affinity(spec, at)]
 
 
 def name_warnings(name: str) -> list[str]:
@@ -264,20 +264,20 @@ def _container(place: str, container: Spec) -> Iterator[str]:
 
 
 def _ports(spec: Spec, at: str) -> list[str]:
-    found: list[str] = []
+    ports: list[str] = []
     seen: dict[tuple[Any, Any], list[tuple[str, Spec]]] = {}
     for place, container in _containers(spec, at):
         for index, port in enumerate(container.get("ports") or ()):
             where = f"{place}.ports[{index}]"
             if port.get("hostIP") and not port.get("hostPort"):
-                found.append(f"{where}: hostIP set without hostPort: {_go_port(port)}")
+                ports.append(f"{where}: hostIP set without hostPort: {_go_port(port)}")
             key = (port.get("containerPort"), port.get("protocol"))
             for other_place, other in seen.get(key, ()):
                 text = _overlap(port, other)
                 if text:
-                    found.append(f"{where}: {text} with {other_place}")
+                    ports.append(f"{where}: {text} with {other_place}")
             seen.setdefault(key, []).append((where, port))
-    return found
+    return ports
 
 
 def _go_port(port: Spec) -> str:
