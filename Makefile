@@ -95,6 +95,7 @@ check: $(TEST_STAMP)
 	@$(BIN)/python scripts/check_cycles.py
 	@$(BIN)/python scripts/build_messages.py --check
 	@$(BIN)/python scripts/build_diagrams.py --check
+	@$(BIN)/python scripts/build_reference.py --check
 
 bench: $(TEST_STAMP)
 	@$(BIN)/python -m bench $(ARGS)

@@ -73,6 +73,8 @@ MACHINE_KIND = (
     "charts/dovetail-crd/definitions/karpenter.sh_machines.yaml",
     "charts/dovetail/crds/karpenter.sh_machines.yaml",
     "charts/dovetail/templates/_rules.tpl",
+    "docs/reference/",
+    "scripts/reference/",
     "src/dovetail/controllers/legacy/",
     "src/dovetail/controllers/manager.py",
     "src/dovetail/install/rbac.py",

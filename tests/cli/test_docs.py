@@ -29,7 +29,7 @@ def test_links_lead_to_files(document: Path) -> None:
 
 @documents
 def test_files_are_there(document: Path) -> None:
-    words = re.findall(rf"(?<![\w/.-])(?:{'|'.join(FOLDERS)})[\w./*-]*\w", document.read_text())
+    words = re.findall(rf"(?<![\w/.-])(?:{'|'.join(FOLDERS)})[\w./*-]*\w", document.read_text(), re.ASCII)
     places = (ROOT, ROOT / "src" / "dovetail")
     named = {word for word in words if not any(list(place.glob(f"{word}*")) for place in places)}
     assert named == set()
