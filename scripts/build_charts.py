@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from dovetail.install.rbac import rules_template
+from dovetail.install.vpa_chart import vpa_template
 from dovetail.model.kinds.crds import KINDS, definition, render
 
 CHARTS = Path(__file__).parent.parent / "charts"
@@ -17,7 +18,8 @@ CHARTS = Path(__file__).parent.parent / "charts"
 
 def generated() -> dict[Path, str]:
     """Path and content of every generated file."""
-    files = {CHARTS / "dovetail" / "templates" / "_rules.tpl": rules_template()}
+    templates = CHARTS / "dovetail" / "templates"
+    files = {templates / "_rules.tpl": rules_template(), templates / "vpa.yaml": vpa_template()}
     for kind in KINDS:
         text = render([definition(kind)]).removeprefix("---\n")
         for folder in (CHARTS / "dovetail" / "crds", CHARTS / "dovetail-crd" / "definitions"):

@@ -152,7 +152,7 @@ def test_every_option_at_once_renders_alike_and_so_do_the_notes(helm: str, tmp_p
     )
     left_out = ("controller.image", "logConfig.logLevel.global")
     paths = {path: value for path, value in ALL.items() if path not in left_out}
-    for option in ("alerts", "dashboard", "dashboards", "flowSchemas", "networkPolicy"):
+    for option in ("alerts", "dashboard", "dashboards", "flowSchemas", "networkPolicy", "vpa"):
         paths[f"{option}.enabled"] = True
     given = nested(paths) | {"misspelt": 1}
     theirs = template(helm, values=json.dumps(given), folder=folder)

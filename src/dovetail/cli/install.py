@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("program", type=click.Choice(["dovetail", "cluster-autoscaler"]), default="dovetail")
+@click.argument("program", type=click.Choice(["dovetail", "cluster-autoscaler", "vpa"]), default="dovetail")
 @click.option("--cluster", default=None, help="Name of the EKS cluster; found by the kubeconfig if left out.")
 @click.option("--region", default=None, help="Region; default as the AWS command's.")
 @click.option("-n", "--namespace", default="karpenter", show_default=True)
@@ -66,9 +66,11 @@ def install(
 ) -> None:
     """Install Dovetail into an existing EKS cluster, with all it needs at AWS and a first NodePool.
 
+    PROGRAM may be cluster-autoscaler, or vpa for the Vertical Pod Autoscaler, which needs nothing at AWS.
+
     Each part is read first: what is there stays, what is missing is made. Repeat the command after an interruption.
     """
-    from dovetail.cli.installing import conversation
+    from dovetail.cli.installing import checked_namespace, conversation
     from dovetail.errors import Problem
     from dovetail.install.chart import Release, ValuesError
     from dovetail.install.plan import Options
@@ -78,7 +80,15 @@ def install(
         from dovetail.cli import install_cluster_autoscaler as autoscaler
 
         autoscaler.install(
-            cluster, autoscaler.checked_namespace(), region=region, kubeconfig=kubeconfig, context=context,
+            cluster, checked_namespace(program), region=region, kubeconfig=kubeconfig, context=context,
+            dry_run=dry_run, printed=printed, wait_s=wait_s, verbose=verbose,
+        )  # fmt: skip
+        return
+    if program == "vpa":
+        from dovetail.cli import install_vpa as vertical
+
+        vertical.install(
+            checked_namespace(program, "cluster", "region"), kubeconfig=kubeconfig, context=context,
             dry_run=dry_run, printed=printed, wait_s=wait_s, verbose=verbose,
         )  # fmt: skip
         return

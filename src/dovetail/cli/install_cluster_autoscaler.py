@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
 from dovetail import __version__
 from dovetail.autoscalers.node_groups.manifests import DEFAULT_IMAGE
@@ -18,25 +17,6 @@ if TYPE_CHECKING:
     from dovetail.install.cluster_autoscaler import AutoscalerInstallation
     from dovetail.install.steps import Account, Change, Part
     from dovetail.kube.config import Connection
-
-DEFAULT_NAMESPACE = "kube-system"
-#: Options of both commands that are about Dovetail's own release and nodes.
-_NOT_HERE = ("name", "files", "sets", "no_node_pool", "take_over", "hand_back", "drain", "keep_nodes")
-
-
-def checked_namespace(*unused: str) -> str:
-    """The namespace that was given, or the usual one. An option that means nothing here is refused."""
-    context = click.get_current_context()
-    for parameter in context.command.params:
-        name = parameter.name or ""
-        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if given and name in (*_NOT_HERE, *unused):
-            raise click.UsageError(
-                message("{option} is not for cluster-autoscaler; leave it out", option=max(parameter.opts, key=len))
-            )
-    if context.get_parameter_source("namespace") is ParameterSource.COMMANDLINE:
-        return str(context.params["namespace"])
-    return DEFAULT_NAMESPACE
 
 
 async def _planned(

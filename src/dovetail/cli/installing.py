@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import click
+from click.core import ParameterSource
 
 from dovetail.clock import Clock
 from dovetail.cloud.aws.client import Calls
@@ -49,6 +50,28 @@ _TOTALS = {
     Status.ABSENT: source("{n} absent"),
 }
 _COLOURS = {Status.CREATE: "green", Status.CHANGE: "yellow", Status.REMOVE: "red"}
+
+
+#: Where autoscalers beside Dovetail are installed unless another namespace is given.
+SYSTEM_NAMESPACE = "kube-system"
+#: Options of install and uninstall that are about Dovetail's own release and nodes.
+_RELEASE_OPTIONS = ("name", "files", "sets", "no_node_pool", "take_over", "hand_back", "drain", "keep_nodes")
+
+
+def checked_namespace(program: str, *unused: str) -> str:
+    """The namespace that was given, or the usual one. An option that means nothing to the program is refused."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if given and name in (*_RELEASE_OPTIONS, *unused):
+            option = max(parameter.opts, key=len)
+            raise click.UsageError(
+                message("{option} is not for {program}; leave it out", option=option, program=program)
+            )
+    if context.get_parameter_source("namespace") is ParameterSource.COMMANDLINE:
+        return str(context.params["namespace"])
+    return SYSTEM_NAMESPACE
 
 
 def check_same_cluster(found: Found, connection: Connection, context: str | None) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("program", type=click.Choice(["dovetail", "cluster-autoscaler"]), default="dovetail")
+@click.argument("program", type=click.Choice(["dovetail", "cluster-autoscaler", "vpa"]), default="dovetail")
 @click.option("--cluster", default=None, help="Name of the EKS cluster; found by the kubeconfig if left out.")
 @click.option("--region", default=None, help="Region; default as the AWS command's.")
 @click.option("-n", "--namespace", default="karpenter", show_default=True)
@@ -57,7 +57,7 @@ def uninstall(
     verbose: bool,
 ) -> None:
     """Remove Dovetail from a cluster and its account. What was there before the installation stays."""
-    from dovetail.cli.installing import conversation
+    from dovetail.cli.installing import checked_namespace, conversation
     from dovetail.errors import Problem
     from dovetail.install.chart import Release, ValuesError
     from dovetail.install.plan import Options
@@ -68,7 +68,15 @@ def uninstall(
         from dovetail.cli import install_cluster_autoscaler as autoscaler
 
         autoscaler.uninstall(
-            cluster, autoscaler.checked_namespace("wait_s"), region=region, kubeconfig=kubeconfig, context=context,
+            cluster, checked_namespace(program, "wait_s"), region=region, kubeconfig=kubeconfig, context=context,
+            dry_run=dry_run, verbose=verbose,
+        )  # fmt: skip
+        return
+    if program == "vpa":
+        from dovetail.cli import install_vpa as vertical
+
+        vertical.uninstall(
+            checked_namespace(program, "cluster", "region", "wait_s"), kubeconfig=kubeconfig, context=context,
             dry_run=dry_run, verbose=verbose,
         )  # fmt: skip
         return

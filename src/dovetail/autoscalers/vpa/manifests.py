@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from dovetail.autoscalers.vpa.admission_controller import CONFIGURATION, SECRET
-from dovetail.autoscalers.vpa.api import GROUP
+from dovetail.autoscalers.vpa.api import GROUP, WEBHOOKS
 from dovetail.autoscalers.vpa.crds import definitions
+from dovetail.kube.resources import LEASES, SECRETS, Resource
 
 Json = dict[str, Any]
 
@@ -225,6 +226,7 @@ def _service(namespace: str) -> Json:
     }
 
 
-def leftovers() -> list[tuple[str, str]]:
-    """What the programs create themselves, by kind and name: to be deleted when they are uninstalled."""
-    return [("MutatingWebhookConfiguration", CONFIGURATION), ("Secret", SECRET)]
+def leftovers() -> list[tuple[Resource, str]]:
+    """What the programs create themselves, the webhook first: to be deleted when they are uninstalled."""
+    leases = ("vpa-admission-controller", "vpa-recommender-lease", "vpa-updater")
+    return [(WEBHOOKS, CONFIGURATION), (SECRETS, SECRET), *((LEASES, name) for name in leases)]

@@ -1,0 +1,114 @@
+"""The Vertical Pod Autoscaler in a cluster: definitions, rights, accounts, Deployments and the webhook's Service.
+
+Nothing of it is at AWS: any cluster with metrics.k8s.io will do. Objects of the same name that were there before are
+used as they are and stay. The definitions stay while there are VerticalPodAutoscalers, which would go with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from dovetail.autoscalers.vpa.api import VPAS
+from dovetail.autoscalers.vpa.manifests import ADMISSION, RECOMMENDER, UPDATER, leftovers, manifests
+from dovetail.install.iam import OWNER_TAG
+from dovetail.install.kubernetes_parts import Object
+from dovetail.install.plan import RefusedError, annotated
+from dovetail.install.run import Report, available, bring, undo, wait_until
+from dovetail.install.steps import Account, Change, Status
+from dovetail.kube.errors import KubeError, NotFound
+from dovetail.kube.resources import DEPLOYMENTS
+
+OWNER = "vpa"
+PROGRAMS = (RECOMMENDER, UPDATER, ADMISSION)
+METRICS_PATH = "/apis/metrics.k8s.io/v1beta1"
+
+
+class VpaInstallation(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts in order; `definitions` are removed last, and only if nothing uses them."""
+
+    namespace: str
+    definitions: tuple[Object, ...]
+    cluster: tuple[Object, ...]
+
+
+async def deployments(account: Account, namespace: str) -> dict[str, dict[str, Any]]:
+    """The Deployments of these names, ours or not."""
+    there = {}
+    for name in PROGRAMS:
+        try:
+            there[name] = await account.kube.get(DEPLOYMENTS, name, namespace, type=dict)
+        except NotFound:
+            continue
+    return there
+
+
+def plan(
+    there: Mapping[str, Mapping[str, Any]], namespace: str, image: str, tag: str, *, removing: bool = False
+) -> VpaInstallation:
+    """Pure. Raises `RefusedError` where a Vertical Pod Autoscaler that is not ours runs."""
+    for name, deployment in there.items():
+        if not removing and OWNER_TAG not in (deployment["metadata"].get("annotations") or {}):
+            raise RefusedError(
+                f"Deployment {namespace}/{name} was not made by dovetail; remove that Vertical Pod Autoscaler first"
+                f" (hack/vpa-down.sh, or kubectl delete deployment {' '.join(PROGRAMS)} -n {namespace})"
+            )
+    parts = [Object(body=annotated(body, OWNER), owner=OWNER, keep=True) for body in manifests(image, tag, namespace)]
+    return VpaInstallation(
+        namespace=namespace,
+        definitions=tuple(part for part in parts if part.body["kind"] == "CustomResourceDefinition"),
+        cluster=tuple(part for part in parts if part.body["kind"] != "CustomResourceDefinition"),
+    )
+
+
+async def metrics_problem(account: Account) -> str:
+    """What the API server says of metrics.k8s.io; "" if it answers, and usage can be read."""
+    try:
+        await account.kube.request("GET", METRICS_PATH)
+    except KubeError as problem:
+        return str(problem)
+    return ""
+
+
+async def install(account: Account, planned: VpaInstallation, report: Report, *, wait_s: float) -> int:
+    """How many parts changed. `wait_s` bounds the wait for each Deployment; 0 does not wait."""
+    changed = await bring(account, (*planned.definitions, *planned.cluster), report)
+    for name in PROGRAMS if wait_s else ():
+        waited = await wait_until(available(account, name, planned.namespace), wait_s, account.kube.clock)
+        if not waited.done:
+            raise RefusedError(
+                f"Deployment {planned.namespace}/{name}: {waited.seen} after {wait_s:g} s;"
+                f" see kubectl describe pods -n {planned.namespace} -l app={name}, then repeat the command"
+            )
+        report(f"Deployment {planned.namespace}/{name}: {waited.seen}", Change(Status.EXISTS))
+    return changed
+
+
+async def kept_definitions(account: Account) -> str:
+    """Why the definitions stay; "" if no VerticalPodAutoscaler is left."""
+    try:
+        count = len((await account.kube.list(VPAS)).items)
+    except NotFound:
+        return ""
+    return f"{count} VerticalPodAutoscalers would go with it; kubectl get vpa -A shows them" if count else ""
+
+
+async def uninstall(account: Account, planned: VpaInstallation, report: Report) -> int:
+    """Interrupted at any step, it can be repeated. The webhook goes first: no pod waits for a program that is gone."""
+    ours = await deployments(account, planned.namespace)
+    if any(OWNER_TAG in (item["metadata"].get("annotations") or {}) for item in ours.values()):
+        for resource, name in leftovers():
+            try:
+                await account.kube.delete(resource, name, planned.namespace if resource.namespaced else None)
+            except NotFound:
+                continue
+    changed = await undo(account, tuple(reversed(planned.cluster)), report)
+    kept = await kept_definitions(account)
+    if not kept:
+        return changed + await undo(account, tuple(reversed(planned.definitions)), report)
+    for part in planned.definitions:
+        if await part.read(account) is not None:
+            report(part, Change(Status.LEAVE, why=kept))
+    return changed
