@@ -104,6 +104,7 @@ bench: $(TEST_STAMP)
 kubernetes:
 	@kubernetes/build
 	@kubernetes/helm
+	@kubernetes/vpa
 
 # Real processes in real time race with each other on a busy host: what fails is run once more, alone, and named.
 test-kubernetes: $(TEST_STAMP) kubernetes

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -23,7 +23,7 @@ from dovetail.lab.apiserver import tls
 from dovetail.lab.apiserver.http import Core, HttpMount
 from dovetail.lab.apiserver.responses import JSON_HEADERS
 from dovetail.lab.custom_metrics import CUSTOM, EXTERNAL, CustomMetrics, api_services
-from dovetail.lab.metrics import APISERVICES, BASE, LABELS, NAME, NAMESPACE, Metrics, api_service
+from dovetail.lab.metrics import APISERVICES, BASE, LABELS, NAME, NAMESPACE, api_service
 
 _VERBS = ["get", "list"]
 _SERVED = {
@@ -37,10 +37,17 @@ _SERVED = {
 }
 
 
+class Answering(Protocol):
+    """What answers metrics.k8s.io."""
+
+    async def intercept(self, request: Request) -> Response | None:
+        """The answer to a request, or None if it is about something else."""
+
+
 class Endpoint:
     """What the aggregator talks to."""
 
-    def __init__(self, metrics: Metrics, custom: CustomMetrics | None = None) -> None:
+    def __init__(self, metrics: Answering, custom: CustomMetrics | None = None) -> None:
         self.address = ""
         self._metrics = metrics
         self._custom = custom
@@ -55,7 +62,7 @@ class Endpoint:
 
 
 @asynccontextmanager
-async def extended(kube: Kube, metrics: Metrics, custom: CustomMetrics | None = None) -> AsyncIterator[None]:
+async def extended(kube: Kube, metrics: Answering, custom: CustomMetrics | None = None) -> AsyncIterator[None]:
     """Serve metrics.k8s.io through the cluster's aggregator while the block lasts; with `custom` all metrics APIs."""
     async with mounted(Endpoint(metrics, custom), kube.clock) as port:
         await _register(kube, port, with_custom=custom is not None)

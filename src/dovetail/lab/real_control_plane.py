@@ -109,7 +109,7 @@ class RealControlPlane:
         await asyncio.to_thread(self._stop)
 
     async def _start(self) -> None:
-        client, peer, serve = _free_ports(3)
+        client, peer, serve = free_ports(3)
         self._port = self._port or serve
         self._write_files()
         self._run("etcd", *_etcd_flags(self.folder, client, peer))
@@ -120,9 +120,9 @@ class RealControlPlane:
         if self._controllers:
             key = self.folder / "service-account.key"
             extra = ("--service-account-private-key-file", str(key), "--use-service-account-credentials=false")
-            self._run("kube-controller-manager", *common, *extra, f"--secure-port={_free_ports(1)[0]}")
+            self._run("kube-controller-manager", *common, *extra, f"--secure-port={free_ports(1)[0]}")
         if self._scheduler:
-            self._run("kube-scheduler", *common, f"--secure-port={_free_ports(1)[0]}")
+            self._run("kube-scheduler", *common, f"--secure-port={free_ports(1)[0]}")
 
     def _apiserver_flags(self, etcd: int) -> list[str]:
         folder = self.folder
@@ -240,7 +240,8 @@ def _etcd_flags(folder: Path, client: int, peer: int) -> list[str]:
     ]
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback that nothing listens on."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:

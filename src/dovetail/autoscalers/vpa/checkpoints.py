@@ -43,16 +43,16 @@ def checkpoint_name(vpa: str, container: str) -> str:
 
 
 def saved(usage: Aggregation, now: datetime) -> dict[str, Any]:
-    """The status of a checkpoint."""
-    return {
+    """The status of a checkpoint. As upstream's, it leaves out weights and counts of zero."""
+    status = {
         "lastUpdateTime": stamp(now),
         "version": VERSION,
         "cpuHistogram": _saved(usage.cpu.checkpoint()),
         "memoryHistogram": _saved(usage.memory.checkpoint()),
         "firstSampleStart": _stamp(usage.first_sample_s),
         "lastSampleStart": _stamp(usage.last_sample_s),
-        "totalSamplesCount": usage.samples,
     }
+    return {**status, "totalSamplesCount": usage.samples} if usage.samples else status
 
 
 def loaded(status: object, settings: AggregationSettings, created_s: float) -> Aggregation:
@@ -75,11 +75,13 @@ def loaded(status: object, settings: AggregationSettings, created_s: float) -> A
 
 
 def _saved(checkpoint: HistogramCheckpoint) -> dict[str, Any]:
-    return {
-        "referenceTimestamp": _stamp(checkpoint.reference_s),
-        "bucketWeights": {str(bucket): weight for bucket, weight in sorted(checkpoint.bucket_weights.items())},
-        "totalWeight": checkpoint.total_weight,
-    }
+    histogram: dict[str, Any] = {"referenceTimestamp": _stamp(checkpoint.reference_s)}
+    if checkpoint.bucket_weights:
+        weights = sorted(checkpoint.bucket_weights.items())
+        histogram["bucketWeights"] = {str(bucket): weight for bucket, weight in weights}
+    if checkpoint.total_weight:
+        histogram["totalWeight"] = checkpoint.total_weight
+    return histogram
 
 
 def _stamp(time_s: float | None) -> str | None:
