@@ -67,7 +67,7 @@ def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 class ScriptedMetrics:
-    """metrics.k8s.io with a script: the n-th list that a user asks for is that of minute n, whoever is faster.
+    """metrics.k8s.io with a script: the n-th list that a user asks for is that of minute n.
 
     After the last minute the answer stays the same, so that both come to rest.
     """
