@@ -41,9 +41,10 @@ PODS_OF_EACH = 2
 
 
 class Outcome(msgspec.Struct, kw_only=True):
-    """What a recommender wrote: the recommendations of each workload in order, and the last checkpoints."""
+    """What a recommender wrote: recommendations of each workload as a watch saw them, and what it left at last."""
 
     recommendations: dict[str, list[Json]]
+    statuses: dict[str, Json]
     checkpoints: dict[str, Json]
     cost: Cost
 
@@ -120,8 +121,9 @@ async def side_by_side(workloads: int, minutes: int) -> dict[str, Outcome]:
                 assert process.poll() is None, (plane.folder / f"{name}.log").read_text()[-2000:]
         costs = {name: cost(process) for name, process in processes.items()}
         saved = (await kube.list(CHECKPOINTS)).items
+        written = (await kube.list(VPAS)).items
         watching.cancel()
-        return {name: outcome(name, seen, saved, costs[name]) for name in processes}
+        return {name: outcome(name, seen, written, saved, costs[name]) for name in processes}
 
 
 async def served(kube: Kube) -> None:
@@ -135,11 +137,18 @@ async def served(kube: Kube) -> None:
             await asyncio.sleep(0.2)
 
 
-def outcome(recommender: str, seen: dict[str, list[Json]], saved: list[Json], spent: Cost) -> Outcome:
+def outcome(
+    recommender: str, seen: dict[str, list[Json]], written: list[Json], saved: list[Json], spent: Cost
+) -> Outcome:
     prefix = f"{recommender}-"
     return Outcome(
         recommendations={
             name.removeprefix(prefix): history for name, history in seen.items() if name.startswith(prefix)
+        },
+        statuses={
+            item["metadata"]["name"].removeprefix(prefix): item["status"]["recommendation"]
+            for item in written
+            if item["metadata"]["name"].startswith(prefix)
         },
         checkpoints={
             item["metadata"]["name"].removeprefix(prefix): {
@@ -162,18 +171,18 @@ def outcome(recommender: str, seen: dict[str, list[Json]], saved: list[Json], sp
 def check_alike(outcomes: dict[str, Outcome], workloads: int) -> None:
     """The same recommendations in the same order, down to the checkpoints.
 
-    Each program compares what it would write with what its watch last saw. On a busy host the watch lags, and a minute
-    whose recommendation is that of two minutes before is not written: such a minute may be missing on either side.
+    Each program compares what it would write with what its watch last saw, and the watch here may lag as well: on a busy
+    host a minute may be missing on either side, but none may have another recommendation.
     """
     ours, theirs = outcomes[OURS], outcomes[UPSTREAM]
     assert len(ours.recommendations) == len(theirs.recommendations) == workloads
     for name, history in theirs.recommendations.items():
         assert len(history) > 3
         own = ours.recommendations[name]
-        assert own[-1] == history[-1], name
+        assert ours.statuses[name] == theirs.statuses[name]
         shared = [item for item in own if item in history]
         assert shared == [item for item in history if item in own], name
-        assert len(shared) >= 0.9 * max(len(own), len(history)), name
+        assert len(shared) >= 0.8 * max(len(own), len(history)), name
     assert len(theirs.checkpoints) == workloads
     for name, saved in theirs.checkpoints.items():
         assert ours.checkpoints[name] == saved, name

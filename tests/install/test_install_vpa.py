@@ -90,7 +90,7 @@ def test_three_pods_run_and_update_the_hamster_until_they_are_removed() -> None:
             "verticalpodautoscalers",
             "verticalpodautoscalercheckpoints",
         ]
-        assert "1 VerticalPodAutoscalers would go with it" in left[0][1]
+        assert "one VerticalPodAutoscaler would go with it" in left[0][1]
         assert (await world.kube.get(VPAS, "hamster-vpa", "default"))["spec"]
         await asyncio.sleep(60)
         assert await world.pods(NAMESPACE) == []

@@ -20,6 +20,7 @@ from dovetail.install.run import Report, available, bring, undo, wait_until
 from dovetail.install.steps import Account, Change, Status
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.resources import DEPLOYMENTS
+from dovetail.language import message, plural
 
 OWNER = "vpa"
 PROGRAMS = (RECOMMENDER, UPDATER, ADMISSION)
@@ -52,8 +53,13 @@ def plan(
     for name, deployment in there.items():
         if not removing and OWNER_TAG not in (deployment["metadata"].get("annotations") or {}):
             raise RefusedError(
-                f"Deployment {namespace}/{name} was not made by dovetail; remove that Vertical Pod Autoscaler first"
-                f" (hack/vpa-down.sh, or kubectl delete deployment {' '.join(PROGRAMS)} -n {namespace})"
+                message(
+                    "Deployment {namespace}/{name} was not made by dovetail; remove that Vertical Pod Autoscaler first: "
+                    "hack/vpa-down.sh, or kubectl delete deployment {programs} -n {namespace}",
+                    namespace=namespace,
+                    name=name,
+                    programs=" ".join(PROGRAMS),
+                )
             )
     parts = [Object(body=annotated(body, OWNER), owner=OWNER, keep=True) for body in manifests(image, tag, namespace)]
     return VpaInstallation(
@@ -79,8 +85,14 @@ async def install(account: Account, planned: VpaInstallation, report: Report, *,
         waited = await wait_until(available(account, name, planned.namespace), wait_s, account.kube.clock)
         if not waited.done:
             raise RefusedError(
-                f"Deployment {planned.namespace}/{name}: {waited.seen} after {wait_s:g} s;"
-                f" see kubectl describe pods -n {planned.namespace} -l app={name}, then repeat the command"
+                message(
+                    "Deployment {namespace}/{name}: {seen} after {wait_s:g} s; see kubectl describe pods -n "
+                    "{namespace} -l app={name}, then repeat the command",
+                    namespace=planned.namespace,
+                    name=name,
+                    seen=waited.seen,
+                    wait_s=wait_s,
+                )
             )
         report(f"Deployment {planned.namespace}/{name}: {waited.seen}", Change(Status.EXISTS))
     return changed
@@ -92,7 +104,13 @@ async def kept_definitions(account: Account) -> str:
         count = len((await account.kube.list(VPAS)).items)
     except NotFound:
         return ""
-    return f"{count} VerticalPodAutoscalers would go with it; kubectl get vpa -A shows them" if count else ""
+    if not count:
+        return ""
+    return plural(
+        "one VerticalPodAutoscaler would go with it; kubectl get vpa -A shows it",
+        "{n} VerticalPodAutoscalers would go with it; kubectl get vpa -A shows them",
+        n=count,
+    )
 
 
 async def uninstall(account: Account, planned: VpaInstallation, report: Report) -> int:
