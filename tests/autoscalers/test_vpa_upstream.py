@@ -171,8 +171,8 @@ def outcome(
 def check_alike(outcomes: dict[str, Outcome], workloads: int) -> None:
     """The same recommendations in the same order, down to the checkpoints.
 
-    Each program compares what it would write with what its watch last saw, and the watch here may lag as well: on a busy
-    host a minute may be missing on either side, but none may have another recommendation.
+    Each program compares what it would write with what its watch last saw, and the watch here may lag as well: on a
+    busy host a minute may be missing on either side, but none may have another recommendation.
     """
     ours, theirs = outcomes[OURS], outcomes[UPSTREAM]
     assert len(ours.recommendations) == len(theirs.recommendations) == workloads

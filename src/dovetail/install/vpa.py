@@ -54,8 +54,8 @@ def plan(
         if not removing and OWNER_TAG not in (deployment["metadata"].get("annotations") or {}):
             raise RefusedError(
                 message(
-                    "Deployment {namespace}/{name} was not made by dovetail; remove that Vertical Pod Autoscaler first: "
-                    "hack/vpa-down.sh, or kubectl delete deployment {programs} -n {namespace}",
+                    "Deployment {namespace}/{name} was not made by dovetail; remove that Vertical Pod Autoscaler first:"
+                    " hack/vpa-down.sh, or kubectl delete deployment {programs} -n {namespace}",
                     namespace=namespace,
                     name=name,
                     programs=" ".join(PROGRAMS),
