@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -226,3 +227,20 @@ def test_the_command_names_what_is_wrong(tmp_path: Path, recording: Recording) -
     assert "as 30m:spot-interruption:2" in said(str(recording.path), "--fault", "quake")
     assert "name an --autoscaler" in said(str(recording.path), "--nodepool", str(other))
     assert "Pod is no NodePool" in said(str(recording.path), "--autoscaler", "dovetail", "--nodepool", str(other))
+
+
+def test_a_recording_is_a_workload_of_compare(recording: Recording, tmp_path: Path) -> None:
+    """The same pods on every set-up, and a key that depends on the file's content."""
+    arguments = ["compare", "--recording", str(recording.path), "--setup", "dovetail", "--cache", str(tmp_path)]
+    outcome = CliRunner().invoke(main, [*arguments, "-o", "json"])
+    assert outcome.exit_code == 0, outcome.output
+    found = json.loads(outcome.output)
+    assert found["command"].startswith(f"dovetail compare --recording {recording.path}")
+    figures = found["setups"][0]["figures"]
+    before = timeline(recording, recording.start, 60.0)
+    assert figures["pods"]["median"] == pytest.approx(before.pods, abs=5)
+    assert figures["dollars"]["median"] == pytest.approx(before.dollars, rel=0.1)
+    kept = list(tmp_path.glob("*.json"))
+    assert len(kept) == 1
+    both = CliRunner().invoke(main, ["compare", "web", "--recording", str(recording.path)])
+    assert both.exit_code == 2 and "leave one of them out" in both.output

@@ -45,6 +45,7 @@ def _part(ctx: click.Context, param: click.Parameter, value: str | None) -> tupl
 
 @click.command()
 @click.argument("workload", required=False)
+@click.option("--recording", type=_FILE, default=None, help="Compare on what dovetail record recorded.")
 @click.option("--setup", "chosen", multiple=True, metavar="NAME", help=_SETUP_HELP)
 @click.option("--seeds", type=click.IntRange(1, 1000), default=1, show_default=True, help=_SEEDS_HELP)
 @click.option("--seed", "first", type=int, default=1, show_default=True, help="The first seed.")
@@ -59,6 +60,7 @@ def _part(ctx: click.Context, param: click.Parameter, value: str | None) -> tupl
 @click.option("--list", "listing", is_flag=True, help="Show the built-in workloads.")
 def compare(
     workload: str | None,
+    recording: Path | None,
     chosen: tuple[str, ...],
     seeds: int,
     first: int,
@@ -86,12 +88,12 @@ def compare(
             click.echo(f"{name:<14} {built_in.about[language]}")
         return
     from dovetail.lab.scenario.schema import ScenarioError
-    from dovetail.studies import sources, study
+    from dovetail.studies import study
     from dovetail.studies.report import Comparison, Report
     from dovetail.studies.setups import UnknownSetup, all_setups, parse
 
     try:
-        source = sources.source(workload or sources.DEFAULT)
+        source = _source(workload, recording, place)
         base = source.workload(first)
         setups = tuple(map(parse, chosen)) or all_setups(hpa=base.has_hpa, vpa=base.has_vpa)
         for setup in setups:
@@ -122,7 +124,7 @@ def compare(
         raise Problem(message("interrupted; finished runs are kept: the same command goes on from here")) from None
     if part is not None:
         return
-    comparison = Comparison(base, tuple(runs), _command(source.name, chosen, seeds, first, language))
+    comparison = Comparison(base, tuple(runs), _command(source, chosen, seeds, first, language))
     report = Report(comparison, language)
     if target is not None:
         target.write_text(report.html(), encoding="utf-8")
@@ -142,6 +144,18 @@ def compare(
         click.echo(f"problem: {problem}", err=True)
     if problems:
         raise SystemExit(1)
+
+
+def _source(workload: str | None, recording: Path | None, place: str) -> Source:
+    from dovetail.studies import sources
+
+    if recording is None:
+        return sources.source(workload or sources.DEFAULT)
+    if workload is not None:
+        raise Problem(message("WORKLOAD and --recording both name what is compared; leave one of them out"))
+    if place == "kubernetes":
+        raise Problem(message("--recording: a recording does not go along to Kubernetes; compare it here"))
+    return sources.Source(str(recording), recorded=True)
 
 
 def _print_job(source: Source, chosen: tuple[str, ...], seeds: int, first: int, parts: int, image: str | None) -> None:
@@ -167,9 +181,10 @@ def _options(chosen: tuple[str, ...], seeds: int, first: int) -> list[str]:
     return parts
 
 
-def _command(name: str, chosen: tuple[str, ...], seeds: int, first: int, language: str) -> str:
+def _command(source: Source, chosen: tuple[str, ...], seeds: int, first: int, language: str) -> str:
     """The command that gives the same comparison."""
-    parts = ["dovetail", "compare", name, *_options(chosen, seeds, first)]
+    named = ["--recording", source.name] if source.recorded else [source.name]
+    parts = ["dovetail", "compare", *named, *_options(chosen, seeds, first)]
     if language != "en":
         parts += ["--lang", language]
     return shlex.join(parts)

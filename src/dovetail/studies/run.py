@@ -17,9 +17,12 @@ from dovetail.lab.scenario.fleet import Fleet
 from dovetail.lab.scenario.node_groups import GroupFleet, GroupSettings
 from dovetail.lab.scenario.runner import Outcome, Player
 from dovetail.language import english
+from dovetail.offline.recording import read as read_recording
 from dovetail.studies import karpenter, vertical
 from dovetail.studies.bound import LowerBound
 from dovetail.studies.observation import Observer, Sample
+from dovetail.studies.recorded.nodes import standing_nodes
+from dovetail.studies.recorded.workload import LEAD_S
 from dovetail.studies.setups import NodeAutoscaler, Setup
 from dovetail.studies.workloads.workload import Workload
 
@@ -86,6 +89,8 @@ async def _run(workload: Workload, setup: Setup, seed: int) -> Run:
     extras: list[Extra] = [lambda lab: made[0].run(lab)]
     if setup.vpa:
         extras.append(vertical.run)
+    if workload.recording is not None:
+        extras.append(standing_nodes(read_recording(workload.recording), LEAD_S).run)
     player = Player(scenario, workload.folder, _discard, seed, make_fleet, extras)
     outcome = await player.run()
     return Run(

@@ -1,7 +1,8 @@
-"""Where a workload comes from: a built-in one by name, or a scenario file."""
+"""Where a workload comes from: a built-in one by name, a scenario file, or a recording."""
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -10,6 +11,9 @@ from dovetail.lab.scenario.schema import ScenarioError, read
 from dovetail.language import message
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.spelling import nearest
+from dovetail.offline.recording import read as read_recording
+from dovetail.studies.recorded.workload import build as build_recorded
+from dovetail.studies.recorded.workload import with_groups
 from dovetail.studies.workloads import node_groups
 from dovetail.studies.workloads.built_in import BUILT_IN, build
 from dovetail.studies.workloads.workload import Workload, check_groups, manifests_of
@@ -19,12 +23,15 @@ DEFAULT = "web"
 
 
 class Source(msgspec.Struct, frozen=True):
-    """The name of a built-in workload, or the path of a scenario."""
+    """The name of a built-in workload, or the path of a scenario or a recording."""
 
     name: str
+    recorded: bool = False
 
     def workload(self, seed: int) -> Workload:
         """The workload with the load of a seed; a file has the same load for every seed."""
+        if self.recorded:
+            return _recorded(Path(self.name))
         return build(self.name, seed) if self.name in BUILT_IN else _read(Path(self.name))
 
 
@@ -42,6 +49,13 @@ def source(name: str) -> Source:
             )
         )
     return Source(name)
+
+
+@cache
+def _recorded(path: Path) -> Workload:
+    """What happened in a recording, on an empty fleet."""
+    made = build_recorded(read_recording(path), warm=False)
+    return with_groups(msgspec.structs.replace(made.workload, recording=path), path)
 
 
 def _read(path: Path) -> Workload:

@@ -20,7 +20,7 @@ from dovetail.lab.scenario.schema import Step
 from dovetail.model import wellknown
 from dovetail.model.quantity import resources
 from dovetail.offline.recording import Recording
-from dovetail.offline.timeline import labels_of, uid_of
+from dovetail.offline.timeline import Fleet, labels_of, uid_of
 from dovetail.view.prices import capacity_type
 
 Json = dict[str, Any]
@@ -145,6 +145,30 @@ def instance_of(node: Json, number: int) -> SimulatedInstance:
         },
         taints=tuple(taints_of(node)),
     )
+
+
+def ready_seconds(recording: Recording) -> dict[str, float]:
+    """How long each node took from joining to Ready."""
+    joined: dict[str, float] = {}
+    found: dict[str, float] = {}
+    for event in recording.events(recording.start, recording.end):
+        if event.object["kind"] != "Node" or event.type == "DELETED":
+            continue
+        name, now = event.object["metadata"]["name"], (event.time - recording.start).total_seconds()
+        if event.type == "ADDED":
+            joined[name] = now
+        conditions = (event.object.get("status") or {}).get("conditions") or ()
+        is_ready = any(entry.get("type") == "Ready" and entry.get("status") == "True" for entry in conditions)
+        if is_ready and name in joined:
+            found[name] = round(now - joined.pop(name), 3)
+    return found
+
+
+def standing_nodes(recording: Recording, lead_s: float) -> RecordedNodes:
+    """The nodes that no autoscaler launched."""
+    fleet = Fleet(recording)
+    planned = changes(recording, lambda node: not fleet.has(node))
+    return RecordedNodes(planned, lead_s, ready_seconds(recording), drains=True)
 
 
 class RecordedNodes:

@@ -22,13 +22,12 @@ from dovetail.model.instance_type import InstanceType
 from dovetail.model.meta import view
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
-from dovetail.offline import timeline as recorded_timeline
 from dovetail.offline.recorder import Recorder, Settings
 from dovetail.offline.recording import OfferingKey, RecordedPrice, Recording, Writer, read
 from dovetail.offline.timeline import Bound, Decision, Timeline, timeline
 from dovetail.studies import karpenter
 from dovetail.studies.bound import LowerBound
-from dovetail.studies.recorded.nodes import RecordedFleet, RecordedNodes, changes
+from dovetail.studies.recorded.nodes import RecordedFleet, RecordedNodes, changes, ready_seconds, standing_nodes
 from dovetail.studies.recorded.workload import RecordedWorkload, build, with_groups
 from dovetail.studies.run import BOOT, CLUSTER_AUTOSCALER_FLAGS
 from dovetail.studies.setups import NodeAutoscaler
@@ -107,11 +106,11 @@ def replay(recording: Recording, question: Question, target: Path) -> Replay:
 
 async def _play(recording: Recording, made: RecordedWorkload, question: Question, target: Path) -> Outcome:
     workload = made.workload
-    fleet_nodes = recorded_timeline.Fleet(recording)
-    follows = (lambda node: True) if question.autoscaler is None else (lambda node: not fleet_nodes.has(node))
-    nodes = RecordedNodes(
-        changes(recording, follows), made.lead_s, ready_seconds(recording), drains=question.autoscaler is not None
-    )
+    if question.autoscaler is None:
+        planned = changes(recording, lambda node: True)
+        nodes = RecordedNodes(planned, made.lead_s, ready_seconds(recording), drains=False)
+    else:
+        nodes = standing_nodes(recording, made.lead_s)
     writers: list[tuple[Writer, Clock]] = []
 
     async def record(lab: Lab) -> None:
@@ -197,23 +196,6 @@ def bound_of(workload: Workload) -> Bound:
         return bound.per_hour([view(pod, Pod) for pod in pods], [view(node, Node) for node in standing])
 
     return per_hour
-
-
-def ready_seconds(recording: Recording) -> dict[str, float]:
-    """How long each node took from joining to Ready."""
-    joined: dict[str, float] = {}
-    found: dict[str, float] = {}
-    for event in recording.events(recording.start, recording.end):
-        if event.object["kind"] != "Node" or event.type == "DELETED":
-            continue
-        name, now = event.object["metadata"]["name"], (event.time - recording.start).total_seconds()
-        if event.type == "ADDED":
-            joined[name] = now
-        conditions = (event.object.get("status") or {}).get("conditions") or ()
-        is_ready = any(entry.get("type") == "Ready" and entry.get("status") == "True" for entry in conditions)
-        if is_ready and name in joined:
-            found[name] = round(now - joined.pop(name), 3)
-    return found
 
 
 def _paid_as(before: Timeline, after: Timeline) -> Timeline:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -33,6 +34,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     manifests: tuple[Json, ...]
     groups: tuple[GroupSpec, ...]
     folder: Path = Path()
+    #: The recording that it was made from: its other nodes come and go as they did.
+    recording: Path | None = None
 
     @property
     def part(self) -> AutoscalerPart:
@@ -71,7 +74,13 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
             "manifests": list(self.manifests),
             "applied": applied,
             "groups": msgspec.to_builtins(self.groups),
+            **({"recording": _digest(self.recording)} if self.recording is not None else {}),
         }
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @cache
