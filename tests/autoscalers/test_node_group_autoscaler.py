@@ -29,7 +29,8 @@ class World:
     async def deploy(self, name: str, replicas: int, cpu: str = "500m", memory: str = "512Mi", **spec: Any) -> None:
         labels = {"app": name}
         container = {"name": "c", "image": "nginx", "resources": {"requests": {"cpu": cpu, "memory": memory}}}
-        template = {"metadata": {"labels": labels}, "spec": {"containers": [container], **spec}}
+        metadata = {"labels": labels, **spec.pop("pod_metadata", {})}
+        template = {"metadata": metadata, "spec": {"containers": [container], **spec}}
         body = {
             "metadata": {"name": name},
             "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template},

@@ -108,6 +108,12 @@ def test_the_command_refuses_and_helps() -> None:
     assert shown.exit_code == 0 and "--scale-down-unneeded-time=600s" in shown.output
 
 
+def test_the_definition_of_provisioning_requests_is_printed() -> None:
+    made = CliRunner().invoke(main, ["manifests", "provisioning-requests"])
+    [crd] = yaml.safe_load_all(made.output)
+    assert crd["metadata"]["name"] == "provisioningrequests.autoscaling.x-k8s.io"
+
+
 def test_manifests() -> None:
     refused = CliRunner().invoke(main, ["manifests", "cluster-autoscaler"])
     assert refused.exit_code == 2 and "--cluster" in refused.output

@@ -177,13 +177,15 @@ async def _run(common: CommonSettings, start: Start) -> None:
 @click.option("--tag", default=__version__, show_default=True, help="Its tag.")
 @click.option("-n", "--namespace", default="kube-system", show_default=True)
 @click.option("--cluster", default="", help="Name of the EKS cluster, for cluster-autoscaler.")
-@click.argument("what", type=click.Choice(["vpa", "cluster-autoscaler"]))
+@click.argument("what", type=click.Choice(["vpa", "cluster-autoscaler", "provisioning-requests"]))
 def manifests(output: str, image: str | None, tag: str, namespace: str, cluster: str, what: str) -> None:
-    """Print what installs the Vertical Pod Autoscaler or the Cluster Autoscaler.
+    """Print what installs the Vertical Pod Autoscaler, the Cluster Autoscaler, or the kind ProvisioningRequest.
 
     dovetail manifests vpa | kubectl apply -f -
 
     dovetail manifests cluster-autoscaler --cluster NAME | kubectl apply -f -
+
+    dovetail manifests provisioning-requests | kubectl apply -f -
     """
     import json
 
@@ -200,6 +202,10 @@ def manifests(output: str, image: str | None, tag: str, namespace: str, cluster:
                 message("--cluster: is required for cluster-autoscaler, the name of the EKS cluster")
             )
         listed = node_groups.manifests(cluster, image or node_groups.DEFAULT_IMAGE, tag, namespace)
+    elif what == "provisioning-requests":
+        from dovetail.autoscalers.node_groups.request_crd import definition
+
+        listed = [definition()]
     else:
         listed = objects(image or DEFAULT_IMAGE, tag, namespace)
     if output == "json":

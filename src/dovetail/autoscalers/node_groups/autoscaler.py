@@ -45,9 +45,11 @@ from dovetail.autoscalers.node_groups.pending import (
     old_enough,
     without_places,
 )
+from dovetail.autoscalers.node_groups.provisioning_requests import consumed
 from dovetail.autoscalers.node_groups.quotas import Quotas, totals
 from dovetail.autoscalers.node_groups.readiness import is_ready
 from dovetail.autoscalers.node_groups.recording import Recording
+from dovetail.autoscalers.node_groups.request_controller import ProvisioningRequestController
 from dovetail.autoscalers.node_groups.scale_down import ScaleDownPlanner
 from dovetail.autoscalers.node_groups.scale_up import (
     IN_BACKOFF,
@@ -103,6 +105,7 @@ class NodeGroupAutoscaler:
         metrics: Metrics,
         cooldown: Cooldown,
         decisions: DecisionLog,
+        requests: ProvisioningRequestController | None,
         clock: Clock,
         chance: Chance,
     ) -> None:
@@ -122,6 +125,7 @@ class NodeGroupAutoscaler:
         self._hints: dict[str, str] = {}
         self.cooldown = cooldown
         self._decisions = decisions
+        self.requests = requests
         self._expanders = ExpanderChain(options.expanders, kube, cloud, recording, options.namespace)
         self._started = clock.now()
         #: Groups resized and deletions begun so far.
@@ -211,6 +215,9 @@ class NodeGroupAutoscaler:
             self._record.log(SOURCE, "Some node group target size was fixed, skipping the iteration")
             return
         starting = self._inject_upcoming(snapshot, templates, now)
+        if self.requests is not None:
+            await self.requests.end_expired(now)
+            snapshot.schedule(self.requests.booked_pods(self._watch.pods.store, now))
         pods = self._pods_to_help(snapshot, now)
         quotas = self._quotas(nodes, templates)
         given = self._scale_up_input(snapshot, templates, quotas, nodes, await self._expanders.filters(len(nodes)), now)
@@ -218,6 +225,10 @@ class NodeGroupAutoscaler:
         self.last_plan = plan
         await self._carry_out(plan, now)
         if plan.result is Result.SUCCESSFUL:
+            return
+        if self.requests is not None and await self.requests.serve(
+            snapshot, given, lambda increases: self._increase(increases, now), now
+        ):
             return
         if self.options.scale_down_enabled:
             there = [node for node in nodes if node.metadata.name not in starting]
@@ -325,7 +336,7 @@ class NodeGroupAutoscaler:
         unprocessed = 0
         served = self._watch.node_claims.served()
         for pod in self._watch.pods.store:
-            if pod.metadata.uid in served:
+            if pod.metadata.uid in served or (self.requests is not None and consumed(pod)):
                 continue
             if options.allowed_schedulers and pod.spec.scheduler_name not in options.allowed_schedulers:
                 continue

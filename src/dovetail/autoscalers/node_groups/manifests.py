@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dovetail.autoscalers.node_groups.provisioning_requests import GROUP
 from dovetail.controllers.history.store import GROUP_DECISIONS
 
 NAME = "cluster-autoscaler"
@@ -67,6 +68,11 @@ def _cluster_rules() -> list[dict[str, Any]]:
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
     ]
     rules.append({"apiGroups": ["karpenter.sh"], "resources": ["nodeclaims"], "verbs": _READ})
+    rules += [
+        {"apiGroups": [GROUP], "resources": ["provisioningrequests"], "verbs": [*_READ, "delete"]},
+        {"apiGroups": [GROUP], "resources": ["provisioningrequests/status"], "verbs": ["update"]},
+        {"apiGroups": [""], "resources": ["podtemplates"], "verbs": _READ},
+    ]
     rules += [
         {"apiGroups": [group], "resources": list(resources), "verbs": _READ} for group, resources in _WATCHED.items()
     ]

@@ -15,6 +15,7 @@ from dovetail.autoscalers.node_groups.drain import DrainRules
 from dovetail.autoscalers.node_groups.eligibility import EligibilityRules
 from dovetail.autoscalers.node_groups.flags import Settings
 from dovetail.autoscalers.node_groups.quotas import Range
+from dovetail.autoscalers.node_groups.request_controller import RequestBackoff
 from dovetail.autoscalers.node_groups.scale_down import ScaleDownSettings
 from dovetail.autoscalers.node_groups.scale_up import ScaleUpSettings
 from dovetail.autoscalers.node_groups.similarity import (
@@ -34,6 +35,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Made of the flags once, at the start."""
 
     namespace: str
+    #: None where ProvisioningRequests are off.
+    requests: RequestBackoff | None
     scan_interval_s: float
     frequent_loops: bool
     scale_up_from_zero: bool
@@ -89,6 +92,7 @@ def options(settings: Settings) -> Options:
     )
     return Options(
         namespace=settings["namespace"],
+        requests=_request_backoff(settings),
         scan_interval_s=settings["scan-interval"],
         frequent_loops=settings["frequent-loops-enabled"],
         scale_up_from_zero=settings["scale-up-from-zero"],
@@ -150,6 +154,14 @@ def options(settings: Settings) -> Options:
             drain=drain,
         ),
         comparator=_comparator(settings),
+    )
+
+
+def _request_backoff(settings: Settings) -> RequestBackoff | None:
+    if not settings["enable-provisioning-requests"]:
+        return None
+    return RequestBackoff(
+        settings["provisioning-request-initial-backoff-time"], settings["provisioning-request-max-backoff-time"]
     )
 
 

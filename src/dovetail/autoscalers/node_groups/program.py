@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -21,6 +22,7 @@ from dovetail.autoscalers.node_groups.flags import Settings
 from dovetail.autoscalers.node_groups.klog import Klog
 from dovetail.autoscalers.node_groups.metrics import Metrics
 from dovetail.autoscalers.node_groups.recording import Recording
+from dovetail.autoscalers.node_groups.request_controller import ProvisioningRequestController
 from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.cloud.node_groups import NodeGroupCloud
@@ -145,9 +147,14 @@ async def _lead(
                 lambda: cooldown.failed(clock.now()),
                 lambda deletion: cooldown.group_failed(deletion.group, clock.now()),
             )
+            requests = None
+            if options.requests is not None:
+                log = functools.partial(recording.log, "provisioningrequests")
+                requests = ProvisioningRequestController(kube, options.requests, log)
+                tasks.create_task(requests.run(), name="provisioning requests")
             actuator = Actuator(kube, cloud, watch, clock, options.actuation, reports, tasks)
             handle.autoscaler = NodeGroupAutoscaler(
-                options, kube, cloud, watch, actuator, recording, metrics, cooldown, decisions, clock, chance
+                options, kube, cloud, watch, actuator, recording, metrics, cooldown, decisions, requests, clock, chance
             )
             await handle.autoscaler.run()
     finally:
