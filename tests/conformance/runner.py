@@ -21,6 +21,9 @@ _QUIET = 0.7
 #: What a server says of a new custom resource until its storage is ready, which takes it a moment of no fixed length.
 _NOT_YET = b"storage is (re)initializing"
 
+#: So often it is asked again.
+_TRIES = 60
+
 
 class Run:
     """One topic on one server."""
@@ -49,7 +52,9 @@ class Run:
         if step.calls:
             return {"calls": self._normal.value(self._webhooks.take_calls())}
         response = await self._transport.send(self._request(step))
-        while response.status == 429 and _NOT_YET in response.body:
+        for _ in range(_TRIES):
+            if response.status != 429 or _NOT_YET not in response.body:
+                break
             await asyncio.sleep(_QUIET)
             response = await self._transport.send(self._request(step))
         if response.stream is None:

@@ -21,6 +21,7 @@ from aiohttp import web
 from dovetail.kube.certificates import ServingCertificate, make_certificate
 from dovetail.lab.apiserver.server_state import WebhookAnswer
 from dovetail.lab.apiserver.webhooks.connection import Unreachable
+from tests.conformance.scripted_conversions import convert
 
 Json = dict[str, Any]
 #: Seconds after which a webhook that hangs answers after all; every timeout is shorter.
@@ -225,6 +226,8 @@ class ScriptedWebhooks:
     async def answer(self, path: str, body: bytes) -> WebhookAnswer:
         name = urlsplit(path).path.strip("/")
         review = msgspec.json.decode(body)
+        if review["kind"] == "ConversionReview":
+            return await convert(name, review)
         self.calls.append((path, review))
         if name == "hang":
             await asyncio.sleep(HANG_S)

@@ -18,6 +18,7 @@ from dovetail.lab.apiserver.routes import Route
 from dovetail.lab.apiserver.status_errors import StatusError
 from dovetail.lab.apiserver.store import Passing, Record
 from dovetail.lab.apiserver.webhooks import chain
+from dovetail.lab.apiserver.webhooks.questions import after_commit
 from dovetail.model.validation import field_errors
 from dovetail.model.validation.field_errors import quoted
 
@@ -101,8 +102,12 @@ def _bind(call: Call, binding: Json, options: WriteOptions) -> Response:
 
 def created(call: Call, record: Record, code: int = 201) -> Response:
     resource = call.resource
-    stored_here = resource.storage == (resource.group, resource.version)
-    return responses.one(call, responses.show(record, resource), code, raw=record.raw if stored_here else None)
+
+    def show() -> Response:
+        raw = record.raw if responses.is_stored_so(record, resource) else None
+        return responses.one(call, responses.show(record, resource), code, raw=raw)
+
+    return after_commit(show)
 
 
 def context(call: Call, operation: Any, options: WriteOptions) -> Context:

@@ -20,7 +20,7 @@ from dovetail.lab.apiserver.request import Call, table_of
 from dovetail.lab.apiserver.server_state import ServerState
 from dovetail.lab.apiserver.store import Record
 from dovetail.lab.apiserver.webhooks import chain
-from dovetail.lab.apiserver.webhooks.questions import Answers, Outstanding
+from dovetail.lab.apiserver.webhooks.questions import Answers, Outstanding, after_commit
 from dovetail.model.validation import field_errors
 
 Json = dict[str, Any]
@@ -105,8 +105,7 @@ def delete(call: Call) -> Response:
     outcome = delete_object(call.server, call.resource, call.namespace, call.name, options, ctx, call)
     if outcome.body.get("kind") == "Status":
         return responses.value(outcome.body, 200, wanted)
-    body = responses.in_version(outcome.body, call.resource)
-    return responses.one(call, body, 200)
+    return after_commit(lambda: responses.one(call, responses.in_version(outcome.body, call.resource), 200))
 
 
 def delete_object(
@@ -283,6 +282,7 @@ async def delete_collection(call: Call) -> Response:
     chosen = query.list_options(call.request)
     test = selectors.compile(call, chosen.labels, chosen.fields)
     page = await get_list.paged(call, chosen, test)
+    get_list.prepare(call.resource, page.records)
     items: list[Json] = []
     for record in page.records:
         name = record.obj["metadata"]["name"]

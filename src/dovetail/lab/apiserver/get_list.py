@@ -44,7 +44,7 @@ async def get(call: Call) -> Response:
         options = tables.Options.of(call.request)
         row = responses.tabled(record, resource, options)
         return responses.value(tables.of_objects(call, [row], {}, wanted, options), 200, wanted)
-    stored_here = resource.storage == (resource.group, resource.version)
+    stored_here = responses.is_stored_so(record, resource)
     return responses.one(call, responses.show(record, resource), raw=record.raw if stored_here else None)
 
 
@@ -95,6 +95,7 @@ async def list_(call: Call) -> Response:
     wanted = call.wanted(listing=True)
     test = selectors.compile(call, options.labels, options.fields)
     page = await paged(call, options, test, table=wanted.form == "Table")
+    prepare(call.resource, page.records)
     if wanted.form == "Table":
         return _table(call, page, wanted)
     if wanted.form == "PartialObjectMetadataList":
@@ -122,6 +123,12 @@ def _table(call: Call, page: Page, wanted: Wanted) -> Response:
         return responses.value(table, 200, wanted)
 
 
+def prepare(resource: ResourceType, records: Iterable[Record]) -> None:
+    """Said before records are shown: those of custom resources may have to be converted."""
+    if resource.custom:
+        resource.strategy.prepare((record.obj for record in records), resource.version)
+
+
 def list_metadata(page: Page, custom: bool) -> Json:
     metadata: Json = {"resourceVersion": str(page.version)}
     if page.token or custom:
@@ -143,15 +150,14 @@ def listing(resource: ResourceType, page: Page) -> bytes:
 
 
 def item_texts(resource: ResourceType, records: Iterable[Record]) -> Iterable[bytes]:
+    if resource.custom:
+        for record in records:
+            yield record.raw if responses.is_stored_so(record, resource) else _encode(responses.show(record, resource))
+        return
     if resource.storage != (resource.group, resource.version):
         for record in records:
             shown = responses.in_version(record.fresh(), resource)
-            if not resource.custom:
-                shown = {name: item for name, item in shown.items() if name not in ("kind", "apiVersion")}
-            yield _encode(shown)
-        return
-    if resource.custom:
-        yield from (record.raw for record in records)
+            yield _encode({name: item for name, item in shown.items() if name not in ("kind", "apiVersion")})
         return
     lead = _encode({"kind": resource.kind, "apiVersion": resource.api_version})[:-1] + b","
     size = len(lead)
@@ -210,6 +216,7 @@ def _cut(
     keys: list[str],
     version: int,
 ) -> Page:
+    prepare(call.resource, (records[key] for key in keys) if test is not None else ())
     limited = options.limit > 0 and (options.version != "0" or bool(options.token))
     if test is None:
         chosen = keys[: options.limit] if limited else keys

@@ -97,7 +97,12 @@ class StoredCluster:
         resource = self._stored(group, plural)
         if resource is not None:
             strategy, version = resource.strategy, resource.storage[1]
-            self.server.store.reread(table_of(resource), lambda obj: strategy.to_storage(obj, version))
+
+            def read(obj: Json) -> Json:
+                """What a webhook would have to convert stays as it is, and is converted when it is read."""
+                return strategy.to_storage(obj, version) if strategy.is_current(obj) else obj
+
+            self.server.store.reread(table_of(resource), read)
 
     def take(self, group: str, plural: str, namespace: str | None, name: str) -> None:
         """Remove what nothing holds any more."""

@@ -186,8 +186,5 @@ def check_identity(call: Call, obj: Json) -> None:
 
 
 def _through_view(call: Call, record: Record, view: Json, options: WriteOptions) -> Response:
-    subresource = call.subresource_type
-    assert subresource is not None and subresource.view is not None
     stored = subresource_views.update(call, record, view, options, unconditional=True)
-    shown = responses.in_version(stored.fresh(), call.resource)
-    return responses.one(call, subresource.view(shown, call.resource), 200)
+    return subresource_views.shown_view(call, stored)

@@ -188,6 +188,14 @@ class Subresource(msgspec.Struct, frozen=True, kw_only=True):
     act: Callable[[Object | None, Object, Context], Reply] | None = None
 
 
+class Converter(Protocol):
+    """Objects of one version of a custom resource in another; `prepare` is told of many at once."""
+
+    def __call__(self, obj: Object, version: str) -> Object: ...
+
+    def prepare(self, objects: Iterable[Object], version: str) -> None: ...
+
+
 class Strategy:
     """What a kind means. The defaults here are those of a kind that means nothing in particular."""
 
@@ -207,6 +215,13 @@ class Strategy:
 
     def from_storage(self, obj: Object, version: str) -> Object:
         return obj
+
+    def prepare(self, objects: Iterable[Object], version: str) -> None:
+        """Said before many stored objects are shown in a version: their conversion may need answers from outside."""
+
+    def is_current(self, obj: Object) -> bool:
+        """Whether a stored object is in the version in which objects are stored now."""
+        return True
 
     def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
         """Admission plugins: may change `obj`, may raise Refusal."""
@@ -325,6 +340,8 @@ class Registry:
         self._listeners: list[Callable[[], None]] = []
         #: Conversions between versions by the definition's name: (object, wanted version) -> object.
         self.converters: dict[str, Callable[[Object, str], Object]] = {}
+        #: Makes the converter of a definition whose strategy is Webhook.
+        self.webhook_converter: Callable[[Object], Converter] | None = None
         self.generation = 0
         for resource in types:
             self._types[resource.group, resource.version, resource.plural] = resource

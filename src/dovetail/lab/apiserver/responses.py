@@ -63,9 +63,16 @@ def failure(request: Request, error: StatusError) -> Response:
 
 def show(record: Record, resource: ResourceType) -> Json:
     """A stored object in the resource's version."""
-    if resource.storage == (resource.group, resource.version):
+    if is_stored_so(record, resource):
         return record.obj
     return in_version(record.fresh(), resource)
+
+
+def is_stored_so(record: Record, resource: ResourceType) -> bool:
+    """Whether the store's own bytes are what the resource's version shows."""
+    if resource.storage != (resource.group, resource.version):
+        return False
+    return not resource.custom or resource.strategy.is_current(record.obj)
 
 
 def tabled(record: Record, resource: ResourceType, options: tables.Options) -> Json:
@@ -75,7 +82,7 @@ def tabled(record: Record, resource: ResourceType, options: tables.Options) -> J
 
 def in_version(stored: Json, resource: ResourceType) -> Json:
     """A stored object, one's own copy, in the resource's version."""
-    if resource.storage == (resource.group, resource.version):
+    if resource.storage == (resource.group, resource.version) and resource.strategy.is_current(stored):
         return stored
     shown = resource.strategy.from_storage(stored, resource.version)
     return {**shown, "kind": resource.kind, "apiVersion": resource.api_version}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from dovetail.chance import Chance
 from dovetail.clock import Clock
@@ -40,7 +40,8 @@ from dovetail.lab.apiserver.status_errors import PlainError, StatusError
 from dovetail.lab.apiserver.store import Store, WriteRefused
 from dovetail.lab.apiserver.webhooks import connection
 from dovetail.lab.apiserver.webhooks.configurations import Configurations
-from dovetail.lab.apiserver.webhooks.questions import Outstanding
+from dovetail.lab.apiserver.webhooks.conversion import WebhookConverter
+from dovetail.lab.apiserver.webhooks.questions import Committed, Outstanding, after_commit
 
 # Streams into a container: exec, attach, port-forward, proxy. The lab's containers run no programs to speak to.
 #
@@ -69,6 +70,11 @@ def refuse(call: Call) -> StatusError:
 def unavailable(stream: str) -> str:
     """What the lab says to those who want into a container."""
     return f"{stream} is not available: containers of the lab are simulated and run no programs"
+
+
+def shown_after(committed: Committed) -> Callable[[Call], Response]:
+    """What is left of a write that is done: to show it."""
+    return lambda call: after_commit(committed.show)
 
 
 _NAMED = frozenset(("get", "update", "patch", "delete"))
@@ -108,6 +114,7 @@ class ApiServer:
         self.post: Post = connection.post
         self.webhooks = Configurations(self.store)
         self.policies = Policies(self.store, self.registry)
+        self.registry.webhook_converter = lambda definition: WebhookConverter(self, definition)
         self._deferred: deque[Callable[[], None]] = deque()
         #: Waits until what was written is safe: the log on disk, where there is one.
         self.settled: Callable[[], asyncio.Future[None] | None] = lambda: None
@@ -217,13 +224,13 @@ class ApiServer:
         if verb not in resource.verbs and not (verb == "watch" and "list" in resource.verbs):
             raise status_errors.method_not_allowed()
         if verb == "watch":
-            return await watch.watch(call)
+            return await self._answered(call, watch.watch)
         if verb == "get":
-            return await get_list.get(call)
+            return await self._answered(call, get_list.get)
         if verb == "list":
-            return await get_list.list_(call)
+            return await self._answered(call, get_list.list_)
         if verb == "deletecollection":
-            return await deletion.delete_collection(call)
+            return await self._answered(call, deletion.delete_collection)
         actions = {
             "create": create_update.create,
             "update": create_update.update,
@@ -231,6 +238,14 @@ class ApiServer:
             "delete": deletion.delete,
         }
         return await self._admitted(call, actions[verb])
+
+    async def _answered(self, call: Call, read: Callable[[Call], Awaitable[Response]]) -> Response:
+        """Run a read; where it needs the answers of webhooks that convert, get them and run it again."""
+        while True:
+            try:
+                return await read(call)
+            except Outstanding as outstanding:
+                await call.answers.ask(outstanding.questions)
 
     async def _admitted(self, call: Call, action: Callable[[Call], Response]) -> Response:
         """Run a write; where it needs the answers of webhooks, get them and run it again."""
@@ -241,6 +256,8 @@ class ApiServer:
             except Outstanding as outstanding:
                 call.warnings.clear()
                 await call.answers.ask(outstanding.questions)
+                if isinstance(outstanding, Committed):
+                    action = shown_after(outstanding)
         if call.answers.audit:
             self.audit.append((call.request.method, call.request.path, dict(call.answers.audit)))
         return response
@@ -263,7 +280,7 @@ class ApiServer:
         if verb == "create":
             return await self._admitted(call, create_update.create)
         if verb == "get":
-            return self._get_subresource(call)
+            return await self._admitted(call, self._get_subresource)
         if verb == "update":
             return await self._admitted(
                 call, create_update.update if subresource.merge is None else subresource_views.put

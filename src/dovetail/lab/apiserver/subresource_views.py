@@ -14,6 +14,7 @@ from dovetail.lab.apiserver.registry import Refusal, ResourceType
 from dovetail.lab.apiserver.request import Call
 from dovetail.lab.apiserver.status_errors import StatusError
 from dovetail.lab.apiserver.store import Record
+from dovetail.lab.apiserver.webhooks.questions import after_commit
 
 Json = dict[str, Any]
 
@@ -27,9 +28,19 @@ def put(call: Call) -> Response:
     if record is None:
         raise status_errors.not_found(call.resource.group, call.resource.plural, call.name)
     stored = update(call, record, view, options, unconditional=True)
-    return responses.one(
-        call, subresource.view(responses.in_version(stored.fresh(), call.resource), call.resource), 200
-    )
+    return shown_view(call, stored)
+
+
+def shown_view(call: Call, stored: Record) -> Response:
+    """The response of a write through a view."""
+    subresource = call.subresource_type
+    assert subresource is not None and subresource.view is not None
+    view = subresource.view
+
+    def show() -> Response:
+        return responses.one(call, view(responses.in_version(stored.fresh(), call.resource), call.resource), 200)
+
+    return after_commit(show)
 
 
 def update(call: Call, record: Record, view: Json, options: WriteOptions, unconditional: bool = False) -> Record:

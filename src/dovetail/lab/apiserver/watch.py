@@ -20,6 +20,7 @@ from dovetail.lab.apiserver.options import ListOptions, list_options
 from dovetail.lab.apiserver.request import Call
 from dovetail.lab.apiserver.status_errors import StatusError
 from dovetail.lab.apiserver.store import Event, Record
+from dovetail.lab.apiserver.webhooks.questions import Answers, Outstanding
 
 Json = dict[str, Any]
 Test = Callable[[Json], bool]
@@ -42,6 +43,8 @@ async def watch(call: Call) -> Response:
     test = selectors.compile(call, options.labels, options.fields)
     if options.version and not (options.version.isascii() and options.version.isdigit()):
         raise status_errors.internal(get_list.bad_version(options.version))
+    prefix = f"{call.namespace}/" if call.namespace else ""
+    get_list.prepare(call.resource, call.server.store.table(call.table).under(prefix))
     watcher = Watcher(call, options, wanted, test)
     return Response(status=200, headers=responses.JSON_HEADERS, stream=watcher.frames())
 
@@ -132,7 +135,11 @@ class Watcher:
                 while self.pending:
                     event = self.pending.popleft()
                     self.sent = max(self.sent, event.rv)
-                    made = self.event_frame(event)
+                    try:
+                        made = await self.converted_frame(event)
+                    except StatusError as error:
+                        yield _encode({"type": "ERROR", "object": error.status()}) + b"\n"
+                        return
                     if made is not None:
                         yield made
                 now = loop.time()
@@ -158,6 +165,14 @@ class Watcher:
         finally:
             timer.cancel()
             self.waiter = None
+
+    async def converted_frame(self, event: Event) -> bytes | None:
+        """The frame of a change; a webhook may have to convert the object first."""
+        while True:
+            try:
+                return self.event_frame(event)
+            except Outstanding as outstanding:
+                await Answers().ask(outstanding.questions)
 
     def event_frame(self, event: Event) -> bytes | None:
         """The frame of a change for this watcher; None if it does not concern it."""
@@ -186,7 +201,7 @@ class Watcher:
     def frame(self, kind: str, record: Record) -> bytes:
         resource = self.call.resource
         form = self.wanted.form
-        if not form and resource.storage == (resource.group, resource.version):
+        if not form and responses.is_stored_so(record, resource):
             return b'{"type":"' + kind.encode() + b'","object":' + record.raw + b"}\n"
         shown = responses.show(record, resource)
         if form == "Table":

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from dovetail.lab.apiserver.crd.structural import Structural
 from dovetail.lab.apiserver.crd.structural_validation import check_schema, reachable
+from dovetail.lab.apiserver.kinds.admission_webhooks import check_client, check_review_versions
 from dovetail.lab.apiserver.registry import Object
 from dovetail.model import formats
 from dovetail.model.validation.field_errors import FieldError, forbidden, invalid, required, unsupported
@@ -81,10 +82,13 @@ def _conversion(conversion: Json) -> list[FieldError]:
         text = "should not be set when strategy is not set to Webhook"
         client = [forbidden("spec.conversion.webhookClientConfig", text)] if hook.get("clientConfig") else []
         return client + ([forbidden(reviews, text)] if hook.get("conversionReviewVersions") else [])
-    errors: list[FieldError] = []
-    if not hook.get("clientConfig"):
-        errors.append(required("spec.conversion.webhookClientConfig", "required when strategy is set to Webhook"))
-    return errors if hook.get("conversionReviewVersions") else [*errors, required(reviews)]
+    path, client_config = "spec.conversion.webhookClientConfig", hook.get("clientConfig")
+    if client_config is None:
+        errors = [required(path, "required when strategy is set to Webhook")]
+    else:
+        errors = check_client(client_config, path, swapped=True)
+    versions = hook.get("conversionReviewVersions") or []
+    return [*errors, *(check_review_versions(versions, reviews) if versions else [required(reviews)])]
 
 
 def _stored(obj: Object, versions: list[Json]) -> list[FieldError]:

@@ -12,7 +12,7 @@ from dovetail.lab.apiserver.crd.jsonpath import compile_path, dotted, get
 from dovetail.lab.apiserver.crd.strategy import CustomStrategy
 from dovetail.lab.apiserver.crd.structural import Structural, as_schema
 from dovetail.lab.apiserver.kinds import types
-from dovetail.lab.apiserver.registry import Column, Object, Registry, ResourceType, Subresource
+from dovetail.lab.apiserver.registry import Column, Converter, Object, Registry, ResourceType, Subresource
 
 _VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 _SUBRESOURCE_VERBS = ("get", "patch", "update")
@@ -24,23 +24,36 @@ def resource_types(definition: Object, registry: Registry) -> list[ResourceType]
     spec = definition["spec"]
     names = definition["status"].get("acceptedNames") or spec["names"]
     storage = next(v["name"] for v in spec["versions"] if v.get("storage"))
-    made = []
-    for version in spec["versions"]:
-        if not version.get("served"):
-            continue
-        made.append(_type(definition, version, storage, names, registry))
-    return made
+    webhook = _webhook_converter(definition, registry)
+    return [
+        _type(definition, version, storage, names, registry, webhook)
+        for version in spec["versions"]
+        if version.get("served")
+    ]
+
+
+def _webhook_converter(definition: Object, registry: Registry) -> Converter | None:
+    """The converter of a definition that asks a webhook; conversions that this process knows need none."""
+    asks = (definition["spec"].get("conversion") or {}).get("strategy") == "Webhook"
+    if not asks or registry.webhook_converter is None or definition["metadata"]["name"] in registry.converters:
+        return None
+    return registry.webhook_converter(definition)
 
 
 def _type(
-    definition: Object, version: Mapping[str, Any], storage: str, names: Mapping[str, Any], registry: Registry
+    definition: Object,
+    version: Mapping[str, Any],
+    storage: str,
+    names: Mapping[str, Any],
+    registry: Registry,
+    webhook: Converter | None,
 ) -> ResourceType:
     spec = definition["spec"]
     node = _structural(version)
     kept = node if version["name"] == storage else _structural(_named(spec["versions"], storage))
     namespaced = spec["scope"] == "Namespaced"
     converter = registry.converters.get(definition["metadata"]["name"])
-    strategy = CustomStrategy(version, node, kept, spec["group"], namespaced, storage, converter)
+    strategy = CustomStrategy(version, node, kept, spec["group"], namespaced, storage, converter, webhook)
     deprecation = ""
     if version.get("deprecated"):
         api = f"{spec['group']}/{version['name']} {spec['names']['kind']}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from dovetail.lab.apiserver.crd import cel_rules
@@ -15,12 +15,12 @@ from dovetail.lab.apiserver.gocompat.goprint import plain
 from dovetail.lab.apiserver.kinds.admission import lifecycle, quota
 from dovetail.lab.apiserver.kinds.admission.lifecycle import forbidden
 from dovetail.lab.apiserver.kinds.base import restore
-from dovetail.lab.apiserver.registry import Context, Object, Strategy
+from dovetail.lab.apiserver.registry import Context, Converter, Object, Strategy
 from dovetail.model import formats
 from dovetail.model.validation import metadata
 from dovetail.model.validation.field_errors import FieldError, invalid
 
-Converter = Callable[[Object, str], Object]
+Convert = Callable[[Object, str], Object]
 _BLOCKING = frozenset(
     (
         *("FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany"),
@@ -48,7 +48,8 @@ class CustomStrategy(Strategy):
         group: str,
         namespaced: bool,
         storage: str,
-        converter: Converter | None = None,
+        converter: Convert | None = None,
+        webhook: Converter | None = None,
     ) -> None:
         self.schema = schema
         self.stored_schema = stored_schema
@@ -56,8 +57,9 @@ class CustomStrategy(Strategy):
         self.version: str = version["name"]
         self.storage = storage
         self.namespaced = namespaced
-        self.converter = converter
-        self.renamed_only = converter is None
+        self.converter = webhook or converter
+        self.webhook = webhook
+        self.renamed_only = self.converter is None
         subresources = version.get("subresources") or {}
         self.has_status_subresource = "status" in subresources
         self.scale: Mapping[str, Any] | None = subresources.get("scale")
@@ -72,19 +74,26 @@ class CustomStrategy(Strategy):
 
     def to_storage(self, obj: Object, version: str) -> Object:
         """In the stored version's form, by its schema: what that does not know is lost."""
-        if self.converter is not None:
+        if self.converter is not None and obj.get("apiVersion") != f"{self.group}/{self.storage}":
             obj = self.converter(obj, self.storage)
         made: Object = {**prune(self.stored_schema, obj), "apiVersion": f"{self.group}/{self.storage}"}
         apply_defaults(self.stored_schema, made)
         return made
 
     def from_storage(self, obj: Object, version: str) -> Object:
-        if version == self.storage:
+        if version == self.storage and self.is_current(obj):
             return obj
         if self.converter is not None:
             obj = self.converter(obj, version)
         shown: Object = prune(self.schema, obj)
         return {**shown, "apiVersion": f"{self.group}/{version}"}
+
+    def prepare(self, objects: Iterable[Object], version: str) -> None:
+        if self.webhook is not None:
+            self.webhook.prepare(objects, version)
+
+    def is_current(self, obj: Object) -> bool:
+        return self.webhook is None or obj.get("apiVersion") == f"{self.group}/{self.storage}"
 
     def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
         lifecycle.admit(obj, ctx)

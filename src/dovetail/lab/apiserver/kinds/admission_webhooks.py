@@ -113,15 +113,20 @@ def _name(name: str, path: str) -> list[FieldError]:
 def _versions(versions: Sequence[str], before: Sequence[Object] | None, path: str) -> list[FieldError]:
     if not versions:
         return [required(path, f"must specify one of {', '.join(REVIEW_VERSIONS)}")]
+    strict = before is None or all(
+        set(REVIEW_VERSIONS) & set(item.get("admissionReviewVersions") or REVIEW_VERSIONS) for item in before
+    )
+    return check_review_versions(versions, path, strict=strict)
+
+
+def check_review_versions(versions: Sequence[str], path: str, *, strict: bool = True) -> list[FieldError]:
+    """The versions of reviews that a webhook reads; `strict` wants one of them to be known."""
     errors: list[FieldError] = []
     for index, version in enumerate(versions):
         if version in versions[:index]:
             errors.append(invalid(f"{path}[{index}]", version, "duplicate version"))
             continue
         errors += [invalid(f"{path}[{index}]", version, text) for text in formats.label_1035(version)]
-    strict = before is None or all(
-        set(REVIEW_VERSIONS) & set(item.get("admissionReviewVersions") or REVIEW_VERSIONS) for item in before
-    )
     if strict and not set(REVIEW_VERSIONS) & set(versions):
         errors.append(invalid(path, list(versions), f"must include at least one of {', '.join(REVIEW_VERSIONS)}"))
     return errors

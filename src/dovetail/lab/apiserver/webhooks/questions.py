@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from dovetail.kube.transport import Response
 from dovetail.lab.apiserver.status_errors import StatusError
 
 #: A write takes no longer, whatever it waits for.
@@ -32,6 +33,22 @@ class Outstanding(Exception):
     def __init__(self, questions: list[Question]) -> None:
         super().__init__(", ".join(str(question.key) for question in questions))
         self.questions = questions
+
+
+class Committed(Outstanding):
+    """A write that is done, and needs answers before it can be shown: it must not run again."""
+
+    def __init__(self, questions: list[Question], show: Callable[[], Response]) -> None:
+        super().__init__(questions)
+        self.show = show
+
+
+def after_commit(show: Callable[[], Response]) -> Response:
+    """The response of a write that is done."""
+    try:
+        return show()
+    except Outstanding as outstanding:
+        raise Committed(outstanding.questions, show) from outstanding
 
 
 class Answers:
