@@ -189,7 +189,7 @@ class Subresource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Converter(Protocol):
-    """Objects of one version of a custom resource in another; `prepare` is told of many at once."""
+    """Objects of one version of a custom resource in another; `prepare` gets many at once."""
 
     def __call__(self, obj: Object, version: str) -> Object: ...
 
