@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 ENGLISH = sorted(path for path in (ROOT / "docs").rglob("*.md") if not path.name.endswith(".ko.md"))
 #: Pages that the Korean site shows in English until they are translated.
 UNTRANSLATED = {
+    "diff.md",
     "api.md",
     "cluster-autoscaler.md",
     "compare.md",

@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "convert": ("dovetail.cli.convert", "Rewrite manifests to another API generation."),
     "crds": ("dovetail.cli.crds", "Print the custom resource definitions."),
     "dashboard": ("dovetail.cli.dashboard", "Show a cluster as a live page in the browser."),
+    "diff": ("dovetail.cli.diff", "Say what would change if manifests were applied."),
     "doctor": ("dovetail.cli.doctor", "Find misconfigurations of a cluster and its AWS account."),
     "down": ("dovetail.cli.up", "Stop a lab left in the background."),
     "env": ("dovetail.cli.up", "Print the environment that points aws and kubectl at the lab."),

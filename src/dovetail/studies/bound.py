@@ -24,13 +24,16 @@ from dovetail.planner.snapshot import NodeState, Pool, Snapshot
 BOUND_TIMEOUT_S = 60.0
 
 
+def pools_of(node_pools: Iterable[dict[str, Any]], types: Sequence[InstanceType]) -> tuple[Pool, ...]:
+    """NodePools that all launch the same types."""
+    return tuple(for_planner(msgspec.convert(body, NodePool), types) for body in node_pools)
+
+
 class LowerBound:
     """Bounds for one offer. Pods of the same shapes in the same numbers have the same bound, which is kept."""
 
-    def __init__(self, node_pools: Iterable[dict[str, Any]], types: Sequence[InstanceType]) -> None:
-        self._pools: tuple[Pool, ...] = tuple(
-            for_planner(msgspec.convert(body, NodePool), types) for body in node_pools
-        )
+    def __init__(self, pools: Iterable[Pool]) -> None:
+        self._pools = tuple(pools)
         self._memory = Memory()
         self._known: dict[object, float] = {}
 

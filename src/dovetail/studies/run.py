@@ -19,7 +19,7 @@ from dovetail.lab.scenario.runner import Outcome, Player
 from dovetail.language import english
 from dovetail.offline.recording import read as read_recording
 from dovetail.studies import karpenter, vertical
-from dovetail.studies.bound import LowerBound
+from dovetail.studies.bound import LowerBound, pools_of
 from dovetail.studies.observation import Observer, Sample
 from dovetail.studies.recorded.nodes import standing_nodes
 from dovetail.studies.recorded.workload import LEAD_S
@@ -78,7 +78,7 @@ async def _run(workload: Workload, setup: Setup, seed: int) -> Run:
     made: list[Observer] = []
     fleets: list[Fleet] = []
     interval_s = max(MIN_SAMPLE_S, scenario.duration / SAMPLES)
-    bound = LowerBound(workload.node_pools(), tuple(workload.types().values()))
+    bound = LowerBound(pools_of(workload.node_pools(), tuple(workload.types().values())))
 
     def make_fleet(line: Callable[[str], None]) -> Fleet:
         fleet = _fleet(workload, setup, line)

@@ -15,6 +15,8 @@ from typing import Any
 import msgspec
 import yaml
 
+from dovetail.chance import Chance
+from dovetail.clock import Clock
 from dovetail.cloud.aws import catalog
 from dovetail.cloud.provider import Instance
 from dovetail.cloud.simulated.config import Market
@@ -52,6 +54,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     `short` is the share of a resource that nodes lack of the catalog's capacity; with `reuse` a node gets the address,
     and so the name, of one that is gone; several `replicas` stand for election.
+
+    `standing` are instances that are there from the start, with the names of their Nodes, which have their kubelets
+    already; addresses are given out after `last_address`. With `own_class` false no EC2NodeClass is made.
     """
 
     region: str = "ap-northeast-2"
@@ -66,6 +71,11 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     reuse: bool = False
     #: The controllers that run: a study of another autoscaler replaces some of them.
     controllers: tuple[MakeController, ...] = CONTROLLERS
+    #: Makes the cloud from a clock, a stream of chance, the instance types and the market.
+    make_cloud: Callable[[Clock, Chance, tuple[InstanceType, ...], Market], FaultyCloud] = FaultyCloud
+    standing: Mapping[str, Instance] = {}
+    last_address: int = 0
+    own_class: bool = True
 
 
 class Autoscaled:
@@ -91,7 +101,7 @@ class Autoscaled:
         self._joined: dict[str, str] = {}
         self._known: set[str] = set()
         self._addresses: dict[str, int] = {}
-        self._next_address = 0
+        self._next_address = asked.last_address
 
     @property
     def autoscaler(self) -> Autoscaler | None:
@@ -128,9 +138,13 @@ class Autoscaled:
         asked = self._asked
         for definition in _definitions():
             await _create(lab, CRDS, definition)
-        await _create(lab, EC2NODECLASSES, _node_class())
+        if asked.own_class:
+            await _create(lab, EC2NODECLASSES, _node_class())
         chance = lab.chance.child("autoscaled")
-        self.cloud = cloud = FaultyCloud(lab.clock, chance.child("cloud"), self._types(), asked.market)
+        self.cloud = cloud = asked.make_cloud(lab.clock, chance.child("cloud"), self._types(), asked.market)
+        cloud.adopt(asked.standing.values())
+        self._joined = {instance.provider_id: node for node, instance in asked.standing.items()}
+        self._known = set(self._joined)
         cloud.on_mutation = self.crash_injection.count_call
         gates = dict(Settings().feature_gates) | dict.fromkeys(asked.gates, True)
         settings = Settings(

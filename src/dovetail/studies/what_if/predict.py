@@ -1,0 +1,20 @@
+"""A prediction: the same cluster run to rest twice, without the change and with it."""
+
+from __future__ import annotations
+
+from dovetail.offline.diff.changes import Change
+from dovetail.offline.diff.prediction import Prediction
+from dovetail.studies.what_if.run import Setup, run
+
+
+def predict(setup: Setup, change: Change) -> Prediction:
+    """Takes the processor for some seconds; the same input gives the same prediction."""
+    applied = run(setup, change)
+    without = run(setup, None)
+    return Prediction(
+        without=without,
+        applied=applied,
+        notes=(*setup.cluster.notes, *change.notes),
+        market=change.market,
+        horizon_s=setup.horizon_s,
+    )
