@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,30 @@ import yaml
 from click.testing import CliRunner
 
 from dovetail.autoscalers.vpa import checkpoints
+from dovetail.autoscalers.vpa.api import VPAS
+from dovetail.autoscalers.vpa.crds import definitions
 from dovetail.autoscalers.vpa.estimators import EstimatorSettings
-from dovetail.autoscalers.vpa.rightsizing import Evidence, advise, share_above, workload_of
+from dovetail.autoscalers.vpa.rightsizing import (
+    ContainerAdvice,
+    Evidence,
+    FleetCost,
+    Report,
+    WorkloadAdvice,
+    WorkloadKey,
+    advise,
+    share_above,
+    workload_of,
+)
+from dovetail.autoscalers.vpa.rightsizing_writes import write_patches, write_vpas
 from dovetail.autoscalers.vpa.usage import Aggregation, ContainerUsage
 from dovetail.cli.rightsize import rightsize
+from dovetail.clock import run_virtual
+from dovetail.kube.resources import CRDS, DEPLOYMENTS, Resource
+from dovetail.lab.cluster import Lab
 from dovetail.model.meta import ObjectMeta, OwnerReference
 from dovetail.model.pods import Pod
 
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -174,3 +192,82 @@ def test_risk_is_the_share_of_usage_above_the_proposal() -> None:
 
 def test_no_pods_no_advice() -> None:
     assert advise([], Evidence(), {}, estimators=EstimatorSettings()) == []
+
+
+# Applying
+
+
+def proposed(*, known: bool = True, name: str = "web", kind: str = "Deployment") -> WorkloadAdvice:
+    container = ContainerAdvice(
+        name="main",
+        requests={"cpu": "1", "memory": "1Gi"},
+        limits={},
+        used={"cpu": "100m", "memory": "100Mi"},
+        proposed={"cpu": "126m", "memory": "250Mi"},
+        proposed_limits={},
+        above={},
+    )
+    return WorkloadAdvice(
+        key=WorkloadKey("shop", kind, name),
+        pods=2,
+        containers=[container],
+        history_s=86400.0,
+        samples=1440,
+        unknown="" if known else "usage is known for 1 hour",
+    )
+
+
+def report(*workloads: WorkloadAdvice) -> Report:
+    cost = FleetCost(nodes_now=None, planned_now=None, planned_after=None, lower_bound_after=None)
+    return Report(workloads=list(workloads), cost=cost)
+
+
+def in_lab(body: Callable[[Lab], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with Lab.embedded(1) as lab:
+            await lab.kube.create(NAMESPACES, {"metadata": {"name": "shop"}})
+            await lab.kube.create(DEPLOYMENTS, deployment("web", 2, "1", "1Gi"))
+            for definition in definitions():
+                await lab.kube.create(CRDS, definition)
+            await body(lab)
+
+    run_virtual(main())
+
+
+def test_patches_set_the_proposed_requests_and_a_refusal_costs_only_its_own() -> None:
+    async def body(lab: Lab) -> None:
+        done = await write_patches(
+            lab.kube, report(proposed(name="gone"), proposed(), proposed(known=False, name="new"))
+        )
+        assert [(item.object, item.state) for item in done] == [
+            ("deployment/shop/gone", "refused"),
+            ("deployment/shop/web", "changed"),
+        ]
+        assert 'deployments.apps "gone" not found' in done[0].why
+        held = (await lab.kube.get(DEPLOYMENTS, "web", "shop"))["spec"]["template"]["spec"]["containers"][0]
+        assert held["resources"]["requests"] == {"cpu": "126m", "memory": "250Mi"}
+        assert held["image"] == "nginx"
+
+    in_lab(body)
+
+
+def test_vpas_are_created_for_workloads_that_have_none() -> None:
+    async def body(lab: Lab) -> None:
+        asked = report(proposed(), proposed(name="api"), proposed(known=False, name="new"), proposed(kind="Pod"))
+        targeted = {WorkloadKey("shop", "Deployment", "api")}
+        done = await write_vpas(lab.kube, asked, targeted, "Initial")
+        assert [(item.object, item.state) for item in done] == [("verticalpodautoscaler/shop/web", "created")]
+        spec = (await lab.kube.get(VPAS, "web", "shop"))["spec"]
+        assert spec["targetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+        assert spec["updatePolicy"] == {"updateMode": "Initial"}
+        assert [item.state for item in await write_vpas(lab.kube, asked, targeted, "Initial")] == ["exists"]
+
+    in_lab(body)
+
+
+def test_apply_needs_a_cluster(tmp_path: Path) -> None:
+    file = tmp_path / "objects.yaml"
+    file.write_text(yaml.safe_dump(deployment("web", 2, "1", "1Gi")))
+    result = CliRunner().invoke(rightsize, ["-f", str(file), "--region", "us-west-2", "--apply", "vpa"])
+    assert result.exit_code == 2
+    assert "--apply writes to a cluster" in result.output

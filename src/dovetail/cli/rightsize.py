@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dovetail.autoscalers.vpa.rightsizing_writes import DEFAULT_UPDATE_MODE, UPDATE_MODES
 from dovetail.errors import Problem
 from dovetail.language import message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dovetail.autoscalers.vpa.rightsizing import Evidence, Planned, Report
+    from dovetail.autoscalers.vpa.rightsizing import Evidence, Planned, Report, WorkloadKey
     from dovetail.model.pods import Pod
     from dovetail.offline.objects import Objects
     from dovetail.planner.snapshot import Snapshot
@@ -39,6 +40,10 @@ _POLICIES = frozenset({"VerticalPodAutoscaler"})
 @click.option("--region", help="Region of the packaged catalogue; else the input's, AWS_REGION, or ap-northeast-2.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml", "patch"]), default="text", show_default=True)
+@click.option("--apply", "applied", type=click.Choice(["patch", "vpa"]),
+              help="Set the proposed requests, or create VerticalPodAutoscalers for the workloads.")  # fmt: skip
+@click.option("--update-mode", type=click.Choice(UPDATE_MODES), default=DEFAULT_UPDATE_MODE, show_default=True,
+              help="updateMode of the VerticalPodAutoscalers that --apply vpa creates.")  # fmt: skip
 def rightsize(
     paths: tuple[str, ...],
     kubeconfig: str | None,
@@ -50,11 +55,13 @@ def rightsize(
     region: str | None,
     seed: int,
     output: str,
+    applied: str | None,
+    update_mode: str,
 ) -> None:
     """Say what requests cost, and what the fleet would cost if they were what VPA recommends.
 
-    Usage comes from PodMetrics and VPA checkpoints, of files or of a cluster; nothing is written to the cluster.
-    -o patch prints what `kubectl apply --server-side -f -` would set.
+    Usage comes from PodMetrics and VPA checkpoints, of files or of a cluster; without --apply nothing is written to the
+    cluster. -o patch prints what `kubectl apply --server-side -f -` would set.
     """
     from dovetail.autoscalers.vpa.estimators import EstimatorSettings
     from dovetail.autoscalers.vpa.rightsizing import Evidence, advise, all_pods, as_json, as_patches, price
@@ -64,6 +71,8 @@ def rightsize(
     from dovetail.offline.region import region_of
 
     history_s, observe_s = _seconds("--min-history", min_history), _seconds("--observe", observe)
+    if applied and paths and not (kubeconfig or context):
+        raise Problem(message("--apply writes to a cluster; name it with --kubeconfig or --context, or leave out -f"))
     objects = read(paths)
     extras = list(_extras(paths))
     if not paths or kubeconfig or context:
@@ -98,6 +107,41 @@ def rightsize(
         dump = yaml.safe_dump_all if output == "patch" else yaml.safe_dump
         shown: Any = as_patches(report) if output == "patch" else as_json(report)
         click.echo(dump(shown, sort_keys=False), nl=False)
+    if applied:
+        _apply(report, set(vpas), applied, update_mode, kubeconfig, context)
+
+
+def _apply(
+    report: Report,
+    targeted: set[WorkloadKey],
+    applied: str,
+    update_mode: str,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
+    """Write what was proposed, say of each object what became of it, and fail if one was refused."""
+    from dovetail.autoscalers.vpa.rightsizing_writes import Written, write_patches, write_vpas
+    from dovetail.cli.cluster_session import Cluster, ask
+
+    async def question(cluster: Cluster) -> list[Written]:
+        if applied == "patch":
+            return await write_patches(cluster.kube, report)
+        return await write_vpas(cluster.kube, report, targeted, update_mode)
+
+    states = {
+        "changed": message("changed"),
+        "created": message("created"),
+        "exists": message("exists, left as it is"),
+        "refused": message("refused"),
+    }
+    done = ask(kubeconfig, context, question)
+    for item in done:
+        why = f": {item.why}" if item.why else ""
+        click.echo(f"{item.object} {states[item.state]}{why}", err=True)
+    if not done:
+        click.echo(message("nothing to apply: no workload has a proposal"), err=True)
+    if any(item.state == "refused" for item in done):
+        raise click.exceptions.Exit(1)
 
 
 def _seconds(flag: str, text: str) -> float:
