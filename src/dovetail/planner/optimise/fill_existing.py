@@ -1,7 +1,8 @@
-"""Filling: existing nodes hold what suits the room they have left, by what pods are worth on the market.
+"""Fill existing nodes again, with the pods that would cost most on new nodes.
 
-Pods that look at no pod are taken up again, and every node that stands picks among them: the most worth for the
-scarcest of what it has left. So none runs out of memory while CPU stands idle. Pods that are left over is launched for.
+Pods without rules about other pods are removed from the packing. Each existing node then takes pods greedily by dual
+price (what the pod would cost on new nodes) per share of the node's scarcest free resource, so that no node runs out
+of memory while its CPU is unused. New nodes are opened for the remaining pods.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from dovetail.planner.packing.strategy import Strategy
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.request import PlacementRequest
 
-#: Of as many pods alike as fit, this part is taken before the next pick.
-_PART = 4
-#: What a pod is worth beside others if nothing on offer would hold it.
-_PRECIOUS = 1e6
+#: One greedy step takes 1/4 of the equal pods that fit.
+_PICK_DIVISOR = 4
+#: Dual price, in $/h, of a pod that no offering holds: existing nodes take it first.
+_NO_OFFERING_PRICE = 1e6
 
 
 def filled(problem: Problem, start: Packing, largest: int) -> Packing | None:
-    """The packing with existing nodes filled anew; None if a pod would lose their place by it."""
-    state, loose = _loosened(problem, start.state)
-    if not loose:
+    """The packing with existing nodes filled again; None if a pod would become unplaced."""
+    state, pods_to_place = _remove_independent_pods(problem, start.state)
+    if not pods_to_place:
         return None
-    placement_requests = list(loose)
-    counts = np.array([loose[request] for request in placement_requests], dtype=np.int64)
+    placement_requests = list(pods_to_place)
+    counts = np.array([pods_to_place[request] for request in placement_requests], dtype=np.int64)
     requests = np.array([request.amounts for request in placement_requests], dtype=np.int64)
-    worth = _worth(problem, placement_requests, counts, largest)
+    worth = _dual_prices(problem, placement_requests, counts, largest)
     suits = np.array([request.nodes for request in placement_requests])
     there = state.free[:, : state.existing]
     roomy = (there / there.max(axis=1, initial=1, keepdims=True)).sum(axis=0)
@@ -43,11 +44,11 @@ def filled(problem: Problem, start: Packing, largest: int) -> Packing | None:
             number = int(open_to[place])
             state.put(placement_requests[number], node, take)
             counts[number] -= take
-    return _add_to_new_claim(problem, start, state, placement_requests, counts)
+    return _place_rest(problem, start, state, placement_requests, counts)
 
 
 def _picked(free: Ints, requests: Ints, counts: Ints, worth: Floats) -> list[tuple[int, int]]:
-    """Which pods a node takes, and how many: each time those worth most for the largest share of its room."""
+    """The pods that a node takes, greedily by dual price per largest share of its free resources: index and count."""
     picked = list[tuple[int, int]]()
     counts = counts.copy()
     while True:
@@ -58,14 +59,14 @@ def _picked(free: Ints, requests: Ints, counts: Ints, worth: Floats) -> list[tup
         best = int(able[np.argmax(worth[able] / np.maximum(shares, 1e-9))])
         asked = requests[best] > 0
         most = min(int(counts[best]), int((free[asked] // requests[best][asked]).min(initial=1 << 40)))
-        take = max(1, most // _PART)
+        take = max(1, most // _PICK_DIVISOR)
         free = free - take * requests[best]
         counts[best] -= take
         picked.append((best, take))
 
 
-def _worth(problem: Problem, placement_requests: list[PlacementRequest], counts: Ints, largest: int) -> Floats:
-    """What a pod of each ask would cost on the market."""
+def _dual_prices(problem: Problem, placement_requests: list[PlacementRequest], counts: Ints, largest: int) -> Floats:
+    """The dual price of a pod of each request: what it costs on new nodes in the LP relaxation, in $/h."""
     finite = np.isfinite(problem.frontier.prices)
     offered = {}
     for request, count in zip(placement_requests, counts.tolist(), strict=True):
@@ -79,38 +80,44 @@ def _worth(problem: Problem, placement_requests: list[PlacementRequest], counts:
         flow.demand.request: float(worth) / flow.demand.count
         for flow, worth in zip(context.flows, context.worth, strict=True)
     }
-    return np.array([worth_by_request.get(request, _PRECIOUS) for request in placement_requests])
+    return np.array([worth_by_request.get(request, _NO_OFFERING_PRICE) for request in placement_requests])
 
 
-def _loosened(problem: Problem, before: PackingState) -> tuple[PackingState, dict[PlacementRequest, int]]:
-    """A packing state with those who are tied to others where they are, and the pods to be placed again."""
+def _remove_independent_pods(
+    problem: Problem, before: PackingState
+) -> tuple[PackingState, dict[PlacementRequest, int]]:
+    """A packing state with only the pods that have topology rules or shared volumes, and the pods to place again."""
     state = PackingState(problem, before.run)
-    loose: dict[PlacementRequest, int] = {}
+    pods_to_place: dict[PlacementRequest, int] = {}
     for index, contents in enumerate(before.contents):
         placement_requests = [(before.placement_requests[number], count) for number, count in contents.items()]
-        tied = [placement_request for placement_request in placement_requests if _tied(placement_request[0])]
-        stays = placement_requests if tied and index >= before.existing else tied
+        dependent = [
+            placement_request
+            for placement_request in placement_requests
+            if _depends_on_other_pods(placement_request[0])
+        ]
+        stays = placement_requests if dependent and index >= before.existing else dependent
         if stays:
             place = index if index < before.existing else state.open(int(before.offering[index]))
             for request, count in stays:
                 state.put(request, place, count)
         for request, count in placement_requests if not stays or index < before.existing else ():
-            if not _tied(request):
+            if not _depends_on_other_pods(request):
                 state.placement_requests[request.number] = request
-                loose[request] = loose.get(request, 0) + count
-    return state, loose
+                pods_to_place[request] = pods_to_place.get(request, 0) + count
+    return state, pods_to_place
 
 
-def _tied(request: PlacementRequest) -> bool:
+def _depends_on_other_pods(request: PlacementRequest) -> bool:
     return bool(
         request.shared or request.topology.ruled or request.topology.domain_owned or request.topology.domain_members
     )
 
 
-def _add_to_new_claim(
+def _place_rest(
     problem: Problem, start: Packing, state: PackingState, placement_requests: list[PlacementRequest], counts: Ints
 ) -> Packing | None:
-    """The packing with nodes launched for a pod that is left."""
+    """The packing with the remaining pods placed, on new nodes where needed; None if one cannot be placed."""
     packer = Packer(problem, Strategy(), state)
     rest = [(request, count) for request, count in zip(placement_requests, counts.tolist(), strict=True) if count]
     largest = problem.frontier.capacity.max(axis=1, initial=1)

@@ -1,7 +1,8 @@
-"""Tier 2: take the quick answer and better it, as long as there is time or work left.
+"""Tier 2: improve the tier-1 packing within a budget of work and a deadline.
 
-It is paid in work, so that the same input and seed end at the same place on every node. Who must keep a deadline has
-the clock stop it as well; who wants the same plan however busy a node is gives the clock some clock slack, or has none.
+The budget is counted in work, so that the same input and seed give the same plan on every computer. A deadline stops
+the optimiser by the clock as well. A caller whose plans must not depend on the load of the computer sets a clock slack
+above 1, or no clock at all.
 """
 
 from __future__ import annotations
@@ -22,37 +23,38 @@ from dovetail.planner.packing.topology_validation import sound
 from dovetail.planner.packing.zone_spread import widened
 from dovetail.planner.problem.compile import Problem
 
-#: Work of the search for each second it is given: clocks differ, work does not. An idle core does up to twice this.
-_WORK_A_SECOND = 40_000
-#: Where plans should not depend on the clock, it stops what takes so many times as long as it should.
+#: Work units of the search for each second of its deadline. An idle core does up to twice as many.
+_WORK_PER_S = 40_000
+#: Where plans should not depend on the clock, it stops the optimiser only after this multiple of the deadline.
 CLOCK_SLACK = 4.0
-_FOREVER = 1e9
-#: Up to this many classes packing from scratch is quick enough to try many ways.
-_ALIKE = 120
-#: From this many nodes on patterns repeat themselves; they help where nodes hold fewer pods than this.
-_MANY, _ROOMY = 20, 12
-#: Below so many pods patterns cost more time than they save money: at 100 pods of Karpenter's mix the search alone ends
+#: Seconds left where no clock stops the optimiser.
+_NO_DEADLINE_S = 1e9
+#: Up to this many pod classes, packing from scratch is fast enough for restarts with many strategies.
+_MAX_RESTART_CLASSES = 120
+#: Patterns are used from this many new nodes on, where nodes hold fewer pods than this on average.
+_MIN_PATTERN_NODES, _MAX_PATTERN_PODS_PER_NODE = 20, 12
+#: With fewer pods, patterns take more time than they save money: at 100 pods of Karpenter's mix the search alone ends
 #: 0.1 points lower; with 253 pods (seed 1000 of `bench.scenarios`) patterns save 6 %, at 2,000 of the mix 2.6 points.
 _MIN_PATTERN_PODS = 200
-#: Of more pods than this, to go on small nodes, flows are listed apart less finely: patterns need the time.
-_HORDE = 2000
-#: Of many pods, all steps together may take so many times the work of a search.
-_TIMES = 2
-#: How often nodes are cut anew, and which part of the search looks for patterns in between.
-_ROUNDS, _STROLL = 2, 2
+#: With patterns and more pods than this, the LP relaxation is coarse: the patterns need the time.
+_COARSE_PATTERN_MIN_PODS = 2000
+#: Where pods are many, all stages together may spend this multiple of the search's work.
+_MAX_TOTAL_WORK_FACTOR = 2
+#: Rounds of packing by patterns; between them a search with 1/2 of the work budget finds new patterns.
+_PATTERN_ROUNDS, _PATTERN_SEARCH_DIVISOR = 2, 2
 
 
 class Improvement(msgspec.Struct):
-    """The best packing so far, and what no plan can cost less than, where that is known."""
+    """The best packing so far, and the lower bound of the cost of any plan, where it is known."""
 
     packing: Packing
     bound: float | None = None
 
 
 class Optimiser(Protocol):
-    """A pod that betters a packing: `better` itself, or a pod who has it done elsewhere.
+    """A function that improves a packing: `better`, a variant of it, or `OptimiserProcess`, which runs it in a child.
 
-    `deadline` is what the whole plan may take in seconds, `spent` what of it is gone.
+    `deadline` is the time of the whole plan in seconds, `spent` the part of it that has passed.
     """
 
     def __call__(self, problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Improvement: ...
@@ -67,33 +69,33 @@ def better(
     clock_slack: float | None = 1.0,
     on_improvement: Callable[[Improvement], None] | None = None,
 ) -> Improvement:
-    """The best packing found in time; `tell` hears of every step on the way.
+    """The best packing found in time; `on_improvement` is called after every stage.
 
-    The clock stops it after the deadline times `clock slack`, or not at all.
+    The clock stops it after the deadline times `clock_slack`; None: only the work budget stops it.
     """
     end = stopwatch() + deadline * clock_slack - spent if clock_slack is not None else None
-    return _Attempt(problem, packing, seed, int(_WORK_A_SECOND * deadline), end, on_improvement).run()
+    return _Attempt(problem, packing, seed, int(_WORK_PER_S * deadline), end, on_improvement).run()
 
 
 def along_relaxation(problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Improvement:
-    """The least of betterment: room that is there and new nodes filled along the relaxation, and no search."""
+    """The shortest improvement: fill existing nodes, then round the LP relaxation; no search."""
     return _Attempt(problem, packing, seed, 0, None, None).along()
 
 
 def better_by_work(problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Improvement:
-    """`better`, blind to the clock: for virtual time, where an answer must never depend on how busy a node is."""
+    """`better` without a clock: for virtual time, where a plan must not depend on the load of the computer."""
     return better(problem, packing, seed, deadline, clock_slack=None)
 
 
 def better_with_clock_slack(
     problem: Problem, packing: Packing, seed: int, deadline: float, spent: float
 ) -> Improvement:
-    """`better`, with the clock as the last resort against what no pod reckoned with."""
+    """`better` bounded by work; the clock stops it only at `CLOCK_SLACK` times the deadline."""
     return better(problem, packing, seed, deadline, spent, CLOCK_SLACK)
 
 
 class _Attempt:
-    """One attempt to better a packing: the best one so far, and what is left of time and work."""
+    """One run of the optimiser: the best packing so far, and what is left of time and work."""
 
     def __init__(
         self,
@@ -108,7 +110,7 @@ class _Attempt:
         self.best = start
         self.seed = seed
         self.budget = budget
-        self.most = None if few(problem) else start.state.meter.spent + _TIMES * budget
+        self.most = None if few(problem) else start.state.meter.spent + _MAX_TOTAL_WORK_FACTOR * budget
         self.end = end
         self.on_improvement = on_improvement
         self.bound: float | None = None
@@ -121,13 +123,17 @@ class _Attempt:
             self._fill()
         along_relaxation = can_relax(problem) and self._round()
         self._report()
-        self._search(0, self.budget, afresh=not along_relaxation or (few(problem) and len(problem.classes) <= _ALIKE))
+        self._search(
+            0,
+            self.budget,
+            afresh=not along_relaxation or (few(problem) and len(problem.classes) <= _MAX_RESTART_CLASSES),
+        )
         self.best = Packing(widened(self.best.state, self.best.left), self.best.left)
         self._report()
         return Improvement(self.best, self.bound)
 
     def along(self) -> Improvement:
-        """The packing along the relaxation alone."""
+        """Fill existing nodes and round the LP relaxation, without a search."""
         if can_relax(self.problem):
             self._fill()
             packing = rounded(self.problem, self.best, self.left, COARSE)
@@ -136,15 +142,15 @@ class _Attempt:
         return Improvement(self.best)
 
     def _fill(self) -> None:
-        """Fill existing nodes anew, where something is launched beside them."""
+        """Fill existing nodes again, if there are any and new nodes as well."""
         if self.problem.nodes and self.best.state.new_nodes():
             packing = filled(self.problem, self.best, COARSE)
             if packing is not None:
                 self._try(packing)
 
     def left(self) -> float:
-        """How many seconds are left."""
-        return self.end - stopwatch() if self.end is not None else _FOREVER
+        """The seconds left."""
+        return self.end - stopwatch() if self.end is not None else _NO_DEADLINE_S
 
     def over(self) -> bool:
         return self.left() < 0 or (self.most is not None and self.best.state.meter.spent > self.most)
@@ -160,25 +166,27 @@ class _Attempt:
         self.best = improve(self.problem, self.best, self.seed + turn, budget, self.bound or 0.0, self.over, afresh)
 
     def _round(self) -> bool:
-        """Choose nodes anew along the relaxation's flows; False if that came to nothing."""
+        """Choose new nodes by rounding the LP relaxation; returns whether that gave a valid packing."""
         nodes = len(self.best.state.new_nodes())
-        patterned = self.problem.total >= _MIN_PATTERN_PODS
-        small = patterned and nodes >= _MANY and self.problem.total < _ROOMY * nodes
-        finely = FINE if not small or self.problem.total <= _HORDE else COARSE
-        packing = rounded(self.problem, self.best, lambda: self.left() / 3, finely)
+        enough_pods = self.problem.total >= _MIN_PATTERN_PODS
+        use_patterns = (
+            enough_pods and nodes >= _MIN_PATTERN_NODES and self.problem.total < _MAX_PATTERN_PODS_PER_NODE * nodes
+        )
+        lp_size = FINE if not use_patterns or self.problem.total <= _COARSE_PATTERN_MIN_PODS else COARSE
+        packing = rounded(self.problem, self.best, lambda: self.left() / 3, lp_size)
         if packing is None or not sound(packing.state):
             return False
-        if small:
-            self._cut(packing)
+        if use_patterns:
+            self._pack_by_patterns(packing)
         else:
             self._try(packing)
         return True
 
-    def _cut(self, packing: Packing) -> None:
-        """Many nodes with few pods each: cut them by patterns, while new ones are found on the way."""
+    def _pack_by_patterns(self, packing: Packing) -> None:
+        """Pack by patterns where there are many nodes with few pods each, while new patterns are found."""
         patterns = Patterns(self.problem, packing)
         self._try(packing)
-        for turn in range(1, _ROUNDS + 1):
+        for turn in range(1, _PATTERN_ROUNDS + 1):
             if self.over() or not any([patterns.learn(packing.state), patterns.learn(self.best.state)]):
                 return
             cut = patterns.packed(self.left)
@@ -186,5 +194,5 @@ class _Attempt:
                 return
             packing = cut
             self._try(packing)
-            self._search(turn, self.budget // _STROLL, afresh=False)
+            self._search(turn, self.budget // _PATTERN_SEARCH_DIVISOR, afresh=False)
             self._report()

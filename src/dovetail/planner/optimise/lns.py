@@ -1,9 +1,8 @@
-"""Ruin and recreate: take a few nodes apart, put their pods back another way, keep it if it costs less.
+"""Large-neighbourhood search: destroy a few nodes, repair by placing their pods again, keep what costs less.
 
-Every step goes through the same packing state and the same rules as the first packing, so a better plan is also a valid
-one. The search is paid in work (questions asked of the packing state), so that it ends at the same place on every
-node; the
-clock only stops it early.
+Every step uses the same packing state and the same rules as the first packing, so a better packing is also valid.
+The search is bounded by work (queries of the packing state), so that it ends with the same packing on every computer;
+the clock only stops it early.
 """
 
 from __future__ import annotations
@@ -30,22 +29,22 @@ from dovetail.planner.problem.topology_groups import AFFINITY
 
 #: Dollars an hour below which two plans cost the same.
 EPSILON = 1e-9
-#: How much dearer a step may be, at first, to get out of a dead end.
-_TEMPERATURE = 0.05
-#: Up to this many nodes a step touches about the whole plan; of more it touches a part, and may cost less more.
-_WHOLE = 10
-#: Up to so many groups, and so many dimensions, a step costs much the same; and what each dimension beyond costs.
-_COUNTERS, _DIMS, _EACH_DIM = 100, 20, 20
-#: How often pods are also taken off existing nodes.
-_UNLOAD = 0.3
-#: How often pods try to have again what they gave up.
-_CLIMB = 0.3
-#: How often pods go only where all their preferences about nodes hold.
+#: The initial temperature: a step may raise the cost by up to this share, to leave a local optimum.
+_INITIAL_TEMPERATURE = 0.05
+#: From this many nodes on, a step changes only a part of the plan, and the temperature is lowered in proportion.
+_FULL_TEMPERATURE_MAX_NODES = 10
+#: Topology counters and resource dimensions included in the work of a step, and the work of each further dimension.
+_FREE_COUNTERS, _FREE_DIMS, _WORK_PER_DIM = 100, 20, 20
+#: Share of the steps that also remove pods from existing nodes.
+_UNLOAD_SHARE = 0.3
+#: Share of the steps that try the preferences again that were relaxed.
+_RESTORE_PREFERENCES_SHARE = 0.3
+#: Share of the steps that place pods only where all their node preferences hold.
 _PREFERRED_SHARE = 0.5
-#: The share of the work that packings from scratch may take; the search has the rest.
-_AFRESH = 0.4
-#: How often one of those without a node is inserted, and how often in a row in vain.
-_INVITE, _MAX_FAILED_INSERTIONS = 0.5, 60
+#: The share of the work budget that restarts (packings from scratch) may take; the search has the rest.
+_RESTART_WORK_SHARE = 0.4
+#: Share of the steps that try to insert an unplaced pod, and the failures in a row after which no more are tried.
+_INSERTION_SHARE, _MAX_FAILED_INSERTIONS = 0.5, 60
 
 
 def improve(
@@ -57,16 +56,16 @@ def improve(
     out_of_time: Callable[[], bool],
     afresh: bool = True,
 ) -> Packing:
-    """The best packing found with `budget` work; stops at the price `enough`, or when little is left to try.
+    """The best packing found with `budget` work; stops at the cost `enough`, or after many steps without improvement.
 
-    `afresh`: other packings from scratch are tried first.
+    `afresh`: restarts, which are packings from scratch by other strategies, are tried first.
     """
     meter = start.state.meter
     begin = meter.spent
     chance = Chance(seed).child("planner", "search")
     best = start
-    for strategy in _starts(problem, chance) if afresh else ():
-        if out_of_time() or meter.spent - begin > budget * _AFRESH or _perfect(best, enough):
+    for strategy in _restart_strategies(problem, chance) if afresh else ():
+        if out_of_time() or meter.spent - begin > budget * _RESTART_WORK_SHARE or _is_optimal(best, enough):
             break
         other = pack(problem, strategy, start.state.run)
         if other.left == best.left:
@@ -77,48 +76,48 @@ def improve(
 def _searched(
     problem: Problem, start: Packing, chance: Chance, budget: int, enough: float, out_of_time: Callable[[], bool]
 ) -> Packing:
-    """The best packing that a search from one comes to."""
+    """The best packing that a search from `start` finds."""
     meter = start.state.meter
     begin = meter.spent
     search = _LocalSearch(problem, start)
-    clock_slack = 200 + 50 * search.nodes * len(problem.classes)
+    max_idle_steps = 200 + 50 * search.nodes * len(problem.classes)
     tries = 0
     while meter.spent - begin < budget and tries < budget and not out_of_time():
         tries += 1
-        if search.idle > clock_slack or (_perfect(search.best, enough) and not search.waiting):
+        if search.idle > max_idle_steps or (_is_optimal(search.best, enough) and not search.waiting):
             break
         search.step(chance, 1 - (meter.spent - begin) / budget)
     return search.best
 
 
-def _perfect(packing: Packing, enough: float) -> bool:
-    """Whether there is nothing to better: the price, preferences, zones."""
+def _is_optimal(packing: Packing, enough: float) -> bool:
+    """Whether nothing is left to improve: neither the cost nor preferences nor zones."""
     return packing.cost <= enough + EPSILON and not packing.violated_count and not packing.zones_missed
 
 
 class _LocalSearch:
-    """Where the search stands, and the best it has seen. Nothing that the start keeps is lost on the way."""
+    """The current state of the search and the best packing so far. Pods that the start places stay placed."""
 
     def __init__(self, problem: Problem, start: Packing) -> None:
         self.problem = problem
         self.best = start
         self.current = start.state
-        self.cost = self.least = self._weigh(start.state, start.violated, start.left)
+        self.cost = self.least = self._search_cost(start.state, start.violated, start.left)
         self.nodes = len(start.state.new_nodes())
-        self.temperature = _TEMPERATURE * min(1.0, _WHOLE / max(1, self.nodes))
+        self.temperature = _INITIAL_TEMPERATURE * min(1.0, _FULL_TEMPERATURE_MAX_NODES / max(1, self.nodes))
         self.idle = 0
         self.waiting = [index for index in sorted(start.left) if not is_infeasible(problem, problem.classes[index])]
-        """Classes of which some pods have no node, as long as there is hope for them."""
+        """Classes with unplaced pods that a step may try to insert."""
         self.preferred = narrowed(problem, welcome(problem)) if start.state.run.baseline is not None else problem
-        """The problem with pods that insist on all their preferences about nodes."""
+        """The problem with node preferences as requirements."""
         self._failed_insertions = 0
 
     def step(self, chance: Chance, temperature: float) -> None:
-        """Try another way; keep it if it is better, or not much worse while it is hot."""
+        """Make one step; accept it if it costs less, or little more while the temperature is high."""
         self.idle += 1
-        inserted = chance.choice(self.waiting) if self.waiting and chance.random() < _INVITE else None
-        insist = self.preferred is not self.problem and chance.random() < _PREFERRED_SHARE
-        step_ = _step(self.preferred if insist else self.problem, self.current, chance, inserted)
+        inserted = chance.choice(self.waiting) if self.waiting and chance.random() < _INSERTION_SHARE else None
+        require_preferences = self.preferred is not self.problem and chance.random() < _PREFERRED_SHARE
+        step_ = _step(self.preferred if require_preferences else self.problem, self.current, chance, inserted)
         if step_ is not None:
             step_.bind_to(self.problem)
         if inserted is not None:
@@ -126,7 +125,7 @@ class _LocalSearch:
             return
         if step_ is None:
             return
-        price = self._weigh(step_, violated_on(step_), self.best.left)
+        price = self._search_cost(step_, violated_on(step_), self.best.left)
         if price < self.cost * (1 + self.temperature * temperature * chance.random() ** 2) - EPSILON:
             self.current, self.cost = step_, price
             if price < self.least - EPSILON:
@@ -134,14 +133,16 @@ class _LocalSearch:
         if self.cost > self.least * (1 + 2 * self.temperature):
             self.current, self.cost = self.best.state, self.least
 
-    def _weigh(self, state: PackingState, violated: Sequence[ViolatedPreference], left: Mapping[int, int]) -> float:
-        """What the search descends: the cost with the bounded price of violated preferences and missed zones."""
+    def _search_cost(
+        self, state: PackingState, violated: Sequence[ViolatedPreference], left: Mapping[int, int]
+    ) -> float:
+        """The search cost: $/h with the bounded price of violated preferences and missed zones."""
         baseline = state.run.baseline
         missed = baseline.zones - zones_reached(state, baseline.zones) if baseline is not None else 0
         return search_cost(state.cost(), violated, left, baseline, missed)
 
     def _accept_insertion(self, inserted: int, packing_state: PackingState | None) -> None:
-        """A pod more with a place is worth its price. Those who are refused too often are not asked again."""
+        """Accept a step that placed one more pod, whatever it costs; stop inserting after too many failures."""
         left = {index: count - (index == inserted) for index, count in self.best.left.items()}
         left = {index: count for index, count in left.items() if count}
         if packing_state is None:
@@ -152,12 +153,12 @@ class _LocalSearch:
         self.best = Packing(packing_state.clone(), left)
         self.waiting = [index for index in self.waiting if index in left]
         self.current = packing_state
-        self.cost = self.least = self._weigh(packing_state, self.best.violated, left)
+        self.cost = self.least = self._search_cost(packing_state, self.best.violated, left)
         self.idle = self._failed_insertions = 0
 
 
-def _starts(problem: Problem, chance: Chance) -> list[Strategy]:
-    """Other ways to pack from scratch: price ceilings along the frontier, other orders, other turns."""
+def _restart_strategies(problem: Problem, chance: Chance) -> list[Strategy]:
+    """Strategies of the restarts: price ceilings along the frontier, other class orders, other domain rotations."""
     prices = problem.frontier.prices
     shares = (0.1, 0.25, 0.4, 0.6, 0.8) if len(prices) else ()
     ceilings = sorted({float(prices[int(len(prices) * share)]) for share in shares})
@@ -181,8 +182,11 @@ def _starts(problem: Problem, chance: Chance) -> list[Strategy]:
 
 
 def _step(problem: Problem, before: PackingState, chance: Chance, inserted: int | None = None) -> PackingState | None:
-    """The packing state with some nodes taken apart and their pods, and perhaps one of another class, placed again."""
-    before.meter.spent += 10 + before.size // 5 + _burden(problem)
+    """The packing state with some nodes destroyed and their pods, and an `inserted` class's pod, placed again.
+
+    None if a pod cannot be placed or a rule is violated.
+    """
+    before.meter.spent += 10 + before.size // 5 + _extra_work(problem)
     state = before.clone(problem)
     new_nodes = state.new_nodes()
     if not new_nodes and inserted is None:
@@ -190,12 +194,14 @@ def _step(problem: Problem, before: PackingState, chance: Chance, inserted: int 
     pods: dict[int, int] = {}
     for node in _destroyed(state, new_nodes, chance) if new_nodes else ():
         _collect(pods, state.clear(node))
-    if state.existing and (inserted is not None or chance.random() < _UNLOAD):
+    if state.existing and (inserted is not None or chance.random() < _UNLOAD_SHARE):
         _unload(state, pods, chance)
     if _lost_affinity(before, state):
-        _drop_widows(state, pods)
+        _remove_pods_without_required_affinity(state, pods)
     packer = Packer(problem, _random_strategy(problem, chance), state)
-    climb = inserted is not None or (bool(problem.preferences) and chance.random() < _CLIMB)
+    restore_preferences = inserted is not None or (
+        bool(problem.preferences) and chance.random() < _RESTORE_PREFERENCES_SHARE
+    )
     if inserted is not None:
         last = problem.request(problem.classes[inserted], len(problem.classes[inserted].levels) - 1)
         _collect(pods, {last.number: 1})
@@ -204,7 +210,7 @@ def _step(problem: Problem, before: PackingState, chance: Chance, inserted: int 
     for number in _shuffled(state, pods, chance):
         request = state.placement_requests[number]
         packer.waiting -= request.amounts * float(pods[number])
-        if _placed(packer, request, pods[number], climb) < pods[number]:
+        if _placed(packer, request, pods[number], restore_preferences) < pods[number]:
             return None
     state = packer.state
     shrink(state, state.changed(before))
@@ -213,16 +219,16 @@ def _step(problem: Problem, before: PackingState, chance: Chance, inserted: int 
     return state
 
 
-def _burden(problem: Problem) -> int:
-    """What a step costs more where there is an unusual number of groups to count, or of things that nodes have."""
-    return max(0, len(problem.counters) - _COUNTERS) // 2 + max(0, len(problem.dims) - _DIMS) * _EACH_DIM
+def _extra_work(problem: Problem) -> int:
+    """The extra work of a step where there are many topology counters or resource dimensions."""
+    return max(0, len(problem.counters) - _FREE_COUNTERS) // 2 + max(0, len(problem.dims) - _FREE_DIMS) * _WORK_PER_DIM
 
 
-def _placed(packer: Packer, request: PlacementRequest, count: int, climb: bool) -> int:
-    """Place pods of a request; those that `climb` try to have again what their class preferred for first."""
+def _placed(packer: Packer, request: PlacementRequest, count: int, restore_preferences: bool) -> int:
+    """Place pods of a request; `climb`: try the less relaxed levels of its class first."""
     levels_of = (
         [packer.problem.request(request.cls, level_index) for level_index in range(request.level.level_index)]
-        if climb
+        if restore_preferences
         else []
     )
     got = 0
@@ -232,7 +238,7 @@ def _placed(packer: Packer, request: PlacementRequest, count: int, climb: bool) 
 
 
 def _unload(state: PackingState, pods: dict[int, int], chance: Chance) -> None:
-    """Take pods of this plan off a few existing nodes; others may make better use of the room."""
+    """Remove pods of this plan from a few existing nodes; other pods may use the room better."""
     held = [node for node in range(state.existing) if state.contents[node]]
     chance.shuffle(held)
     for node in held[: chance.choice((1, 2, 4, 8))]:
@@ -252,7 +258,7 @@ def _collect(pods: dict[int, int], more: dict[int, int]) -> None:
 
 
 def _destroyed(state: PackingState, new_nodes: list[int], chance: Chance) -> list[int]:
-    """A node and a few others: its like, the emptiest, or any."""
+    """The nodes to destroy: a random one and a few others, by shared pod classes, by free resources, or at random."""
     many = chance.random() < 0.03
     count = min(len(new_nodes), chance.choice((9, 14, 20) if many else (1, 2, 2, 3, 3, 4, 5, 6)))
     first = chance.choice(new_nodes)
@@ -274,7 +280,7 @@ def _destroyed(state: PackingState, new_nodes: list[int], chance: Chance) -> lis
 
 
 def _lost_affinity(before: PackingState, state: PackingState) -> bool:
-    """Whether a domain or a node that stays has lost the last pod that others may need near them."""
+    """Whether some affinity's count has fallen to zero in a domain or on a node."""
     for counter in state.problem.counters.values():
         if counter.kind == AFFINITY:
             size = state.size
@@ -285,8 +291,8 @@ def _lost_affinity(before: PackingState, state: PackingState) -> bool:
     return False
 
 
-def _drop_widows(state: PackingState, pods: dict[int, int]) -> None:
-    """Pods whose co-located pods was taken away must be placed again as well."""
+def _remove_pods_without_required_affinity(state: PackingState, pods: dict[int, int]) -> None:
+    """Remove the pods whose required affinity no longer holds, with their nodes, and add them to `pods`."""
     while True:
         lost = [node for node in state.new_nodes() if has_lost_affinity(state, node)]
         if not lost:
@@ -312,7 +318,7 @@ def _random_strategy(problem: Problem, chance: Chance) -> Strategy:
 
 
 def _shuffled(state: PackingState, pods: dict[int, int], chance: Chance) -> list[int]:
-    """Largest first, with some noise; those that others lean on still come first."""
+    """The requests in the order of placing: targets of affinities first, then the largest, with some noise."""
 
     def size(number: int) -> float:
         request = state.placement_requests[number]
@@ -320,13 +326,17 @@ def _shuffled(state: PackingState, pods: dict[int, int], chance: Chance) -> list
 
     noise = chance.choice((0.0, 0.3, 1.0))
     keyed = [
-        (_leans(state.placement_requests[number]), -size(number) * (1 + noise * chance.uniform(-1, 1)), number)
+        (
+            _has_required_affinity(state.placement_requests[number]),
+            -size(number) * (1 + noise * chance.uniform(-1, 1)),
+            number,
+        )
         for number in pods
     ]
     return [number for _, _, number in sorted(keyed)]
 
 
-def _leans(request: PlacementRequest) -> int:
+def _has_required_affinity(request: PlacementRequest) -> int:
     return int(
         any(
             counter.kind == AFFINITY and counter.group not in request.cls.members

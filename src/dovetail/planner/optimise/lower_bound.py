@@ -1,18 +1,13 @@
-"""The lower bound: what the pods would cost if they were LP relaxation.
+"""The lower bound: a cost that no plan can be below. It is the largest of three bounds.
 
-Pods may be cut into pieces and nodes launched in fractions, each class only on offerings it may stand on, and never
-more pods that refuse each other's co-located pods than nodes. Spreads, affinities and limits are not looked at; nodes
-that are there are free as far as they reach. Whatever a real plan costs, it cannot cost less.
-
-Nor can it cost less than whole nodes for the whole pods of one class alone, which is exact where there is one.
-
-Whole pods: how much dearer an LP relaxation must be because no node holds a part of a pod.
-
-An LP relaxation proves its price by what pods are worth: nothing that a node holds of it is worth more than the node
-costs. Whole pods on a node may be worth less than that. If they are on every node, all pods may be worth that
-much more and still prove their price. It is worked out where pods are of few sizes and refuse no pod's co-located
-pods; many
-sizes fill nodes anyway.
+1. The LP relaxation: pods and nodes are divisible, each class uses only offerings that it accepts, and of pods with a
+   hostname anti-affinity to each other there are at most as many as nodes. Spreads over domains, affinities and limits
+   are ignored, and existing nodes cost nothing.
+2. The cost of integer nodes for the pods of one class alone, which is exact where there is one class.
+3. The LP relaxation with raised dual prices. Dual prices prove the LP's cost if the pods that a node holds are never
+   worth more than the node costs. Integer pods on a node may be worth less than the node; if that is so for every
+   offering, all dual prices can be raised until the first offering is reached. This is computed for few pod sizes
+   without hostname anti-affinity; many sizes fill nodes almost completely anyway.
 """
 
 from __future__ import annotations
@@ -34,20 +29,20 @@ WORDS = source(
     "whole nodes that pods of any one kind need; spreads, affinities, limits, reservations "
     "and minimum flexibility are left out"
 )
-#: So many shares the relaxation has at most; so many where there is no time for more.
+#: The largest number of LP variables (demand × offering), and the number where time is short.
 _FINE, _COARSE = 8_000, 2_000
-#: So many classes are asked what whole nodes for them cost, those that need most; and up to so many pods of one.
-_ASKED, _COUNTED = 8, 5000
+#: Integer nodes are computed for this many classes, those with the highest cost, and exactly up to this many pods.
+_MAX_INTEGER_CLASSES, _MAX_EXACT_PODS = 8, 5000
 
 
 def proven(problem: Problem, left: dict[int, int], seconds: float) -> float | None:
-    """What no plan costs less than that leaves out the same pods; None where time is short."""
+    """The lower bound, in $/h, of plans with the same unplaced pods; None where time is short."""
     relaxation = relaxed(problem, left, seconds)
     return None if relaxation is None else max(relaxation.price, whole(problem, left))
 
 
 def relaxed(problem: Problem, left: dict[int, int], seconds: float) -> Relaxation | None:
-    """The relaxation for the pods that a plan places (`left` has none): a coarser one, or None, where time is short."""
+    """The LP relaxation for the pods that a plan places (all but `left`): coarser, or None, where time is short."""
     finite = np.isfinite(problem.frontier.prices)
     demands = []
     for pod_class in problem.classes:
@@ -56,13 +51,13 @@ def relaxed(problem: Problem, left: dict[int, int], seconds: float) -> Relaxatio
             request = problem.request(pod_class, len(pod_class.levels) - 1)
             offerings = np.flatnonzero(holding(problem, request, problem.blurred) & finite)
             demands.append(Demand(request, float(count), offerings, _one_per_node(request)))
-    along_relaxation = relaxation(problem, demands, seconds, True, _FINE, proven=True)
-    along_relaxation = along_relaxation or relaxation(problem, demands, max(seconds, 1.0), True, _COARSE, proven=True)
-    return None if along_relaxation is None else stretched(problem, along_relaxation)
+    solution = relaxation(problem, demands, seconds, True, _FINE, proven=True)
+    solution = solution or relaxation(problem, demands, max(seconds, 1.0), True, _COARSE, proven=True)
+    return None if solution is None else stretched(problem, solution)
 
 
 def whole(problem: Problem, left: dict[int, int]) -> float:
-    """What nodes cost at least for pods of one class, of those that find no room on existing nodes."""
+    """The least cost of integer nodes for a class's pods that existing nodes cannot hold; maximum over classes."""
     finite = np.isfinite(problem.frontier.prices)
     needs: list[tuple[float, int, Ints, Floats]] = []
     for pod_class in problem.classes:
@@ -78,13 +73,13 @@ def whole(problem: Problem, left: dict[int, int]) -> float:
                 rate = float((prices[fits > 0] / fits[fits > 0]).min())
                 needs.append((count * rate, count, fits, prices))
     needs.sort(key=lambda need: -need[0])
-    return max((_cover(count, fits, prices) for _, count, fits, prices in needs[:_ASKED]), default=0.0)
+    return max((_cover(count, fits, prices) for _, count, fits, prices in needs[:_MAX_INTEGER_CLASSES]), default=0.0)
 
 
 def _fitting(
     problem: Problem, request: PlacementRequest, room: np.ndarray[tuple[int, int], np.dtype[np.int64]]
 ) -> Ints:
-    """How many pods of a request each node holds at most by itself, with so much room in every dimension."""
+    """The number of pods of a request that each node (a column of `room`) holds without other pods."""
     full: Ints = np.full(room.shape[1], 1 if _one_per_node(request) else UNLIMITED, dtype=np.int64)
     for dim, amount in request.steps:
         if dim not in problem.blurred:
@@ -93,12 +88,12 @@ def _fitting(
 
 
 def _cover(count: int, fits: Ints, prices: Floats) -> float:
-    """The least that nodes for so many pods cost, where each holds so many at its price."""
+    """The least cost of nodes for `count` pods, where a node of an offering holds `fits` pods at its price."""
     cheapest: dict[int, float] = {}
     for most, price in zip(np.minimum(fits, count).tolist(), prices.tolist(), strict=True):
         if most > 0:
             cheapest[most] = min(price, cheapest.get(most, np.inf))
-    if count > _COUNTED:
+    if count > _MAX_EXACT_PODS:
         return count * min(price / most for most, price in cheapest.items())
     least = [0.0] * (count + 1)
     for pods in range(1, count + 1):
@@ -107,7 +102,7 @@ def _cover(count: int, fits: Ints, prices: Floats) -> float:
 
 
 def holding(problem: Problem, request: PlacementRequest, but: Set[int] = frozenset()) -> Bools:
-    """The offerings that hold a pod of the request, by all dimensions `but` some."""
+    """The offerings that hold a pod of the request, ignoring the dimensions `but`."""
     ok = request.offerings.copy()
     for dim, amount in request.steps:
         if dim not in but:
@@ -127,9 +122,7 @@ def _one_per_node(request: PlacementRequest) -> tuple[tuple[int, int], ...]:
 
 
 def sharing(request: PlacementRequest) -> tuple[tuple[int, int], ...]:
-    """The hostname rules that a request has with its own kind: a topology counter, and how many of it may share a
-    node.
-    """
+    """The hostname rules of a request about its own kind: slot of the topology counter, and pods allowed per node."""
     return tuple(
         (counter.slot, 1 if counter.kind == ANTI else counter.skew)
         for counter in request.topology.host_owned
@@ -137,19 +130,20 @@ def sharing(request: PlacementRequest) -> tuple[tuple[int, int], ...]:
     )
 
 
-#: More sizes of pods than this are not looked at.
-_SIZES = 16
-#: Branches of one question: a limit on work, not on time.
-_BRANCHES = 200
-_SAFETY = 1e-6
+#: Dual prices are raised only for up to this many pod sizes.
+_MAX_POD_SIZES = 16
+#: Branch-and-bound nodes of one knapsack: a bound on work, not on time.
+_MAX_BRANCHES = 200
+#: Relative tolerance of the solver's answers.
+_TOLERANCE = 1e-6
 
 
 def stretched(problem: Problem, relaxation: Relaxation) -> Relaxation:
-    """The LP relaxation with all pods worth as much more as whole nodes allow."""
+    """The LP relaxation with all dual prices raised as far as integer pods on every offering allow."""
     placement_requests = [flow.demand.request for flow in relaxation.flows]
     sizes = {request.amounts.tobytes() for request in placement_requests}
     one_per_node = any(flow.demand.caps for flow in relaxation.flows)
-    if not relaxation.slack or one_per_node or problem.blurred or len(sizes) > _SIZES:
+    if not relaxation.slack or one_per_node or problem.blurred or len(sizes) > _MAX_POD_SIZES:
         return relaxation
     counts = np.array([flow.demand.count for flow in relaxation.flows])
     requests = np.array([request.amounts for request in placement_requests], dtype=np.float64)
@@ -165,17 +159,19 @@ def stretched(problem: Problem, relaxation: Relaxation) -> Relaxation:
         if most[offering] >= factor:
             break
         here = [index for index, flow in enumerate(relaxation.flows) if offering in flow.demand.offerings]
-        best = _most(worth[here], requests[here], counts[here], frontier.capacity[:, offering].astype(np.float64))
+        best = _most_valuable_fill(
+            worth[here], requests[here], counts[here], frontier.capacity[:, offering].astype(np.float64)
+        )
         if best > 0:
             factor = min(factor, float(frontier.prices[offering]) / best)
         if factor <= 1.0:
             return relaxation
-    by = factor * (1 - _SAFETY) if np.isfinite(factor) else 1.0
+    by = factor * (1 - _TOLERANCE) if np.isfinite(factor) else 1.0
     return relaxation.scaled(max(1.0, by))
 
 
-def _most(worth: Floats, requests: Table, counts: Floats, capacity: Floats) -> float:
-    """What whole pods are worth at most that a node holds."""
+def _most_valuable_fill(worth: Floats, requests: Table, counts: Floats, capacity: Floats) -> float:
+    """The largest total dual price of integer pods that a node holds."""
     if not worth.any():
         return 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -183,13 +179,13 @@ def _most(worth: Floats, requests: Table, counts: Floats, capacity: Floats) -> f
     fits = np.minimum(alone, counts)
     if len(worth) == 1:
         return float(worth[0] * fits[0])
-    return _programme(worth, requests, fits, capacity)
+    return _knapsack(worth, requests, fits, capacity)
 
 
-def _programme(worth: Floats, requests: Table, fits: Floats, capacity: Floats) -> float:
+def _knapsack(worth: Floats, requests: Table, fits: Floats, capacity: Floats) -> float:
     wide = len(worth)
     solver = highspy.Highs()
-    for option, value in (("output_flag", False), ("threads", 1), ("mip_max_nodes", _BRANCHES)):
+    for option, value in (("output_flag", False), ("threads", 1), ("mip_max_nodes", _MAX_BRANCHES)):
         solver.setOptionValue(option, value)
     index = np.arange(wide, dtype=np.int32)
     solver.addVars(wide, np.zeros(wide), fits)

@@ -12,7 +12,7 @@ _INFINITY = highspy.kHighsInf
 
 
 class Solved(msgspec.Struct):
-    """The least price, the offerings' values, what each offering costs too much, and what each row is worth."""
+    """A solution: objective value, values and reduced costs of the columns, dual values of the rows."""
 
     price: float
     values: Floats
@@ -21,7 +21,7 @@ class Solved(msgspec.Struct):
 
 
 class Model:
-    """Rows and offerings are numbered as they come; every offering is at least zero."""
+    """A linear programme in the making. Rows and columns are numbered in order; every column is at least zero."""
 
     def __init__(self) -> None:
         self._lower: list[Floats] = []
@@ -65,7 +65,7 @@ class Model:
 
 
 def minimise(model: Model, seconds: float) -> Solved | None:
-    """The optimum, or None where there was no time."""
+    """The optimal solution, or None if it was not found in `seconds`."""
     solver = highspy.Highs()
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("time_limit", max(0.05, seconds))

@@ -1,11 +1,9 @@
-"""Patterns: nodes as they stood in a packing, launched again as often as is good.
+"""Cutting-stock patterns: a node type with the pods on it, as in an earlier packing, used as often as the LP says.
 
-Where a node holds but a few pods, an LP relaxation fills it better than pods ever could, and what the flows
-requirement does not
-come true. So here only large nodes are filled by an LP relaxation. Small ones are taken whole from packings that were
-found
-before, wherever there are pods to stand on them the same way; a linear programme says how many of each. What it leaves
-over is packed as any rounding is, and its nodes are patterns for the next time.
+Where a node holds only a few pods, the LP relaxation fills nodes better than integer pods can, and rounding loses what
+it gained. So the LP here may fill only large nodes with divisible pods. Small nodes are columns of whole patterns from
+earlier packings, in every domain with enough pods. Pods that the patterns do not cover are rounded and packed as usual,
+and the nodes of that packing are patterns for the next round.
 """
 
 from __future__ import annotations
@@ -26,17 +24,17 @@ from dovetail.planner.packing.topology_validation import sound
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.frontier import OfferingFrontier
 
-#: A node that holds this many pods of the average size is filled by an LP relaxation.
-_LARGE = 100
-#: A pattern that is wanted by this share of a node is taken once more, if there are pods for it.
-_WORTHWHILE = 0.05
+#: Nodes that hold at least this many pods of average size are filled by the LP relaxation.
+_MIN_PODS_OF_LARGE_NODE = 100
+#: A fractional rest of at least this share is rounded up, if there are pods for the pattern.
+_MIN_ROUNDED_UP_SHARE = 0.05
 
-#: Domains of all topology keys, -1 where it does not matter.
+#: A domain of each topology key, -1 where the pods do not depend on it.
 Place = tuple[int, ...]
 
 
 class ItemType(NamedTuple):
-    """What pods have in common that may stand for each other in a pattern, wherever they lie."""
+    """What interchangeable pods of a pattern have in common, whatever their domains."""
 
     request: bytes
     caps: tuple[tuple[int, int], ...]
@@ -45,28 +43,30 @@ class ItemType(NamedTuple):
 
 
 class Pattern(NamedTuple):
-    """A node of a type, whatever place it lies in, and how many of each cloth are on it."""
+    """A node of a type in any domain, with the number of pods of each item type."""
 
     type: int
     pods: tuple[tuple[ItemType, int], ...]
 
 
 class Patterns:
-    """The patterns seen so far, and the pods of a packing laid out to be cut by them."""
+    """The patterns collected so far, and the demands of a packing that they serve."""
 
     def __init__(self, problem: Problem, start: Packing) -> None:
         self.problem = problem
         self.start = start
         self.seen: dict[Pattern, None] = {}
         self.types, self.catalog = problem.frontier.types(), _by_place(problem.frontier)
-        self.uncut = Rounding(problem, start, COARSE)
-        laid = list(zip(self.uncut.demands, self.uncut.where, strict=True))
-        self.cloths = [self._item_type(demand, where) for demand, where in laid]
-        self.known = {(demand.request.number, where): index for index, (demand, where) in enumerate(laid)}
-        self.rolls: dict[tuple[ItemType, Place], list[int]] = {}
-        """Demands of one cloth in one place, by their numbers."""
-        for index, (item_type, where) in enumerate(zip(self.cloths, self.uncut.where, strict=True)):
-            self.rolls.setdefault((item_type, where), []).append(index)
+        self.rounding_start = Rounding(problem, start, COARSE)
+        demands_with_domains = list(zip(self.rounding_start.demands, self.rounding_start.where, strict=True))
+        self.item_types = [self._item_type(demand, where) for demand, where in demands_with_domains]
+        self.known = {
+            (demand.request.number, where): index for index, (demand, where) in enumerate(demands_with_domains)
+        }
+        self.demands_by_item: dict[tuple[ItemType, Place], list[int]] = {}
+        """The indices of the demands by item type and domains."""
+        for index, (item_type, where) in enumerate(zip(self.item_types, self.rounding_start.where, strict=True)):
+            self.demands_by_item.setdefault((item_type, where), []).append(index)
 
     def _item_type(self, demand: Demand, where: Place) -> ItemType:
         types = np.unique(self.types[demand.offerings])
@@ -75,76 +75,82 @@ class Patterns:
         )
 
     def learn(self, state: PackingState) -> bool:
-        """Take up the patterns of a packing state; says whether any is new."""
+        """Add the patterns of a packing state; returns whether any is new."""
         before = len(self.seen)
         for node in state.new_nodes():
-            offering, cloths = state.offering_of(node), self._on(state, node)
-            if cloths is not None and np.isfinite(self.problem.frontier.prices[offering]):
-                self.seen[Pattern(int(self.types[offering]), tuple(sorted(cloths.items())))] = None
+            offering, item_types = state.offering_of(node), self._items_on(state, node)
+            if item_types is not None and np.isfinite(self.problem.frontier.prices[offering]):
+                self.seen[Pattern(int(self.types[offering]), tuple(sorted(item_types.items())))] = None
         return len(self.seen) > before
 
-    def _on(self, state: PackingState, node: int) -> Counter[ItemType] | None:
-        """What is on a node; None if some of it is not to be placed anew."""
+    def _items_on(self, state: PackingState, node: int) -> Counter[ItemType] | None:
+        """The pods on a node by item type; None if some of them are not among the demands."""
         items = Counter[ItemType]()
         for number, count in state.contents[node].items():
             demand = self.known.get((number, where_on(state, node, state.placement_requests[number])))
             if demand is None:
                 return None
-            items[self.cloths[demand]] += count
+            items[self.item_types[demand]] += count
         return items
 
     def packed(self, seconds: Callable[[], float]) -> Packing | None:
-        """A packing cut by the patterns, as the linear programme has it; None if it came to nothing."""
-        cuts, rounding = list(self._cuts()), self.uncut.copy()
-        flow = relaxation(self.problem, rounding.demands, seconds(), largest=FINE, only=self._large(), cuts=cuts)
+        """The packing by the patterns that the LP chooses; None if there is no valid one in time."""
+        cuts, rounding = list(self._pattern_uses()), self.rounding_start.copy()
+        flow = relaxation(
+            self.problem, rounding.demands, seconds(), largest=FINE, only=self._large_offerings(), cuts=cuts
+        )
         if flow is None:
             return None
-        for cut, times in _taken(cuts, flow):
+        for cut, times in _rounded_uses(cuts, flow):
             for _ in range(times):
-                self._take(cut, rounding)
+                self._open_pattern_node(cut, rounding)
         state = rounding.run(seconds)
         if state is None or not sound(state):
             return None
         shrink(state)
         return Packing(state, self.start.left)
 
-    def _cuts(self) -> Iterator[PatternUse]:
-        """Every pattern in every place where there are pods for it."""
+    def _pattern_uses(self) -> Iterator[PatternUse]:
+        """Every pattern in every combination of domains with pods for it."""
         for pattern in self.seen:
             for place, offering in self.catalog[pattern.type].items():
-                rolls = [
-                    (self.rolls.get((item_type, _pinned(item_type, place))), count) for item_type, count in pattern.pods
+                demands_by_item = [
+                    (self.demands_by_item.get((item_type, _pinned(item_type, place))), count)
+                    for item_type, count in pattern.pods
                 ]
-                if all(demands for demands, _ in rolls):
-                    yield PatternUse(offering, {demands[0]: count for demands, count in rolls if demands})
+                if all(demands for demands, _ in demands_by_item):
+                    yield PatternUse(offering, {demands[0]: count for demands, count in demands_by_item if demands})
 
-    def _large(self) -> Bools:
-        """The offerings that hold many pods."""
-        demands = self.uncut.demands
+    def _large_offerings(self) -> Bools:
+        """The offerings that hold at least `_MIN_PODS_OF_LARGE_NODE` pods of average size."""
+        demands = self.rounding_start.demands
         total = np.sum([demand.request.amounts * demand.count for demand in demands], axis=0)
         mean = total / sum(demand.count for demand in demands)
-        return np.asarray((self.problem.frontier.capacity >= _LARGE * mean[:, None]).all(axis=0))
+        return np.asarray((self.problem.frontier.capacity >= _MIN_PODS_OF_LARGE_NODE * mean[:, None]).all(axis=0))
 
-    def _take(self, cut: PatternUse, rounding: Rounding) -> None:
-        """Open the node of a cut with as many of its pods as hostname rules let on it, if there are enough left."""
-        rolls = [(self._left(first, rounding), count) for first, count in cut.pods.items()]
-        if any(sum(demand.count for demand in demands) < count for demands, count in rolls):
+    def _open_pattern_node(self, cut: PatternUse, rounding: Rounding) -> None:
+        """Open a node of a pattern with as many of its pods as hostname rules allow, if enough pods are left."""
+        demands_by_item = [(self._interchangeable_demands(first, rounding), count) for first, count in cut.pods.items()]
+        if any(sum(demand.count for demand in demands) < count for demands, count in demands_by_item):
             return
         state = rounding.state
         node = state.open(cut.offering)
-        for demands, count in sorted(rolls, key=lambda roll: not roll[0][0].caps):
+        for demands, count in sorted(demands_by_item, key=lambda roll: not roll[0][0].caps):
             for demand in demands:
                 count -= _put(state, demand, node, count)
         if not state.contents[node]:
             state.close(node)
 
-    def _left(self, first: int, rounding: Rounding) -> list[Demand]:
-        """What may stand for a demand."""
-        return [rounding.demands[node] for node in self.rolls[self.cloths[first], self.uncut.where[first]]]
+    def _interchangeable_demands(self, first: int, rounding: Rounding) -> list[Demand]:
+        """The demands whose pods are interchangeable with those of a demand."""
+        return [
+            rounding.demands[node]
+            for node in self.demands_by_item[self.item_types[first], self.rounding_start.where[first]]
+        ]
 
 
 def _put(state: PackingState, demand: Demand, node: int, most: int) -> int:
-    """Put up to `most` pods on a node; returns how many there was room for."""
+    """Place up to `most` pods on a node; returns the number placed."""
     request, most = demand.request, min(most, int(demand.count))
     if not most or not request.offerings[state.offering_of(node)] or not state.holds(request, node, 1):
         return 0
@@ -161,7 +167,7 @@ def _pinned(item_type: ItemType, place: Place) -> Place:
 
 
 def _by_place(frontier: OfferingFrontier) -> list[dict[Place, int]]:
-    """The offerings of each type by their place."""
+    """For each type, its offerings by domains."""
     types = frontier.types().tolist()
     by_place: list[dict[Place, int]] = [{} for _ in range(max(types, default=-1) + 1)]
     for offering, (type_, place) in enumerate(zip(types, frontier.places, strict=True)):
@@ -169,9 +175,13 @@ def _by_place(frontier: OfferingFrontier) -> list[dict[Place, int]]:
     return by_place
 
 
-def _taken(cuts: list[PatternUse], flow: Relaxation) -> list[tuple[PatternUse, int]]:
-    """How often to take each cut: first all that are wanted whole, then once more what is wanted most."""
+def _rounded_uses(cuts: list[PatternUse], flow: Relaxation) -> list[tuple[PatternUse, int]]:
+    """How often to use each pattern: the integer parts first, then once more by largest fractional part."""
     whole = [(cut, int(wanted + 1e-6)) for cut, wanted in zip(cuts, flow.cuts, strict=True)]
     rest = [(wanted - times, index) for index, ((_, times), wanted) in enumerate(zip(whole, flow.cuts, strict=True))]
-    more = [(cuts[node], 1) for share, node in sorted(rest, key=lambda row: (-row[0], row[1])) if share > _WORTHWHILE]
+    more = [
+        (cuts[node], 1)
+        for share, node in sorted(rest, key=lambda row: (-row[0], row[1]))
+        if share > _MIN_ROUNDED_UP_SHARE
+    ]
     return [*sorted(whole, key=lambda row: -row[1]), *more]

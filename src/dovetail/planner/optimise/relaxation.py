@@ -1,7 +1,7 @@
-"""Pods as an LP relaxation: how they would flow onto nodes at the least price.
+"""The LP relaxation: the least cost of placing divisible pods on divisible nodes.
 
-Pods may be cut into pieces and nodes launched in fractions. Beside the flow, nodes may be offered whole, with the
-pods on them (`Cut`): where a node holds but a few pods, an LP relaxation fills it better than pods ever could.
+A flow is the amount of a demand on each offering. Besides flows, the LP may use whole patterns (`PatternUse`, a node
+with integer pods): where a node holds only a few pods, the flows fill it better than integer pods can.
 """
 
 from __future__ import annotations
@@ -18,30 +18,29 @@ from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.frontier import undominated
 from dovetail.planner.problem.request import PlacementRequest
 
-#: More shares than this and classes are poured together first; it hardly ever costs the bound anything.
-_LARGEST = 3000
-#: The solver's answer is trusted to this relative precision.
-_SAFETY = 1e-6
-#: As good as no limit, beside those that are one: the solver takes no numbers as large as that.
-_PLENTY = 1e6
-#: So many rules on sharing nodes are kept to, those that bind most pods: each is asked of every offering.
-_RULES = 32
+#: With more LP variables than this, demands are merged first; that hardly ever weakens the bound.
+_MAX_VARIABLES = 3000
+#: Relative tolerance of the solver's answers.
+_TOLERANCE = 1e-6
+#: Upper limit of LP coefficients (capacity over total demand): it does not bind, and the solver needs moderate numbers.
+_MAX_COEFFICIENT = 1e6
+#: Rules on pods per node in the LP, those that bind most pods first: each is a row for every offering.
+_MAX_SHARING_RULES = 32
 _NONE, _NO_TABLE = np.zeros(0), np.zeros((0, 0))
 
 
 class Flow(msgspec.Struct):
-    """How many pods of one kind would stand on each offering."""
+    """The amount of a demand on each offering, in pods."""
 
     demand: Demand
     amounts: dict[int, float]
 
 
 class Relaxation(msgspec.Struct):
-    """`nodes` has the fraction of each offering launched, `slack` what offerings cost too much.
+    """An LP solution: `nodes` of each offering (fractional), `slack` its reduced cost, `cuts` uses of each pattern.
 
-    Where the price is proven, `worth` is what the pods of each flow are worth together on this market, and `rates` what
-    a unit of each dimension costs on each of some offerings. `cuts` has how many of each cut that was offered are
-    taken.
+    Where the price is a proven bound, `worth` is the total dual price of each flow's pods, and `rates` the dual price
+    of a unit of each dimension on each offering.
     """
 
     price: float
@@ -53,7 +52,7 @@ class Relaxation(msgspec.Struct):
     cuts: list[float] = []
 
     def scaled(self, factor: float) -> Relaxation:
-        """The same with everything worth so many times more."""
+        """The same solution with the price and all dual prices multiplied by `factor`."""
         return Relaxation(
             self.price * factor,
             self.flows,
@@ -66,7 +65,7 @@ class Relaxation(msgspec.Struct):
 
 
 class Demand(msgspec.Struct, eq=False):
-    """`count` pods of a request, to stand on some offerings. `caps` are rules on how many share a node."""
+    """`count` pods of a request that may use `offerings`. `caps` are rules on the pods of a node."""
 
     request: PlacementRequest
     count: float
@@ -75,18 +74,18 @@ class Demand(msgspec.Struct, eq=False):
 
 
 class PatternUse(msgspec.Struct):
-    """A node that is offered whole, with the pods on it: how many of each of some demands, by their numbers."""
+    """A pattern in some domains: a node of an offering with integer pods, by index of the demand."""
 
     offering: int
     pods: dict[int, int]
 
 
 class _Pool(msgspec.Struct):
-    """Demands poured together."""
+    """Merged demands."""
 
     members: list[Demand]
     admitted: list[Ints]
-    """The offerings of each member; `offerings` are those of any of them."""
+    """The offerings of each member; `offerings` are the union of them."""
     request: Floats
     offerings: Ints
     caps: tuple[tuple[int, int], ...]
@@ -98,15 +97,15 @@ def relaxation(
     demands: list[Demand],
     seconds: float,
     existing: bool = False,
-    largest: int = _LARGEST,
+    largest: int = _MAX_VARIABLES,
     only: Bools | None = None,
     cuts: Sequence[PatternUse] = (),
     proven: bool = False,
 ) -> Relaxation | None:
-    """The least price at which demands flow onto their offerings (`only` some of them), or are served by `cuts`.
+    """The least cost of serving the demands by flows onto their offerings (within `only`) or by patterns (`cuts`).
 
-    `standing`: they also flow onto existing nodes. `proven`: the price is what no nodes can cost less than,
-    and what pods are worth says why; where there are many, large ones may flow where small ones do.
+    `existing`: flows may also use existing nodes. `proven`: the price is a lower bound with dual prices that prove it;
+    where there are many variables, merged demands may use the offerings of all their members.
     """
     if not demands:
         return Relaxation(0.0, [])
@@ -123,12 +122,12 @@ def relaxation(
     for fineness in (None, 8.0, 4.0, 2.0, 1.0, 0.0):
         marks = requests if fineness is None else np.round(shares * fineness)
         keys = [
-            (mark.tobytes(), _open_to(demand, offerings, bool(cuts), proven and fineness is not None), caps)
+            (mark.tobytes(), _merge_key(demand, offerings, bool(cuts), proven and fineness is not None), caps)
             for mark, offerings, demand, caps in zip(marks, shown, demands, rules, strict=True)
         ]
         if sum(map(len, dict(zip(keys, shown, strict=True)).values())) <= largest:
             break
-    by_key = _rounded(demands, shown, rules, totals, keys)
+    by_key = _merged(demands, shown, rules, totals, keys)
     number = {key: index for index, key in enumerate(by_key)}
     programme = _Programme(problem, list(by_key.values()), existing and bool(len(problem.nodes)))
     for cut in cuts:
@@ -139,8 +138,8 @@ def relaxation(
     return programme.minimised(seconds, proven)
 
 
-def _open_to(demand: Demand, offerings: Ints, whole: bool, loosely: bool) -> object:
-    """What demands that are poured together have in common: their offerings, or whatever they ask of any."""
+def _merge_key(demand: Demand, offerings: Ints, whole: bool, loosely: bool) -> object:
+    """The key by which demands are merged: their offerings, or (`loosely`) the offerings that their filter admits."""
     return demand.request.mask if loosely else (demand.offerings if whole else offerings).tobytes()
 
 
@@ -149,7 +148,7 @@ def _distinct(demands: list[Demand]) -> dict[bytes, Ints]:
 
 
 def _undominated(problem: Problem, demands: list[Demand]) -> Bools:
-    """Of offerings that every demand sees alike, those that no cheaper one equals or exceeds; others cannot matter."""
+    """Of the offerings admitted by the same demands, those that no cheaper one equals or exceeds in capacity."""
     frontier = problem.frontier
     seen = _distinct(demands)
     admitted = np.zeros((len(seen), frontier.size), dtype=np.bool_)
@@ -163,25 +162,25 @@ def _undominated(problem: Problem, demands: list[Demand]) -> Bools:
 
 
 def _rules(demands: list[Demand]) -> list[tuple[tuple[int, int], ...]]:
-    """The rules on sharing nodes that each demand is held to."""
+    """The rules on pods per node of each demand; at most `_MAX_SHARING_RULES` over all demands."""
     bound = Counter[tuple[int, int]]()
     for demand in demands:
         for rule in demand.caps:
             bound[rule] += int(demand.count)
-    if len(bound) <= _RULES:
+    if len(bound) <= _MAX_SHARING_RULES:
         return [demand.caps for demand in demands]
-    kept = set(sorted(bound, key=lambda rule: (-bound[rule], rule))[:_RULES])
+    kept = set(sorted(bound, key=lambda rule: (-bound[rule], rule))[:_MAX_SHARING_RULES])
     return [tuple(rule for rule in demand.caps if rule in kept) for demand in demands]
 
 
-def _rounded(
+def _merged(
     demands: list[Demand],
     shown: list[Ints],
     rules: list[tuple[tuple[int, int], ...]],
     totals: np.ndarray[tuple[int, int], np.dtype[np.float64]],
     keys: list[object],
 ) -> dict[object, _Pool]:
-    """Demands with the same key as one. Where their requests differ, that hardly changes what resources are worth."""
+    """Demands merged by key. Their requests may differ, which hardly changes the dual prices."""
     pools: dict[object, _Pool] = {}
     for demand, offerings, caps, total, key in zip(demands, shown, rules, totals, keys, strict=True):
         cached = pools.get(key)
@@ -198,7 +197,7 @@ def _rounded(
 
 
 class _Programme:
-    """Shares of pool p on offering t, nodes of offering t, cuts taken: least price with every pool served."""
+    """The LP: variables are shares of pool p on offering t, nodes of offering t and uses of patterns; minimise cost."""
 
     def __init__(self, problem: Problem, pools: list[_Pool], existing: bool) -> None:
         self.problem = problem
@@ -210,19 +209,19 @@ class _Programme:
         self.used = np.unique(np.concatenate([pool.offerings for pool in pools])).astype(np.int64)
         self.place = np.full(problem.frontier.size, -1, dtype=np.int64)
         self.place[self.used] = np.arange(len(self.used))
-        self._open({rule for pool in pools for rule in pool.caps})
+        self._add_nodes({rule for pool in pools for rule in pool.caps})
         self.spare: Ints | None = None
         if existing:
             self.existing = np.maximum(problem.free[self.dims], 0).sum(axis=1) / self.total
             self.spare = self.model.rows(len(self.dims), upper=self.existing)
         self.served = self.model.rows(len(pools), lower=1.0)
-        self.shares = [self._round(number, pool) for number, pool in enumerate(pools)]
+        self.shares = [self._add_pool(number, pool) for number, pool in enumerate(pools)]
         self.offered: list[Ints] = []
 
-    def _open(self, rules: set[tuple[int, int]]) -> None:
-        """Nodes: they have room for what flows there, and for so many of those that refuse each other."""
+    def _add_nodes(self, rules: set[tuple[int, int]]) -> None:
+        """Add the node variables, with rows for capacity and for the rules on pods per node."""
         model, frontier, high, wide = self.model, self.problem.frontier, len(self.used), len(self.dims)
-        room = self.room = np.clip(frontier.capacity[self.dims][:, self.used].T / self.total, 0.0, _PLENTY)
+        room = self.room = np.clip(frontier.capacity[self.dims][:, self.used].T / self.total, 0.0, _MAX_COEFFICIENT)
         self.rows = model.rows(high * wide, upper=0.0).reshape(high, wide)
         self.new_nodes = model.columns(frontier.prices[self.used])
         model.entries(self.rows.ravel(), np.repeat(self.new_nodes, wide), -room.ravel())
@@ -230,8 +229,8 @@ class _Programme:
         for rule, node in self.limits.items():
             model.entries(node, self.new_nodes, np.full(high, -float(rule[1])))
 
-    def _round(self, number: int, pool: _Pool) -> Ints:
-        """The shares of a pool on its offerings, and with them on existing nodes."""
+    def _add_pool(self, number: int, pool: _Pool) -> Ints:
+        """Add the variables of a pool's shares on its offerings and on existing nodes; returns those on offerings."""
         model, width, wide = self.model, len(pool.offerings), len(self.dims)
         places, request = self.place[pool.offerings], pool.request[self.dims] / self.total
         mine = model.columns(np.zeros(width + (self.spare is not None)))
@@ -244,7 +243,7 @@ class _Programme:
         return mine[:width]
 
     def offer(self, price: float, pods: Counter[int]) -> None:
-        """A node that serves whole pods of some pools, by their numbers."""
+        """Add a pattern: a node that serves integer pods of some pools, by index."""
         taken = self.model.columns(np.array([price]))
         served = self.served[list(pods)]
         shares = [count / self.pools[number].count for number, count in pods.items()]
@@ -252,7 +251,7 @@ class _Programme:
         self.offered.append(taken)
 
     def minimised(self, seconds: float, proven: bool) -> Relaxation | None:
-        """The least price and how to come by it; None where there was no time."""
+        """The solution; None if it was not found in `seconds`."""
         solved = minimise(self.model, seconds)
         if solved is None:
             return None
@@ -266,13 +265,13 @@ class _Programme:
         ]
         cuts = [float(values[node][0]) for node in self.offered]
         price, worth, rates = self._proof(solved) if proven else (solved.price, _NONE, _NO_TABLE)
-        return Relaxation(max(0.0, price * (1 - _SAFETY) - 1e-9), flows, nodes, slack, worth, rates, cuts)
+        return Relaxation(max(0.0, price * (1 - _TOLERANCE) - 1e-9), flows, nodes, slack, worth, rates, cuts)
 
     def _proof(self, solved: Solved) -> tuple[float, Floats, Table]:
-        """What all demands are worth, each alone at the cheapest offering for it, and the rates that say so.
+        """The lower bound, the dual price of each demand at its cheapest offering, and the rates that prove it.
 
-        Rates at which no node holds more than it costs prove a price, however they were come by: also where
-        demands were poured together that are not quite the same.
+        Rates at which no full node is worth more than it costs prove a lower bound whatever their origin, so the bound
+        also holds where different demands were merged.
         """
         frontier, free = self.problem.frontier, 0.0
         rates = np.maximum(-solved.duals[self.rows], 0.0)

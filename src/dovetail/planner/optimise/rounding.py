@@ -1,9 +1,9 @@
-"""Rounding: the LP relaxation's flows made into whole pods on whole nodes.
+"""Rounding: turn the flows of the LP relaxation into integer pods on integer nodes.
 
-The quick packing has settled which pods stand on existing nodes and in which domains the others lie; that
-stays. Their nodes are chosen anew: each offering gets as many nodes as the relaxation fills whole, all filled
-alike so that none runs out of one thing while it has plenty of another. What does not come out even is poured again,
-onto smaller nodes, until little is left, and that is packed the usual way.
+The tier-1 packing decides which pods are on existing nodes and in which domains the others are; that is kept. New
+nodes are chosen again: each offering gets as many nodes as the LP fills completely, with the same mix of pods on each
+so that no resource runs out early. The LP is solved again for the rest, with smaller nodes, until little is left; that
+is placed by the packer.
 """
 
 from __future__ import annotations
@@ -25,46 +25,46 @@ from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.request import PlacementRequest
 from dovetail.planner.problem.topology_groups import AFFINITY, SPREAD
 
-#: Shares that the relaxation has at most: for the search, and for the quick answer.
+#: The largest number of LP variables: for tier 2, and for a quick improvement.
 FINE, COARSE = 8_000, 600
-#: Offerings that cost this share more than they are worth at the relaxation's prices are not looked at again.
-_NEAR = 0.08
-#: An offering filled to this share is launched whole.
-_NEARLY = 0.93
-#: The rest is packed the usual way when it is worth less than this share of everything.
-_CRUMBS = 0.004
-#: From this share on the rest may be packed the usual way as well.
-_REST = 0.25
-_WAYS = (Strategy(), Strategy(prefer_larger_nodes=True), Strategy(future_demand_weight=0.0))
-_MOST_ROUNDS = 24
-_STEPS = 4.0
-#: A pod that lets few of a kind on its node goes on one at most this many times the price of its smallest.
-_SMALL = 2.5
-#: How much larger than its filling a node may be when it is looked for again.
-_ROOMY = 1.3
+#: Offerings with a reduced cost above this share of their price are excluded from later rounds.
+_MAX_REDUCED_COST_SHARE = 0.08
+#: A fractional node filled to at least this share is opened as a whole node.
+_MIN_OPENED_SHARE = 0.93
+#: Rounding ends when the rest costs at most this share of the first LP: the packer places it.
+_MAX_REST_SHARE = 0.004
+#: Below this share of the first LP, packing the rest is tried after each round as well.
+_MAX_TRIED_REST_SHARE = 0.25
+#: The strategies by which the packer places the rest.
+_REST_STRATEGIES = (Strategy(), Strategy(prefer_larger_nodes=True), Strategy(future_demand_weight=0.0))
+_MAX_ROUNDS = 24
+#: Price magnitudes per doubling: of offerings with equal magnitude and shape, one is enough.
+_MAGNITUDES_PER_DOUBLING = 4.0
+#: Pods with a hostname spread use nodes of at most this multiple of the price of their cheapest one.
+_MAX_SPREAD_PRICE_FACTOR = 2.5
+#: Where no node was filled, later rounds use nodes of at most this multiple of the price of the fullest.
+_MAX_SHRUNK_PRICE_FACTOR = 1.3
 
 
 class Rounding:
-    """One rounding in the making: a packing state that fills up, and the demands still to be met."""
+    """A rounding in progress: the packing state so far, and the remaining demands."""
 
     def __init__(self, problem: Problem, start: Packing, largest: int) -> None:
         self.problem = problem
         self.largest = largest
-        self.state, loose = _emptied(problem, start.state)
-        self.sizes = _sizes(problem)
+        self.state, pods_to_place = _without_movable_pods(problem, start.state)
+        self.sizes = _representative_offerings(problem)
         weights = np.array([pool.weight for pool in problem.pools], dtype=np.int64)
         self.weights = weights[problem.frontier.pools] if len(set(weights.tolist())) > 1 else None
-        """The weight of each offering's pool, where they differ: a pod that a heavier pool can serve is served by
-        it.
-        """
+        """The NodePool weight of each offering, if weights differ: a pod uses the heaviest pool that can serve it."""
         self.demands = [
             Demand(request, float(count), self._columns(request, where), sharing(request))
-            for (request, where), count in loose.items()
+            for (request, where), count in pods_to_place.items()
         ]
-        self.where = [where for _, where in loose]
+        self.where = [where for _, where in pods_to_place]
 
     def copy(self) -> Rounding:
-        """The same, to go on with another way."""
+        """A copy, for continuing differently."""
         twin = copy(self)
         twin.state = self.state.clone()
         twin.demands = [Demand(demand.request, demand.count, demand.offerings, demand.caps) for demand in self.demands]
@@ -80,17 +80,17 @@ class Rounding:
         columns = np.flatnonzero(ok)
         if len(columns) and any(counter.kind == SPREAD for counter in request.topology.host_owned):
             prices = self.problem.frontier.prices[columns]
-            columns = columns[prices <= _SMALL * prices.min()]
+            columns = columns[prices <= _MAX_SPREAD_PRICE_FACTOR * prices.min()]
         return columns
 
     def run(self, seconds: Callable[[], float]) -> PackingState | None:
-        """Pour until little is left, and pack the rest whenever it might do; the cheapest packing state found."""
+        """Round until little is left, and pack the rest when it is small; returns the cheapest packing state."""
         if not any(demand.count > 0 for demand in self.demands):
             return self.state
         open_to: Bools = self.sizes.copy()
-        whole = tried = None
+        first_price = tried = None
         best: PackingState | None = None
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(_MAX_ROUNDS):
             waiting = [demand for demand in self.demands if demand.count > 0]
             shown = [
                 Demand(
@@ -101,26 +101,26 @@ class Rounding:
                 )
                 for demand in waiting
             ]
-            hopeful = bool(waiting) and all(len(demand.offerings) for demand in shown)
-            flow = relaxation(self.problem, shown, seconds(), largest=self.largest) if hopeful else None
+            all_have_offerings = bool(waiting) and all(len(demand.offerings) for demand in shown)
+            flow = relaxation(self.problem, shown, seconds(), largest=self.largest) if all_have_offerings else None
             if flow is None:
                 break
-            if whole is None:
-                whole = flow.price
+            if first_price is None:
+                first_price = flow.price
                 self._narrow(open_to, flow)
-            if flow.price <= _REST * whole and self.state.size != tried:
+            if flow.price <= _MAX_TRIED_REST_SHARE * first_price and self.state.size != tried:
                 best, tried = self._cheaper(best), self.state.size
-            if flow.price <= _CRUMBS * whole:
+            if flow.price <= _MAX_REST_SHARE * first_price:
                 return best
-            if not self._pour_all(
+            if not self._open_filled_nodes(
                 flow, {id(pod_class): demand_ for pod_class, demand_ in zip(shown, waiting, strict=True)}
             ):
                 self._shrink(open_to, flow)
-        return self._cheaper(best) if whole is not None else None
+        return self._cheaper(best) if first_price is not None else None
 
     def _cheaper(self, best: PackingState | None) -> PackingState | None:
-        """The better of a packing state and this one with the rest packed the usual way."""
-        for strategy in _WAYS if self.largest > COARSE else _WAYS[:1]:
+        """The cheaper of `best` and this packing state with the rest placed by the packer."""
+        for strategy in _REST_STRATEGIES if self.largest > COARSE else _REST_STRATEGIES[:1]:
             filled = self._packed(strategy)
             if filled is not None and (best is None or filled.cost() < best.cost()):
                 best = filled
@@ -144,54 +144,55 @@ class Rounding:
 
     def _narrow(self, open_to: Bools, flow: Relaxation) -> None:
         for node, slack in flow.slack.items():
-            if slack > _NEAR * self.problem.frontier.prices[node]:
+            if slack > _MAX_REDUCED_COST_SHARE * self.problem.frontier.prices[node]:
                 open_to[node] = False
 
     def _shrink(self, open_to: Bools, flow: Relaxation) -> None:
-        """Nothing was filled whole: look at nodes of about the size that would be."""
+        """No node was filled: restrict `open_to` to offerings about as large as the flows."""
         prices = self.problem.frontier.prices
         filled = max(float(prices[node]) * n for node, n in flow.nodes.items())
         dearest = max(float(prices[node]) for node in flow.nodes)
-        open_to &= (prices <= _ROOMY * filled) & (prices < dearest)
+        open_to &= (prices <= _MAX_SHRUNK_PRICE_FACTOR * filled) & (prices < dearest)
 
-    def _pour_all(self, flow: Relaxation, whose: dict[int, Demand]) -> bool:
-        """Buy what is filled whole; False if nothing was."""
-        wholes = {node: int(n + 1 - _NEARLY) for node, n in flow.nodes.items()}
+    def _open_filled_nodes(self, flow: Relaxation, demand_by_id: dict[int, Demand]) -> bool:
+        """Open the nodes that the LP fills, with their pods; returns whether there were any."""
+        integer_nodes = {node: int(n + 1 - _MIN_OPENED_SHARE) for node, n in flow.nodes.items()}
         order = sorted(
-            (node for node, n in wholes.items() if n), key=lambda node: (-self.problem.frontier.prices[node], node)
+            (node for node, n in integer_nodes.items() if n),
+            key=lambda node: (-self.problem.frontier.prices[node], node),
         )
         for node in order:
-            share = min(1.0, wholes[node] / flow.nodes[node])
+            share = min(1.0, integer_nodes[node] / flow.nodes[node])
             mine = []
             carried = 0.5
             for flow_ in flow.flows:
-                pod_class = whose[id(flow_.demand)]
+                pod_class = demand_by_id[id(flow_.demand)]
                 carried += flow_.amounts.get(node, 0.0) * share
                 mine.append((pod_class, min(int(pod_class.count), int(carried))))
                 carried -= int(carried)
-            self._round(node, wholes[node], [row for row in mine if row[1]])
+            self._open_and_fill(node, integer_nodes[node], [row for row in mine if row[1]])
         return bool(order)
 
-    def _round(self, offering: int, nodes: int, mine: list[tuple[Demand, int]]) -> None:
-        """Open nodes of an offering and fill them alike, the largest pods first; then use up what room is left."""
+    def _open_and_fill(self, offering: int, nodes: int, mine: list[tuple[Demand, int]]) -> None:
+        """Open nodes of an offering and fill them evenly, the largest pods first; then fill the remaining room."""
         start = self.state.size
         self.state.open_alike(offering, nodes)
         held: list[dict[int, int]] = [{} for _ in range(nodes)]
         mine.sort(key=lambda row: (not row[0].caps, -self._size(row[0].request, offering), row[0].request.number))
         for demand, amount in mine:
-            self._even(demand, amount, start, held)
+            self._place_evenly(demand, amount, start, held)
         others = sorted(
             (demand for demand in self.demands if demand.count > 0),
             key=lambda demand: (-self._size(demand.request, offering), demand.request.number),
         )
         for demand in others:
             if offering in demand.offerings:
-                self._even(demand, int(demand.count), start, held)
+                self._place_evenly(demand, int(demand.count), start, held)
         for index, contents in enumerate(held):
             self.state.contents[start + index] = contents
 
-    def _even(self, demand: Demand, count: int, start: int, held: list[dict[int, int]]) -> None:
-        """Put up to `count` pods on the nodes from `start`, the emptiest first."""
+    def _place_evenly(self, demand: Demand, count: int, start: int, held: list[dict[int, int]]) -> None:
+        """Place up to `count` pods evenly on the nodes from `start`, the emptiest first."""
         request = demand.request
         while count > 0:
             bins, room = self.state.room(request, count, start=start)
@@ -214,7 +215,7 @@ class Rounding:
             demand.count -= done
 
     def _slack(self, request: PlacementRequest, bins: Ints) -> Floats:
-        """How well the room that is left on nodes suits a pod: its scarcest dimension relative to the request."""
+        """How well a node's free resources suit a pod: the sum over dimensions of request share times free share."""
         dims = request.dims
         capacity = self.problem.frontier.capacity[dims][:, self.state.offering[bins]]
         need = request.amounts[dims, None] / np.maximum(capacity, 1)
@@ -225,11 +226,11 @@ class Rounding:
         return float((request.amounts / np.maximum(self.problem.frontier.capacity[:, offering], 1)).max())
 
 
-def _sizes(problem: Problem) -> Bools:
-    """Offerings with a price; where sizes come in small steps, a few of each magnitude will do."""
+def _representative_offerings(problem: Problem) -> Bools:
+    """Offerings with a price, one for each price magnitude, shape, kind and domain."""
     frontier = problem.frontier
     priced = np.isfinite(frontier.prices)
-    magnitude = np.round(_STEPS * np.log2(np.maximum(np.where(priced, frontier.prices, 1.0), 1e-6)))
+    magnitude = np.round(_MAGNITUDES_PER_DOUBLING * np.log2(np.maximum(np.where(priced, frontier.prices, 1.0), 1e-6)))
     shape = np.round(2 * np.log2(np.maximum(frontier.capacity, 1) / np.maximum(frontier.capacity.max(axis=0), 1)))
     marks = np.vstack([magnitude, shape, frontier.kinds, *frontier.domains])
     _, first = np.unique(marks[:, priced], axis=1, return_index=True)
@@ -238,31 +239,29 @@ def _sizes(problem: Problem) -> Bools:
     return chosen
 
 
-def _emptied(
+def _without_movable_pods(
     problem: Problem, before: PackingState
 ) -> tuple[PackingState, dict[tuple[PlacementRequest, tuple[int, ...]], int]]:
-    """A packing state with what stays where it is, and the pods to be placed again with the domains they must lie
-    in.
-    """
+    """A packing state with the pods that keep their nodes, and the pods to place again with their domains."""
     state = PackingState(problem, before.run)
-    loose: dict[tuple[PlacementRequest, tuple[int, ...]], int] = {}
+    pods_to_place: dict[tuple[PlacementRequest, tuple[int, ...]], int] = {}
     for index, contents in enumerate(before.contents):
         if not contents:
             continue
         placement_requests = [(before.placement_requests[number], count) for number, count in contents.items()]
-        stays = index < before.existing or any(_clings(request) for request, _ in placement_requests)
+        stays = index < before.existing or any(_has_hostname_affinity(request) for request, _ in placement_requests)
         place = index if index < before.existing else state.open(int(before.offering[index])) if stays else -1
         for request, count in placement_requests:
             if stays:
                 state.put(request, place, count)
                 continue
             where = where_on(before, index, request)
-            loose[request, where] = loose.get((request, where), 0) + count
-    return state, loose
+            pods_to_place[request, where] = pods_to_place.get((request, where), 0) + count
+    return state, pods_to_place
 
 
 def where_on(state: PackingState, node: int, request: PlacementRequest) -> tuple[int, ...]:
-    """The domains of a node, as far as they matter to a request: -1 where they do not."""
+    """The domain of a node for each topology key that the request uses; -1 for others."""
     topology_keys = state.problem.topology_keys
     return tuple(
         state.lying(place, node) if topology_key.key in request.keys else -1
@@ -270,15 +269,15 @@ def where_on(state: PackingState, node: int, request: PlacementRequest) -> tuple
     )
 
 
-def _clings(request: PlacementRequest) -> bool:
-    """Whether a pod, or another one because of it, must share its node with a pod."""
+def _has_hostname_affinity(request: PlacementRequest) -> bool:
+    """Whether the request owns a hostname affinity or is selected by one."""
     return any(counter.kind == AFFINITY for counter in (*request.topology.host_owned, *request.topology.host_members))
 
 
 def rounded(problem: Problem, start: Packing, seconds: Callable[[], float], largest: int = FINE) -> Packing | None:
-    """A packing along the flows, or None if a pod would lose their place by it or there was no time.
+    """The packing rounded from the LP relaxation; None if a pod would become unplaced or there was no time.
 
-    `largest` is how finely the relaxation reports pods apart.
+    `largest` is the largest number of LP variables; with fewer, more demands are merged.
     """
     if problem.binding or problem.reservations or problem.diversity is not None:
         return None

@@ -1,9 +1,8 @@
-"""The optimiser in a process of its own, so that no pod waits for it: not the watches, not the lease, not tier 1.
+"""The optimiser in a child process, so that it does not delay watches, the lease or tier 1.
 
-The child gets the compiled problem and reports of every better packing it finds. It is started when first needed, asked
-one thing at a time, and thrown away when it dies or is late; then the best it had reported counts, or what it was
-given.
-It ends with its parent: when no pod holds the other end of its input, there is nothing more to read.
+The child gets the compiled problem and reports every better packing. It is started when first needed, works on one
+problem at a time, and is killed when it is late; then the best packing that it reported counts, or the given one.
+It ends with its parent: when the parent's end of the pipe is closed, the child reads end of file and exits.
 """
 
 from __future__ import annotations
@@ -29,14 +28,16 @@ from dovetail.planner.packing.run import PackingRun, WorkMeter
 from dovetail.planner.packing.state import PackingState
 from dovetail.planner.problem.compile import Problem
 
-#: How much longer than its deadline the child may take before it is relaxed.
-_GRACE = 1.0
-_HEAD = 8
-_HELLO = b"listening"
+#: Seconds after its deadline before the child is killed.
+_GRACE_S = 1.0
+#: Bytes of the length in front of each frame.
+_LENGTH_BYTES = 8
+#: The first frame of a child: it is ready for a problem.
+_READY = b"listening"
 
 
 class Layout(msgspec.Struct):
-    """A packing state as numbers: what is on each existing node, and on each to launch with its offering."""
+    """A packing state as numbers: contents of each existing node, and of each new node with its offering."""
 
     there: dict[int, dict[int, int]]
     new_nodes: list[tuple[int, dict[int, int]]]
@@ -78,48 +79,50 @@ class OptimiserProcess:
         self._ready = False
         self._lock = Lock()
         self.lost = 0
-        """How often a child died or was late."""
+        """The number of children that died or were late."""
 
     def start(self) -> None:
-        """Start the child if there is none: it takes a second until it listens, which no pod need wait for."""
+        """Start the child if there is none. It is ready after about a second; start it early so that no plan waits."""
         if self._child is not None and self._child.poll() is not None:
-            self._give_up()
+            self._discard_child()
         if self._child is None:
-            self._child = subprocess.Popen(  # in a session of its own: Ctrl-C is for the parent, with whom it ends
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            self._child = (
+                subprocess.Popen(  # in a session of its own: Ctrl-C goes to the parent, and the child ends with it
+                    self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+                )
             )
             self._ready = False
             atexit.register(self.close)
 
     def __call__(self, problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Improvement:
-        """The best that the child reported in time; what it was given, where it reported nothing."""
+        """The best packing that the child reported in time; the given one if it reported none."""
         end = stopwatch() + deadline - spent
         best = Improvement(packing)
         if not self._lock.acquire(timeout=max(0.0, end - stopwatch())):
             return best
         try:
             self.start()
-            if not self._listens(end):
+            if not self._is_ready(end):
                 return best
             spent = deadline - (end - stopwatch())
             task = (problem, packing.state.run.baseline, layout_of(packing), seed, deadline, spent)
             request = pickle.dumps(task, pickle.HIGHEST_PROTOCOL)
-            for answer in self._asked(request, end + _GRACE):
+            for answer in self._answers(request, end + _GRACE_S):
                 best = Improvement(packing_of(problem, answer.layout, packing.state.run), answer.bound)
                 if answer.last:
                     return best
-            self._give_up()
+            self._discard_child()
         finally:
             self._lock.release()
         return best
 
-    def _listens(self, until: float) -> bool:
-        """Whether the child says it is there. One that needs longer is not asked this time, and left to get ready."""
+    def _is_ready(self, until: float) -> bool:
+        """Whether the child is ready by `until`. A child that needs longer keeps running, for the next problem."""
         if not self._ready:
-            self._ready = next(self._frames(until), None) == _HELLO
+            self._ready = next(self._frames(until), None) == _READY
         return self._ready
 
-    def _asked(self, request: bytes, until: float) -> Iterator[Answer]:
+    def _answers(self, request: bytes, until: float) -> Iterator[Answer]:
         """The child's answers, until it died or ran out of time."""
         try:
             _send(self._pipes()[1], request)
@@ -138,16 +141,18 @@ class OptimiserProcess:
                 if not more:
                     return
                 buffer += more
-                while len(buffer) >= _HEAD and len(buffer) >= _HEAD + int.from_bytes(buffer[:_HEAD], "big"):
-                    end = _HEAD + int.from_bytes(buffer[:_HEAD], "big")
-                    yield buffer[_HEAD:end]
+                while len(buffer) >= _LENGTH_BYTES and len(buffer) >= _LENGTH_BYTES + int.from_bytes(
+                    buffer[:_LENGTH_BYTES], "big"
+                ):
+                    end = _LENGTH_BYTES + int.from_bytes(buffer[:_LENGTH_BYTES], "big")
+                    yield buffer[_LENGTH_BYTES:end]
                     buffer = buffer[end:]
 
     def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
         assert self._child is not None and self._child.stdout is not None and self._child.stdin is not None
         return self._child.stdout, self._child.stdin
 
-    def _give_up(self) -> None:
+    def _discard_child(self) -> None:
         self.lost += 1
         self.close()
 
@@ -160,29 +165,29 @@ class OptimiserProcess:
             child.wait()
             for pipe in (child.stdin, child.stdout):
                 if pipe is not None:
-                    with suppress(BrokenPipeError):  # what was not yet written to a dead child is of no use
+                    with suppress(BrokenPipeError):  # the child is dead: what is still in the buffer is not needed
                         pipe.close()
 
 
 @cache
 def apart() -> OptimiserProcess:
-    """The one child of this process."""
+    """The child process that all planners of this process share."""
     return OptimiserProcess()
 
 
 def _send(pipe: IO[bytes], body: bytes) -> None:
-    pipe.write(len(body).to_bytes(_HEAD, "big"))
+    pipe.write(len(body).to_bytes(_LENGTH_BYTES, "big"))
     pipe.write(body)
     pipe.flush()
 
 
 def serve(source: IO[bytes], sink: IO[bytes], solve: Callable[..., Improvement] = better) -> None:
-    """The child's life: read a problem, tell of what is found, until there is no pod to read from."""
+    """Run the child: read a problem and report improvements, until the input ends."""
     encode = msgspec.msgpack.Encoder().encode
-    _send(sink, _HELLO)
-    while len(head := source.read(_HEAD)) == _HEAD:
+    _send(sink, _READY)
+    while len(head := source.read(_LENGTH_BYTES)) == _LENGTH_BYTES:
         body = source.read(int.from_bytes(head, "big"))
-        # The bytes are our own parent's, over a pipe of its own.
+        # The bytes come from the parent process, over a private pipe.
         problem, baseline, layout, seed, deadline, spent = pickle.loads(body)
 
         def on_improvement(improvement: Improvement) -> None:
@@ -197,4 +202,4 @@ if __name__ == "__main__":
     try:
         serve(sys.stdin.buffer, sys.stdout.buffer)
     except BrokenPipeError:
-        os._exit(0)  # the parent was killed: an answer is left in the buffer, and nothing reads it
+        os._exit(0)  # the parent was killed: nothing reads the answer in the buffer

@@ -1,7 +1,7 @@
-"""Attached: the shared volumes that nodes of a packing state have, each of them once, and what more of them takes.
+"""Attachments: the shared volumes attached to each node of a packing state, and the attachments that more pods need.
 
-The last pod that leaves a node takes its volumes along. One that is too full for a volume is not full for good:
-a pod that finds the volume there needs no attachment for it.
+A volume that several pods on a node share takes one attachment. It is detached when the last of these pods is removed.
+A node without a free attachment may have one for a later pod: a pod whose volume is already attached needs none.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def brought(state: PackingState, request: PlacementRequest, node: int) -> tuple[tuple[int, int], ...]:
-    """What the first pod of the request takes of a node beside its own: volumes that are not attached there yet."""
+    """The attachments that the first pod of the request adds on a node: its volumes that are not attached there yet."""
     return state.problem.sharing.amounts(request.shared & ~state.attached.get(node, 0))
 
 
 def attachable(state: PackingState, request: PlacementRequest, node: int, most: int) -> int:
-    """How many pods of the request, up to `most`, a node has attachments for."""
+    """The number of pods of the request, at most `most`, that the node has attachments for."""
     for dim, more in brought(state, request, node):
         left, own = int(state.free[dim, node]) - more, int(request.amounts[dim])
         most = min(most, left // own if own else most) if left >= 0 else 0
@@ -35,7 +35,7 @@ def attachable(state: PackingState, request: PlacementRequest, node: int, most: 
 
 
 def keep_attachable(state: PackingState, request: PlacementRequest, ok: Bools, start: int) -> None:
-    """Of nodes from `start` on leave those that have attachments for a pod of the request."""
+    """Clear `ok` for the nodes from `start` on that have no attachments for a pod of the request."""
     short: Bools = np.zeros(len(ok), dtype=np.bool_)
     for dim, more in state.problem.sharing.amounts(request.shared):
         short |= state.free[dim, start : start + len(ok)] < request.amounts[dim] + more
@@ -44,7 +44,7 @@ def keep_attachable(state: PackingState, request: PlacementRequest, ok: Bools, s
 
 
 def attach(state: PackingState, node: int) -> None:
-    """Attach the shared volumes that pods on a node use, and no others."""
+    """Update the volumes attached to a node to those that its pods use."""
     problem = state.problem
     before, now = state.attached.get(node, 0), problem.attached.get(node, 0) if node < state.existing else 0
     for number in state.contents[node]:
@@ -55,7 +55,7 @@ def attach(state: PackingState, node: int) -> None:
 
 
 def load_of(problem: Problem, placement_requests: Mapping[PlacementRequest, int]) -> Ints:
-    """What pods, so many of each ask, take of a node where no other pod is."""
+    """The resources that these pods (request → count) take of an otherwise empty node."""
     load = np.zeros(len(problem.dims), dtype=np.int64)
     for request, count in placement_requests.items():
         load += request.amounts * count

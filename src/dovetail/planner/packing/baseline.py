@@ -1,4 +1,4 @@
-"""The baseline: what Karpenter's scheduler makes of the same pods, over several runs where chance decides."""
+"""The baseline: what Karpenter's scheduler makes of the same pods, in several runs where its result is random."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 #: Relative difference below which two packings cost the same.
 _SAME_COST = 1e-9
 
-#: Violated preferences: of which class, how many of each pod, and of how many pods.
+#: Violated preferences: the index of the pod class, preferences violated by each pod, number of such pods.
 ViolatedPreference = tuple[int, int, int]
 
 
@@ -19,9 +19,7 @@ def total(violated: Iterable[ViolatedPreference]) -> int:
 
 
 class BaselineRun(msgspec.Struct, frozen=True):
-    """One way that chance has it: pods left out by class, the price of the others, preferences not kept, and zones
-    used.
-    """
+    """One run of Karpenter's scheduler: unplaced pods by class, price in $/h, violated preferences, zones used."""
 
     left: Mapping[int, int]
     price: float
@@ -30,32 +28,35 @@ class BaselineRun(msgspec.Struct, frozen=True):
 
 
 class Baseline(msgspec.Struct, frozen=True):
-    """What Karpenter comes to: all its ways, and in how many of them a pod is left out, by name."""
+    """All runs of Karpenter's scheduler, and for each pod name the number of runs that leave it unplaced."""
 
     runs: tuple[BaselineRun, ...]
     names: Mapping[str, int] = {}
 
     @property
     def zones(self) -> int:
-        """The most zones of any way."""
+        """The largest number of zones that a run uses."""
         return max(run.zones for run in self.runs)
 
     def excess(self, violated: Sequence[ViolatedPreference], left: Mapping[int, int]) -> int:
-        """How many preferences more are not kept than in any way, of as many pods of each class as it places."""
-        return max(total(violated) - _forgiven(violated, run, left) - run.violated_count for run in self.runs)
+        """Preferences violated beyond a run's, for as many pods of each class as it places; the maximum over runs."""
+        return max(
+            total(violated) - _violations_of_extra_pods(violated, run, left) - run.violated_count for run in self.runs
+        )
 
     def missing(self, left: Mapping[int, int]) -> int:
-        """How many go without that Karpenter places, over all its ways."""
+        """Unplaced pods that Karpenter places, summed over its runs."""
         return sum(max(0, count - run.left.get(index, 0)) for run in self.runs for index, count in left.items())
 
     def short(self, left: Mapping[int, int]) -> int:
-        """In how many of its ways Karpenter places a pod who goes without: chance takes one of them."""
+        """The number of runs in which Karpenter places a pod that is unplaced here: any of the runs may happen."""
         return sum(any(count > run.left.get(index, 0) for index, count in left.items()) for run in self.runs)
 
     def price(self, left: Mapping[int, int]) -> float | None:
-        """What Karpenter costs with the same pods left out, if it has them so, where it keeps most preferences.
+        """Karpenter's price with the same pods unplaced, in $/h; None if no run leaves exactly these unplaced.
 
-        Of several such ways the cheapest counts; where most reach all zones, the cheapest of those.
+        Of several such runs, those with the fewest violated preferences count, and of these the cheapest; if most of
+        them reach all zones, the cheapest of those that do.
         """
         same = [run for run in self.runs if run.left == left]
         best = [run for run in same if run.violated_count == min(run_.violated_count for run_ in same)]
@@ -63,24 +64,24 @@ class Baseline(msgspec.Struct, frozen=True):
         return min((run.price for run in (wide if 2 * len(wide) > len(same) else best)), default=None)
 
     def fewer(self, left: Mapping[int, int]) -> float:
-        """The least that Karpenter pays in a way that places no pod more; 0 if it has none."""
+        """The lowest price of the runs that place no pod that is unplaced here; 0 if there is no such run."""
         runs = [run for run in self.runs if all(count <= run.left.get(index, 0) for index, count in left.items())]
         return min((run.price for run in runs), default=0.0)
 
     def beyond(self, left: Mapping[int, int], cost: float) -> float:
-        """By which part of its price a packing costs more than Karpenter does for the same pods."""
+        """The share by which a cost exceeds Karpenter's price for the same pods; 0 if it does not."""
         price = self.price(left)
         if price is None or cost <= price * (1 + _SAME_COST) + _SAME_COST:
             return 0.0
         return cost / max(price, _SAME_COST) - 1
 
 
-def _forgiven(violated: Sequence[ViolatedPreference], run: BaselineRun, left: Mapping[int, int]) -> int:
-    """The preferences of pods beyond those that a way places: a pod that keeps fewest counts as one of them."""
+def _violations_of_extra_pods(violated: Sequence[ViolatedPreference], run: BaselineRun, left: Mapping[int, int]) -> int:
+    """Violated preferences of pods that the run leaves unplaced; the pods with most violations count as these first."""
     beyond = Counter({index: count - left.get(index, 0) for index, count in run.left.items()})
-    forgiven = 0
+    violations = 0
     for index, failing, count in sorted(violated, key=lambda violation: -violation[1]) if +beyond else ():
         these = min(count, max(0, beyond[index]))
         beyond[index] -= these
-        forgiven += failing * these
-    return forgiven
+        violations += failing * these
+    return violations

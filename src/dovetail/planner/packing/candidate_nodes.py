@@ -1,8 +1,8 @@
-"""Standing: which nodes may still take a pod of a kind, as bits of an integer, bit b for node b.
+"""Candidate nodes: which nodes may still take a pod of a request, as an integer with bit b for node b.
 
-While a packing grows, room only shrinks and hostname counts only rise. So a node that was too full for a size of
-pod, or closed to it by a hostname rule, stays so; what was found once is kept, and most nodes are never looked at
-again. Whatever else happens to a packing state, all of it is forgotten.
+While pods are only added, free resources only shrink and hostname counts only rise. So a node that was too full for
+a pod size, or excluded by a hostname rule, stays excluded. These answers are cached, and most nodes are tested once.
+After any other change of the packing state the caches are cleared.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from dovetail.planner.packing.packer import Packer
 
 
-#: After so many nodes that turn out to be full for a size of pod, all are asked again at once.
-_STALE = 8
+#: After this many nodes that turn out to be too full for a pod size, all nodes are tested again at once.
+_MAX_STALE_NODES = 8
 
 
 class _Hosts:
-    """A hostname topology counter over all nodes: where it counts some, as many as its skew, more, and where it is
-    required by others.
+    """A hostname topology counter as bits of nodes.
+
+    `some`: it counts pods there; `full`: at least maxSkew; `over`: more than maxSkew; `inverse`: owners are there.
     """
 
     __slots__ = ("full", "inverse", "over", "some")
@@ -40,7 +41,7 @@ class _Hosts:
 
 
 class _Seen:
-    """Nodes that a question was answered with yes for, of as many as there were when it was last asked."""
+    """The nodes that passed a test (`yes`), of the first `size` nodes, which have been tested."""
 
     __slots__ = ("size", "yes")
 
@@ -49,32 +50,32 @@ class _Seen:
         self.size = 0
 
     def extend(self, end: int, yes: bool) -> None:
-        """Answer for the next nodes, which are all alike."""
+        """Record the same result for all nodes from `size` to `end`."""
         if yes:
             self.yes |= (1 << end) - (1 << self.size)
         self.size = end
 
     def answer(self, node: int, yes: bool) -> None:
-        """Answer anew for a node that is another now."""
+        """Replace the result of a node that has changed."""
         if node < self.size:
             self.yes = self.yes | 1 << node if yes else self.yes & ~(1 << node)
 
 
 class CandidateNodes:
-    """Answers for one packer about the packing state it has."""
+    """The candidate nodes of one packer's packing state."""
 
     def __init__(self) -> None:
         self._suiting: dict[NodeFilter, _Seen] = {}
         self._lying: dict[int, tuple[_Seen, int, Bools]] = {}
         self._both: dict[tuple[NodeFilter, int], tuple[int, int]] = {}
-        """Nodes that suit and lie in some domains, of as many as there were."""
+        """By node filter and domain mask: the number of nodes tested, and those that suit and lie in the domains."""
         self._full: dict[int, int] = {}
         self._hosts: dict[int, _Hosts] = {}
         self._runs: dict[int, tuple[int, int]] = {}
-        """Nodes launched together: from the first to the end, and the offering that all of them stand on."""
+        """Nodes opened together: first node → end of the range, and the offering that all of them use."""
 
     def forget(self) -> None:
-        """Something other than putting pods and opening nodes has happened."""
+        """Clear the caches, after a change other than placing pods or opening nodes."""
         self._suiting.clear()
         self._lying.clear()
         self._both.clear()
@@ -83,7 +84,7 @@ class CandidateNodes:
         self._runs.clear()
 
     def moved(self, state: PackingState, node: int) -> None:
-        """A new node stands on another offering, perhaps in domains that did not matter to any pod on it."""
+        """Update the caches for a new node that changed its offering, and perhaps domains that no pod on it uses."""
         bit, offering = 1 << node, state.offering[node]
         self._runs.clear()
         self._both.clear()
@@ -96,14 +97,14 @@ class CandidateNodes:
     def fill(
         self, packer: Packer, request: PlacementRequest, count: int, topology_key: int | None, domains: Bools | None
     ) -> int:
-        """Put up to `count` pods of the request on existing nodes, in their order; returns how many."""
+        """Place up to `count` pods of the request on open nodes, in their order; returns the number placed."""
         state, problem, size, ruled = packer.state, packer.problem, id(request.steps), request.topology.ruled
         full = self._full.get(size)
         if full is None:
             full = self._full[size] = bits(state.cramped(request))
         left = self.lying(packer, request, topology_key, domains) & ~full
         if ruled and left:
-            left &= ~self._barred(state, request, packer.ignore_counted)
+            left &= ~self._excluded_by_hostname_rules(state, request, packer.ignore_counted)
         if not left:
             return 0
         state.meter.spent += 1
@@ -114,11 +115,11 @@ class CandidateNodes:
             take = state.holds(request, node, count - got)
             if not take:
                 left ^= lowest
-                if request.shared:  # it will have room once another pod has brought the volumes
+                if request.shared:  # the node has room once another pod has attached the volumes
                     continue
                 full |= lowest
                 missed += 1
-                if missed == _STALE:
+                if missed == _MAX_STALE_NODES:
                     full = bits(state.cramped(request))
                     left &= ~full
                 continue
@@ -139,17 +140,17 @@ class CandidateNodes:
         return got
 
     def lying(self, packer: Packer, request: PlacementRequest, topology_key: int | None, domains: Bools | None) -> int:
-        """The nodes that pods of the request accept, in the domains that they must lie in."""
+        """The nodes that pods of the request accept, within the domains."""
         cached = self._both.get((request.node_filter, id(domains)))
         if cached is None or cached[0] != packer.state.size:
-            cached = self._look(packer.state, request, topology_key, domains)
+            cached = self._accepted_within(packer.state, request, topology_key, domains)
         left = cached[1]
         if packer.extra:
             for other, chosen in packer.extra:
                 left &= self._within(packer.state, other, chosen)
         return left
 
-    def _look(
+    def _accepted_within(
         self, state: PackingState, request: PlacementRequest, topology_key: int | None, domains: Bools | None
     ) -> tuple[int, int]:
         within = self._within(state, topology_key, domains) if topology_key is not None and domains is not None else -1
@@ -169,7 +170,7 @@ class CandidateNodes:
         return seen.yes
 
     def _within(self, state: PackingState, topology_key: int, domains: Bools) -> int:
-        """The nodes that lie in some domains; a mask is of one topology key, and kept so that its id stays its own."""
+        """The nodes in some domains of a topology key. The mask is kept alive because its id is the cache key."""
         cached = self._lying.get(id(domains))
         if cached is None:
             cached = self._lying[id(domains)] = (_Seen(), topology_key, domains)
@@ -181,26 +182,26 @@ class CandidateNodes:
             seen.size = state.size
         return seen.yes
 
-    def _barred(self, state: PackingState, request: PlacementRequest, ignore_counted: bool) -> int:
-        """The nodes that hostname rules close to the request."""
-        barred, hosts, topology = 0, self._hosts, request.topology
+    def _excluded_by_hostname_rules(self, state: PackingState, request: PlacementRequest, ignore_counted: bool) -> int:
+        """The nodes that hostname rules exclude for the request."""
+        excluded, hosts, topology = 0, self._hosts, request.topology
         for counter in topology.host_owned:
-            host = hosts.get(counter.slot) or self._known(state, counter)
+            host = hosts.get(counter.slot) or self._host_bits(state, counter)
             if counter.kind == SPREAD:
-                barred |= host.full if counter in topology.own else host.over
+                excluded |= host.full if counter in topology.own else host.over
             elif counter.kind == ANTI:
-                barred |= host.some
+                excluded |= host.some
             elif host.some or counter not in topology.own:
-                barred |= ~host.some
+                excluded |= ~host.some
         for counter in topology.host_members:
             if counter.kind == ANTI:
-                barred |= (hosts.get(counter.slot) or self._known(state, counter)).inverse
+                excluded |= (hosts.get(counter.slot) or self._host_bits(state, counter)).inverse
             elif counter.kind == SPREAD and not ignore_counted:
-                host = hosts.get(counter.slot) or self._known(state, counter)
-                barred |= host.inverse & host.full
-        return barred
+                host = hosts.get(counter.slot) or self._host_bits(state, counter)
+                excluded |= host.inverse & host.full
+        return excluded
 
-    def _known(self, state: PackingState, counter: TopologyCounter) -> _Hosts:
+    def _host_bits(self, state: PackingState, counter: TopologyCounter) -> _Hosts:
         cached = self._hosts.get(counter.slot)
         if cached is None:
             counts, owners = (
@@ -211,22 +212,22 @@ class CandidateNodes:
         return cached
 
     def put(self, state: PackingState, request: PlacementRequest, node: int, count: int) -> None:
-        """Put pods of the request on a node, and note what that closes."""
+        """Place pods of the request on a node, and record which hostname rules exclude it from now on."""
         state.put(request, node, count)
         self._close(state, request, node, 1 << node)
 
     def open_nodes(self, state: PackingState, request: PlacementRequest, offering: int, nodes: int, count: int) -> None:
-        """Open nodes with so many pods of the request on each, and note what that closes."""
+        """Open nodes with `count` pods of the request on each, and record which hostname rules exclude them."""
         first, again = state.size, bool(state.gone)
         open_nodes(state, request, offering, nodes, count)
-        if again:  # some of them stand where others stood before
+        if again:  # closed nodes are reused: their numbers are in the caches
             self.forget()
             return
         self._runs[first] = (state.size, offering)
         self._close(state, request, first, (1 << nodes) - 1 << first)
 
     def _close(self, state: PackingState, request: PlacementRequest, node: int, bits: int) -> None:
-        """Note what pods of the request close on some nodes that have as many of them as one of these has."""
+        """Record what pods of the request exclude on nodes (`bits`) that all have as many of them as `node`."""
         hosts, topology = self._hosts, request.topology
         for counter in topology.host_members:
             cached = hosts.get(counter.slot)
@@ -244,9 +245,9 @@ class CandidateNodes:
 
     def is_empty(self, state: PackingState, counter: TopologyCounter) -> bool:
         """Whether a hostname topology counter counts no pod on any node."""
-        return not self._known(state, counter).some
+        return not self._host_bits(state, counter).some
 
 
 def bits(chosen: Bools) -> int:
-    """The places of an array that are true, as an integer."""
+    """The true positions of an array as bits of an integer."""
     return int.from_bytes(np.packbits(chosen, bitorder="little").tobytes(), "little")

@@ -31,7 +31,7 @@ BASELINE_ZONE_SHARE = 0.05
 FURTHER_ZONES_SHARE = 0.015
 #: What all preferences and zones may cost together.
 MAX_SHARE = 0.10
-#: What a dollar above Karpenter's cost counts while a search goes on.
+#: Weight of each dollar above Karpenter's cost during a search.
 _DOLLAR_ABOVE_BASELINE = 50.0
 
 
@@ -39,7 +39,7 @@ class Score(NamedTuple):
     """How good a packing is. Lower is better; earlier fields dominate later ones."""
 
     baseline_runs_missed: int
-    """Karpenter's runs that place a pod which has no node here: chance takes one of the runs."""
+    """Karpenter's runs that place a pod which is unplaced here: any of the runs may happen."""
     baseline_pods_missed: int
     """Pods without a node here that Karpenter places, over its runs."""
     order_dependent: bool

@@ -1,6 +1,6 @@
-"""Targets: which offering to open a node on.
+"""Offering choice: the offering to open a new node on.
 
-The target is the offering on which the demand still waiting would cost least if nothing else could be launched.
+It is the offering on which the remaining demand would cost least if only this offering could be launched.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Steps = tuple[tuple[int, int], ...]
 
 
 class _FittingOfferings:
-    """Offerings that hold a pod of some kind: how many, at what price, and with how much room of each dimension."""
+    """Offerings that hold a pod of a request: pods per node (`fits`), prices, and capacity by dimension (`room`)."""
 
     __slots__ = ("fits", "offerings", "part", "prices", "room")
 
@@ -46,11 +46,11 @@ class _FittingOfferings:
         self.room = [room[offerings] for room in frontier.room]
         self.prices = prices
         self.part = 1.0 if domains is None else max(1, int(domains[:-1].sum())) / max(1, len(domains) - 1)
-        """Which part of all domains they lie in: as much of what is to come may come here."""
+        """The share of all domains that these offerings cover: the same share of later demand is expected here."""
 
 
 class Targets:
-    """Chooses for one packer."""
+    """Chooses the offerings of new nodes for one packer."""
 
     def __init__(self, problem: Problem) -> None:
         pools = problem.pools
@@ -72,24 +72,27 @@ class Targets:
         topology_key: int | None,
         domains: Bools | None,
     ) -> tuple[int, int] | None:
-        """The offering to open, and how many pods of the request go on it."""
+        """The offering to open, and the number of pods of the request that go on each node of it."""
         strategy = packer.strategy
         packer.state.meter.spent += 2
         fitting = self._fitting(packer, request, topology_key, domains)
         if fitting is None:
             return None
-        per, apart = min(per, count), count + packer.rivals
-        if strategy.size_for_demand or apart == 1:
+        per, pods_needing_nodes = min(per, count), count + packer.pods_refusing_to_share
+        if strategy.size_for_demand or pods_needing_nodes == 1:
             needed: Floats = np.ones(len(fitting.fits))
         elif per == 1:
-            needed = np.full(len(fitting.fits), float(apart))
+            needed = np.full(len(fitting.fits), float(pods_needing_nodes))
         else:
-            nodes = apart / np.minimum(fitting.fits, per)
+            nodes = pods_needing_nodes / np.minimum(fitting.fits, per)
             needed = np.maximum(nodes, 1.0) if strategy.full_nodes_first else np.ceil(nodes)
-        coming, share = packer.waiting.tolist(), strategy.future_demand_weight * fitting.part
-        if packer.rivals:
-            coming = [max(0.0, more - spare) for more, spare in zip(coming, _spare(packer.state), strict=True)]
-        for amount, more, room in zip(request.amounts.tolist(), coming, fitting.room, strict=True):
+        later_demand, share = packer.waiting.tolist(), strategy.future_demand_weight * fitting.part
+        if packer.pods_refusing_to_share:
+            later_demand = [
+                max(0.0, more - spare)
+                for more, spare in zip(later_demand, _free_on_new_nodes(packer.state), strict=True)
+            ]
+        for amount, more, room in zip(request.amounts.tolist(), later_demand, fitting.room, strict=True):
             demand = amount * float(count) + more * share
             if demand:
                 np.maximum(needed, demand / room, out=needed)
@@ -103,13 +106,11 @@ class Targets:
         if diversity is None:
             return offering, most
         return offering, diversity.most(
-            offering, [request], self._loaded(request, [0] * len(request.amounts)), request, most
+            offering, [request], self._with_attachments(request, [0] * len(request.amounts)), request, most
         )
 
     def domains(self, packer: Packer, request: PlacementRequest, topology_key: int) -> frozenset[int]:
-        """The domains of a topology key in which a node for a pod is on offer, where nothing that is on offer runs
-        out.
-        """
+        """The domains of a topology key in which some offering holds a pod of the request."""
         frontier = packer.problem.frontier
 
         def found() -> frozenset[int]:
@@ -120,12 +121,18 @@ class Targets:
         key = (request.node_filter, id(request.steps), topology_key)
         cached = self._domains.get(key)
         if cached is None:
-            lasting = ("domains", id(request.offerings), topology_key, *request.steps, self._brought(request))
+            lasting = (
+                "domains",
+                id(request.offerings),
+                topology_key,
+                *request.steps,
+                self._first_pod_attachments(request),
+            )
             cached = self._domains[key] = frontier.recall(lasting, request.offerings, found)
         return cached
 
     def twins(self, request: PlacementRequest, offering: int) -> list[int]:
-        """The offerings that differ from one in their place alone, as far as a pod of the request accepts them."""
+        """The offerings that differ from `offering` only in their domains and that the request accepts."""
         types = self.frontier.types()
 
         def found() -> list[int]:
@@ -136,30 +143,36 @@ class Targets:
     def _fitting(
         self, packer: Packer, request: PlacementRequest, topology_key: int | None, domains: Bools | None
     ) -> _FittingOfferings | None:
-        """The offerings to choose from; remembered where they do not depend on what was launched before."""
+        """The offerings to choose from; cached by the frontier unless they depend on the nodes opened so far."""
         problem = packer.problem
         watched = problem.binding or problem.reservations or problem.diversity is not None
         if watched or packer.extra or packer.strategy.pessimistic_limits:
             return self._with_limits(packer, request, topology_key, domains)
         where = (topology_key, domains.tobytes()) if domains is not None else None
-        kind = (id(request.offerings), where, *request.steps, self._brought(request), packer.strategy.max_node_price)
+        kind = (
+            id(request.offerings),
+            where,
+            *request.steps,
+            self._first_pod_attachments(request),
+            packer.strategy.max_node_price,
+        )
         return problem.frontier.recall(
-            kind, request.offerings, lambda: self._stocked(packer, request, topology_key, domains)
+            kind, request.offerings, lambda: self._fitting_candidates(packer, request, topology_key, domains)
         )
 
     def _with_limits(
         self, packer: Packer, request: PlacementRequest, topology_key: int | None, domains: Bools | None
     ) -> _FittingOfferings | None:
-        """The same, remembered until some node is launched or becomes another."""
+        """The offerings within limits and reservations; cached until a node is opened or changes its offering."""
         if packer.state.stamp is not self._stamp:
             self._stamp = packer.state.stamp
             self._catalogs.clear()
         key = (request.node_filter, id(request.steps), id(domains), *[id(chosen) for _, chosen in packer.extra])
         if key not in self._catalogs:
-            self._catalogs[key] = self._stocked(packer, request, topology_key, domains)
+            self._catalogs[key] = self._fitting_candidates(packer, request, topology_key, domains)
         return self._catalogs[key]
 
-    def _stocked(
+    def _fitting_candidates(
         self, packer: Packer, request: PlacementRequest, topology_key: int | None, domains: Bools | None
     ) -> _FittingOfferings | None:
         frontier, strategy = packer.problem.frontier, packer.strategy
@@ -177,14 +190,14 @@ class Targets:
         else:
             distinct = _distinct(frontier, distinct)
             prices = frontier.finite[distinct]
-        return _FittingOfferings(request, distinct, frontier, prices, domains, self._brought(request))
+        return _FittingOfferings(request, distinct, frontier, prices, domains, self._first_pod_attachments(request))
 
-    def _brought(self, request: PlacementRequest) -> _Steps:
-        """What the first pod of the request takes of a node beside its own."""
+    def _first_pod_attachments(self, request: PlacementRequest) -> _Steps:
+        """The attachments that the first pod of the request needs for shared volumes, by dimension."""
         return self._sharing.amounts(request.shared) if request.shared else ()
 
-    def _loaded(self, request: PlacementRequest, load: list[int]) -> list[int]:
-        for dim, more in self._brought(request):
+    def _with_attachments(self, request: PlacementRequest, load: list[int]) -> list[int]:
+        for dim, more in self._first_pod_attachments(request):
             load[dim] += more
         return load
 
@@ -195,7 +208,7 @@ class Targets:
         ok: Bools = request.offerings.copy()
         for dim, amount in request.steps:
             ok &= frontier.capacity[dim] >= amount
-        for dim, more in self._brought(request):
+        for dim, more in self._first_pod_attachments(request):
             ok &= frontier.capacity[dim] >= request.amounts[dim] + more
         if topology_key is not None and domains is not None:
             ok &= domains[frontier.domains[topology_key]]
@@ -204,16 +217,16 @@ class Targets:
         if packer.problem.binding or packer.problem.reservations:
             ok &= packer.state.open_to()
         if packer.strategy.pessimistic_limits:
-            ok &= self._widely(packer)
+            ok &= self._within_pessimistic_limits(packer)
         diversity = packer.problem.diversity
         if diversity is not None:
             brimming = ok & diversity.brimming(request)
-            load = self._loaded(request, request.amounts.tolist())
+            load = self._with_attachments(request, request.amounts.tolist())
             ok = brimming if brimming.any() else diversity.holding(ok, [request], load)
         return ok
 
-    def _widely(self, packer: Packer) -> Bools:
-        """The offerings within limits if every node that stands became the largest it may."""
+    def _within_pessimistic_limits(self, packer: Packer) -> Bools:
+        """The offerings within limits if every new node were launched as the largest type that its limits allow."""
         frontier, state = packer.problem.frontier, packer.state
         ok = np.ones(frontier.size, dtype=np.bool_)
         candidate_nodes = [state.offering_of(node) for node in state.new_nodes()]
@@ -228,7 +241,7 @@ class Targets:
         return ok
 
     def _limit_shares(self, packer: Packer, node: Ints) -> Floats:
-        """What each offering takes of its pool's tightest limit."""
+        """The share of its NodePool's tightest limit that each offering takes."""
         frontier = packer.problem.frontier
         shares = np.full(len(node), 1e-9)
         for name in packer.problem.binding:
@@ -238,14 +251,14 @@ class Targets:
         return shares
 
 
-def _spare(state: PackingState) -> list[int]:
-    """The room that is left on the new nodes."""
+def _free_on_new_nodes(state: PackingState) -> list[int]:
+    """The free resources of all new nodes together, by dimension."""
     left: list[int] = np.add.reduce(state.free[:, state.existing : state.size], axis=1).tolist()
     return left
 
 
 def _distinct(frontier: OfferingFrontier, offerings: Ints) -> Ints:
-    """Of offerings in a row that cost and hold the same, as the zones of a type do, the first: no other is chosen."""
+    """The first of each run of consecutive offerings with equal price and capacity, such as the zones of a type."""
     prices, sizes = frontier.finite[offerings], frontier.capacity[:, offerings]
     first: Bools = np.ones(len(offerings), dtype=np.bool_)
     first[1:] = (prices[1:] != prices[:-1]) | (sizes[:, 1:] != sizes[:, :-1]).any(axis=0)

@@ -1,7 +1,8 @@
-"""Tier 1: the answer that never makes any pod wait.
+"""One packing: place all pod classes once, in the order of a strategy.
 
-Classes go largest first, those that others lean on before those that lean, those that need a node each before
-those that fill the gaps. What finds no node is tried again after all other pods, because counts rise.
+Classes that others have an affinity to come before their dependents, classes with one pod per node before those that
+share nodes, and large pods before small ones. Pods left unplaced are tried again after all others: the counts that an
+affinity or a spread needs may have risen by then.
 """
 
 from __future__ import annotations
@@ -29,25 +30,24 @@ from dovetail.planner.problem.request import NodeFilter, PlacementRequest, Topol
 from dovetail.planner.problem.topology_counters import TopologyCounter
 from dovetail.planner.problem.topology_groups import AFFINITY, SPREAD, Group
 
-#: Chains of affinity longer than this are cut: a pod that is left is tried again at the end anyway.
-_LONGEST_CHAIN = 8
-_FEW = 500
-#: From this many pods on a relaxation is a guide to which new nodes.
+#: Affinity chains longer than this are not followed: unplaced pods are tried again at the end anyway.
+_MAX_AFFINITY_CHAIN = 8
+#: Up to this many pods, many packings take milliseconds.
+_MAX_FEW_PODS = 500
+#: From this many pods on, the LP relaxation guides the choice of new nodes.
 _MIN_RELAXED_PODS = 40
-#: Something to put classes in order by: a figure for each of them.
+#: A sort key of the classes: one value for each.
 Key = Sequence[float] | Ints | Floats
 
 
 class Packing:
-    """A finished packing state, the pods that found no node, the price, and the relaxed preferences, or not kept in
-    the end.
-    """
+    """A finished packing state with its unplaced pods by class, its price, and its relaxed and violated preferences."""
 
     def __init__(self, state: PackingState, left: dict[int, int], cautious: Packing | None = None) -> None:
         self.state = state
         self.left = left
         self.cautious = cautious
-        """The same without pods for which the order matters in which others arrive."""
+        """The packing without the pods whose spread holds only for some binding orders."""
         self.cost = state.cost()
         self.violated = violated_on(state)
         self.violated_count = total(self.violated)
@@ -59,13 +59,13 @@ class Packing:
         )
 
     def joined(self, run: PackingRun) -> Packing:
-        """The same packing as one of another run, by whose baseline it is judged."""
+        """The same packing as a packing of another run: the run's baseline is in the score."""
         cautious = self.cautious.joined(run) if self.cautious is not None else None
         return Packing(self.state.join(run), self.left, cautious)
 
     @cached_property
     def order_independent(self) -> bool:
-        """Whether every spread holds whatever the order in which pods arrive."""
+        """Whether every spread holds for any order in which pods are bound."""
         return sound(self.state) and hosts_sound(self.state)
 
     @property
@@ -91,8 +91,11 @@ class Packing:
         )
 
     def shortage_score(self, guide: Packing) -> tuple[object, ...]:
-        """How good it is where not all pods can have a node: after the pods that Karpenter places (or a packing that
-        takes pods in Karpenter's order, the `guide`), those of high priority come first."""
+        """The score to minimise where not all pods can be placed.
+
+        First count the unplaced pods that Karpenter places (or the `guide`, which takes pods in Karpenter's order),
+        then the unplaced pods by priority.
+        """
         missed = (self.missing(guide), 0) if self.state.run.baseline is None else self.score[:2]
         return (*missed, self.shortfall(self.state.problem), self.score)
 
@@ -104,7 +107,7 @@ class Packing:
 
     @cached_property
     def excess(self) -> int:
-        """How many preferences more than in the baseline are not kept."""
+        """Preferences violated beyond those that the baseline violates."""
         baseline = self.state.run.baseline
         return baseline.excess(self.violated, self.left) if baseline is not None else self.violated_count
 
@@ -128,11 +131,11 @@ class Packing:
         return not self.left and not self.zones_missed and self.meets_baseline
 
     def missing(self, guide: Packing) -> int:
-        """How many go without that another packing places."""
+        """Unplaced pods that another packing places."""
         return sum(max(0, count - guide.left.get(index, 0)) for index, count in self.left.items())
 
     def shortfall(self, problem: Problem) -> tuple[int, ...]:
-        """How many go without, the most important counted first: for choosing when there is not enough for all."""
+        """Unplaced pods by priority, the highest first, then by class: compared where not all pods can be placed."""
         short: dict[int, int] = {pod_class.priority: 0 for pod_class in problem.classes}
         for index, count in self.left.items():
             short[problem.classes[index].priority] += count
@@ -144,7 +147,7 @@ class Packing:
 def pack(
     problem: Problem, strategy: Strategy, run: PackingRun | None = None, hints: Mapping[int, Bools] | None = None
 ) -> Packing:
-    """One pass over all classes, and as many more as bring something. `hints` narrow where some classes go."""
+    """A packing of all classes; unplaced pods are retried while that places any. `hints` narrow classes' offerings."""
     if not hints:
         return _pack(problem, strategy, run)
     packing = _pack(narrowed(problem, hints), strategy, run)
@@ -157,7 +160,7 @@ def pack(
 
 
 def narrowed(problem: Problem, hints: Mapping[int, Bools]) -> Problem:
-    """The problem with some classes that accept only some offerings of the frontier, where that leaves them any."""
+    """The problem with the offerings of some classes restricted to `hints`, where that leaves at least one."""
     filters: dict[int, NodeFilter] = {}
     for index, where in hints.items():
         for request in problem.levels_of(problem.classes[index]):
@@ -168,7 +171,7 @@ def narrowed(problem: Problem, hints: Mapping[int, Bools]) -> Problem:
 
 
 def hints_for(problem: Problem, left: Mapping[int, int]) -> dict[int, Bools]:
-    """Where those that others lean on should go, so that the others, who are left over, can follow."""
+    """Offerings for the targets of required affinities, so that the unplaced dependent pods can follow them."""
     hints: dict[int, Bools] = {}
     for index in left:
         last = problem.request(problem.classes[index], len(problem.classes[index].levels) - 1)
@@ -185,7 +188,7 @@ def hints_for(problem: Problem, left: Mapping[int, int]) -> dict[int, Bools]:
 
 
 def is_infeasible(problem: Problem, pod_class: PodClass) -> bool:
-    """Whether no node, there or on offer, could hold a pod of the class even if it were empty of others."""
+    """Whether no existing node and no offering holds a pod of the class, even without other pods on it."""
     if pod_class.error:
         return True
     request = problem.request(pod_class, len(pod_class.levels) - 1)
@@ -218,34 +221,34 @@ def _pack(problem: Problem, strategy: Strategy, run: PackingRun | None) -> Packi
     order = [pod_class for pod_class in order if pod_class.index not in oversized] if oversized else order
     left: dict[int, int] = {}
     asked = waiting[[pod_class.index for pod_class in order]]
-    rivals = _rivals(problem, order)
+    refusing = _pods_refusing_to_share(problem, order)
     for pod_class, after in zip(order, asked.sum(axis=0) - asked.cumsum(axis=0), strict=True):
-        packer.waiting, packer.rivals = after, rivals.get(pod_class.index, 0)
+        packer.waiting, packer.pods_refusing_to_share = after, refusing.get(pod_class.index, 0)
         missing = _place_class(packer, pod_class, pod_class.count)
         if missing:
             left[pod_class.index] = missing
-    packer.rivals = 0
-    left = _again(packer, order, left)
+    packer.pods_refusing_to_share = 0
+    left = _retry_unplaced(packer, order, left)
     if not left:
         return _packing(packer.state, oversized)
     strict = packer.state.clone()
     packer.ignore_counted = True
-    ignore_counted = _again(packer, order, left)
+    ignore_counted = _retry_unplaced(packer, order, left)
     if sound(packer.state) and hosts_sound(packer.state):
         return _packing(packer.state, ignore_counted | oversized)
     cautious = _packing(strict, left | oversized)
     return _packing(packer.state, ignore_counted | oversized, cautious) if few(problem) else cautious
 
 
-def _rivals(problem: Problem, order: list[PodClass]) -> dict[int, int]:
-    """For classes that want a node for each pod: how many pods come after them that refuse to share it."""
-    rivals: dict[int, int] = {}
+def _pods_refusing_to_share(problem: Problem, order: list[PodClass]) -> dict[int, int]:
+    """For classes with one pod per node: the number of later pods that refuse to share a node with theirs."""
+    refusing: dict[int, int] = {}
     waiting: dict[TopologyCounter, int] = {}
     for pod_class in reversed(order):
         for counter in problem.first_requests[pod_class.index].topology.refused:
-            rivals[pod_class.index] = max(rivals.get(pod_class.index, 0), waiting.get(counter, 0))
+            refusing[pod_class.index] = max(refusing.get(pod_class.index, 0), waiting.get(counter, 0))
             waiting[counter] = waiting.get(counter, 0) + pod_class.count
-    return rivals
+    return refusing
 
 
 def _packing(state: PackingState, left: dict[int, int], cautious: Packing | None = None) -> Packing:
@@ -253,8 +256,8 @@ def _packing(state: PackingState, left: dict[int, int], cautious: Packing | None
     return Packing(state, left, cautious)
 
 
-def _again(packer: Packer, order: list[PodClass], left: dict[int, int]) -> dict[int, int]:
-    """Try those left over as long as it brings something: counts rise as others are placed."""
+def _retry_unplaced(packer: Packer, order: list[PodClass], left: dict[int, int]) -> dict[int, int]:
+    """Retry unplaced pods while that places any; returns those still unplaced. Counts rise as pods are placed."""
     while left:
         after = {
             pod_class.index: _place_class(packer, pod_class, left[pod_class.index])
@@ -269,7 +272,7 @@ def _again(packer: Packer, order: list[PodClass], left: dict[int, int]) -> dict[
 
 
 def demands(problem: Problem) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """What each class asks for in all. Pods larger than any node ask for nothing: nothing is launched for them."""
+    """The total requests of each class; zero for pods larger than any node, because nothing is launched for them."""
     if not problem.classes:
         return np.zeros((0, len(problem.dims)))
     requests = problem.requests.astype(np.float64)
@@ -279,7 +282,7 @@ def demands(problem: Problem) -> np.ndarray[tuple[int, int], np.dtype[np.float64
 
 
 def _place_class(packer: Packer, pod_class: PodClass, count: int) -> int:
-    """Put pods of a class somewhere, on the highest level that takes them; returns how many found no node."""
+    """Place pods of a class at the first relaxation level that admits them; returns the number left unplaced."""
     if pod_class.error:
         return count
     for request in packer.problem.levels_of(pod_class):
@@ -296,41 +299,41 @@ def class_order(problem: Problem, strategy: Strategy) -> list[PodClass]:
     if strategy.order == "reference":
         keys = [*priority, *zip(*map(reference_key, classes), strict=True)]
     else:
-        keys = _leading(problem, strategy, priority)
+        keys = _order_keys(problem, strategy, priority)
     return [classes[node] for node in np.lexsort([np.asarray(key) for key in reversed(keys)]).tolist()]
 
 
-def _leading(problem: Problem, strategy: Strategy, priority: list[Key]) -> list[Key]:
-    """What decides on the order, for each class: who is leaned on, who is important, who has little choice."""
+def _order_keys(problem: Problem, strategy: Strategy, priority: list[Key]) -> list[Key]:
+    """The sort keys of the classes: depth in affinity chains, priority, then how few offerings and domains suit."""
     topology = [problem.constraints[kind][0].topology for kind in problem.kinds]
-    keys: list[Key] = [_each(problem, _depths(problem.kinds, topology)), *priority]
+    keys: list[Key] = [_by_class(problem, _affinity_depths(problem.kinds, topology)), *priority]
     if problem.nodes:
-        keys.append(_unrooted(problem))
+        keys.append(_has_offering(problem))
     if strategy.order == "zones":
-        keys.append(_each(problem, [not topology_of.domain_owned for topology_of in topology]))
+        keys.append(_by_class(problem, [not topology_of.domain_owned for topology_of in topology]))
         reference = [reference_key(pod_class) for pod_class in problem.classes]
         return [*keys, [row[0] for row in reference], [row[1] for row in reference]]
     if strategy.balance_counted:
-        keys.append(_openness(problem))
-    keys += [_each(problem, [not topology_of.one_per_node for topology_of in topology]), _sizes(problem, strategy)]
-    # Pods of one size one after the other: nodes that are too full for it are found once.
+        keys.append(_open_domains(problem))
+    keys += [_by_class(problem, [not topology_of.one_per_node for topology_of in topology]), _sizes(problem, strategy)]
+    # Pods of equal size come together: the nodes that are too full for them are found once.
     return [*keys, -problem.requests.sum(axis=1)] if strategy.balance_counted else keys
 
 
-def _each(problem: Problem, values: Sequence[int]) -> Ints:
-    """What is so for each kind, for each class."""
+def _by_class(problem: Problem, values: Sequence[int]) -> Ints:
+    """A value for each kind, as one for each class."""
     return np.array(values, dtype=np.int64)[problem.kind_at]
 
 
-def _unrooted(problem: Problem) -> list[bool]:
-    """For each class, whether an offering would suit it; if not, it must have what room there is for it."""
+def _has_offering(problem: Problem) -> list[bool]:
+    """For each class, whether some offering suits it; a class that only existing nodes suit comes first."""
     node_filters = [problem.request(pod_class, -1).node_filter for pod_class in problem.classes]
     suited = {node_filter: bool(node_filter.offerings.any()) for node_filter in dict.fromkeys(node_filters)}
     return [suited[node_filter] for node_filter in node_filters]
 
 
 def _sizes(problem: Problem, strategy: Strategy) -> Floats:
-    """How large each class's pods are, as shares of what is asked for in all; below zero, so that the largest lead."""
+    """The size of each class's pods as a share of total demand, negated so that the largest come first."""
     shares = problem.requests / (1.0 + demands(problem).sum(axis=0))
     if strategy.order in ("cpu", "memory") and strategy.order in problem.dims:
         share = shares[:, problem.dims.index(strategy.order)]
@@ -340,32 +343,32 @@ def _sizes(problem: Problem, strategy: Strategy) -> Floats:
 
 
 def reference_key(pod_class: PodClass) -> tuple[float, ...]:
-    """The order in which Karpenter takes pods: most CPU, then most memory. It decides who goes short."""
+    """Karpenter's order of pods: most CPU, then most memory. It decides which pods a limit leaves unplaced."""
     return (-pod_class.requests.get("cpu", 0), -pod_class.requests.get("memory", 0), pod_class.index)
 
 
-def _openness(problem: Problem) -> list[int]:
-    """How many domains each class may choose among where others look at it: those with little choice go first."""
+def _open_domains(problem: Problem) -> list[int]:
+    """The number of domains open to each class that a topology counter counts; classes with fewer come first."""
     node_filters = [request.node_filter for request in problem.first_requests]
     choice = {
-        node_filter: _domains(problem.frontier, node_filter) if node_filter.keys else 0
+        node_filter: _domain_count(problem.frontier, node_filter) if node_filter.keys else 0
         for node_filter in dict.fromkeys(node_filters)
     }
     most = max(choice.values(), default=0)
     return [choice[node_filter] or most for node_filter in node_filters]
 
 
-def _domains(frontier: OfferingFrontier, node_filter: NodeFilter) -> int:
-    """How many domains of all topology keys a node filter leaves."""
+def _domain_count(frontier: OfferingFrontier, node_filter: NodeFilter) -> int:
+    """The number of domains, over all topology keys, that a node filter leaves."""
     offerings = node_filter.offerings
     key = ("open to", id(offerings))
     return frontier.recall(key, offerings, lambda: sum(len(np.unique(lying[offerings])) for lying in frontier.domains))
 
 
-def _depths(kinds: Sequence[Kind], topology: Sequence[TopologyConstraints]) -> list[int]:
-    """How far down the chain of affinities a kind stands; those it leans on come first. Circles end by themselves."""
+def _affinity_depths(kinds: Sequence[Kind], topology: Sequence[TopologyConstraints]) -> list[int]:
+    """The depth of each kind in its chain of affinities: 0 for kinds without one. The chain bound ends cycles."""
     depth = [0] * len(kinds)
-    leans = [
+    affinities = [
         [
             counter.group
             for counter in (*topology_of.host_owned, *topology_of.domain_owned)
@@ -375,14 +378,14 @@ def _depths(kinds: Sequence[Kind], topology: Sequence[TopologyConstraints]) -> l
         ]
         for topology_of in topology
     ]
-    wanted = {group for groups in leans for group in groups}
-    for _ in range(_LONGEST_CHAIN if wanted else 0):
+    wanted = {group for groups in affinities for group in groups}
+    for _ in range(_MAX_AFFINITY_CHAIN if wanted else 0):
         deepest: dict[Group, int] = {}
-        for kind, deep in zip(kinds, depth, strict=True):
+        for kind, kind_depth in zip(kinds, depth, strict=True):
             for group in wanted & kind.members:
-                deepest[group] = max(deepest.get(group, 0), deep)
+                deepest[group] = max(deepest.get(group, 0), kind_depth)
         settled = True
-        for index, groups in enumerate(leans):
+        for index, groups in enumerate(affinities):
             below = max((deepest[group] + 1 for group in groups if group in deepest), default=0)
             if below > depth[index]:
                 depth[index], settled = below, False
@@ -392,7 +395,7 @@ def _depths(kinds: Sequence[Kind], topology: Sequence[TopologyConstraints]) -> l
 
 
 def carried(packing: Packing, problem: Problem) -> Packing:
-    """The same packing on another problem of the same snapshot."""
+    """The same packing for another problem of the same snapshot."""
     state, placement_requests = PackingState(problem, packing.state.run), problem.placement_requests
     for index, contents in enumerate(packing.state.contents):
         if contents:
@@ -404,10 +407,10 @@ def carried(packing: Packing, problem: Problem) -> Packing:
 
 
 def can_relax(problem: Problem) -> bool:
-    """Whether there are so many pods that a relaxation is a guide to which new nodes."""
+    """Whether there are enough pods for the LP relaxation to guide the choice of new nodes."""
     return problem.total >= _MIN_RELAXED_PODS
 
 
 def few(problem: Problem) -> bool:
-    """Whether there are so few pods that trying many ways still takes milliseconds."""
-    return problem.total <= _FEW
+    """Whether there are so few pods that many packings take milliseconds."""
+    return problem.total <= _MAX_FEW_PODS

@@ -1,12 +1,9 @@
-"""The packer: puts classes on the packing state in bulk. Existing nodes first, then new ones toward a cheap target.
+"""The packer: places the pods of one class in bulk, on existing nodes first, then on new ones.
 
-The target is the offering on which the demand still waiting would cost least if nothing else could be launched. A
-spread is served by water-filling, a hostname rule by a cap per node; a node is only as concrete as the
-offering it stands on, and is sized down at the end.
-
-Ways: what pods with the same topology constraints look at on one topology key, worked out once for all of them.
-
-Water-filling: pods poured over domains rise evenly, the lowest first, to a top that no domain may pass.
+A new node uses the offering that `offering_choice` names, and is resized to a cheaper one at the end of the packing.
+A hostname rule is a cap on the pods of each node. A topology spread over domains is served by water-filling: each pod
+goes to the domain with the lowest count, so that the counts rise evenly, up to the highest count that maxSkew allows.
+`DomainPlan` holds what all pods with the same topology constraints need to know about one topology key.
 """
 
 from __future__ import annotations
@@ -26,14 +23,12 @@ from dovetail.planner.problem.request import PlacementRequest, TopologyConstrain
 from dovetail.planner.problem.topology_counters import TopologyCounter
 from dovetail.planner.problem.topology_groups import AFFINITY, ANTI, SPREAD
 
-#: Of nodes for pods that want one each so many are launched in one place, then as many in the next.
-_TOGETHER = 16
+#: Nodes with one pod each are opened in groups of this many in one domain, then in the next.
+_MAX_NODES_PER_DOMAIN_TURN = 16
 
 
 class _Domains(dict[int, Bools]):
-    """Each domain of a topology key as a mask of all of them, and of lying nowhere (last); made when it is asked
-    for.
-    """
+    """Domain of a topology key → mask with only that domain set, made on demand; the last entry is "no domain"."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -45,7 +40,7 @@ class _Domains(dict[int, Bools]):
 
 
 class Packer:
-    """One packing in the making."""
+    """Builds one packing."""
 
     def __init__(self, problem: Problem, strategy: Strategy, state: PackingState | None = None) -> None:
         self.problem = problem
@@ -53,12 +48,12 @@ class Packer:
         self.state = state or PackingState(problem)
         self.ignore_counted = False
         self.budget = UNLIMITED
-        """Nodes that may still be opened."""
+        """The number of nodes that may still be opened."""
         self.waiting: Floats = np.zeros(len(problem.dims))
-        self.rivals = 0
-        """Pods still to come that will not share a node with those being placed."""
+        self.pods_refusing_to_share = 0
+        """The number of pods of later classes that refuse to share a node with those being placed."""
         self.extra: list[tuple[int, Bools]] = []
-        """Domains of further topology keys that a pod must lie in."""
+        """Further topology keys, with the domains in which the pods must be placed."""
         self.targets = Targets(problem)
         self.candidate_nodes = CandidateNodes()
         self.growth = Growth()
@@ -70,7 +65,7 @@ class Packer:
     # -- placing ------------------------------------------------------------------------------------------------
 
     def place(self, request: PlacementRequest, count: int) -> int:
-        """Put up to `count` pods of the request somewhere; returns how many found a place."""
+        """Place up to `count` pods of the request; returns the number placed."""
         domain_plans = self._domain_plans.get(request.topology)
         if domain_plans is None:
             domain_plans = self._domain_plans[request.topology] = [
@@ -79,19 +74,17 @@ class Packer:
             ]
         if len(domain_plans) != 1:
             return (
-                self._on_topology_keys(request, count, domain_plans)
+                self._place_on_topology_keys(request, count, domain_plans)
                 if domain_plans
                 else self._fill(request, count, None, None)
             )
         domain_plan = domain_plans[0]
         if count == 1 and domain_plan.simple is not None:
-            return self._lowest(request, domain_plan, domain_plan.simple)
-        return self._on_topology_key(request, count, domain_plan)
+            return self._place_in_lowest_domain(request, domain_plan, domain_plan.simple)
+        return self._place_on_topology_key(request, count, domain_plan)
 
     def place_at(self, request: PlacementRequest, count: int, where: tuple[int, ...]) -> int:
-        """Put up to `count` pods of the request in one domain of each topology key (-1: any), where it is known to be
-        allowed.
-        """
+        """Place up to `count` pods in one domain of each topology key (-1: any); the caller has checked the rules."""
         chosen = [
             (topology_key, self._only[topology_key][domain]) for topology_key, domain in enumerate(where) if domain >= 0
         ]
@@ -103,9 +96,9 @@ class Packer:
         finally:
             self.extra = []
 
-    def _on_topology_key(self, request: PlacementRequest, count: int, domain_plan: DomainPlan) -> int:
+    def _place_on_topology_key(self, request: PlacementRequest, count: int, domain_plan: DomainPlan) -> int:
         settle, slack = self.strategy.existing_first, self.strategy.cheapest_domain
-        done = self._settled(request, count, domain_plan) if settle else 0
+        done = self._place_on_open_nodes(request, count, domain_plan) if settle else 0
         blocked: set[int] = set()
         while done < count:
             wanted = 1 if settle else count - done
@@ -114,30 +107,34 @@ class Packer:
                 and not slack
                 and not (domain_plan.settling and self._first_of_its_kind(domain_plan))
             )
-            got = self._balance(request, wanted, domain_plan, blocked) if level else 0
+            got = self._fill_domains_evenly(request, wanted, domain_plan, blocked) if level else 0
             if not got and not (level and domain_plan.own):
-                got = self._anywhere(request, wanted, domain_plan, blocked)
+                got = self._place_in_any_allowed_domain(request, wanted, domain_plan, blocked)
             if got and settle:
-                got += self._settled(request, count - done - got, domain_plan)
+                got += self._place_on_open_nodes(request, count - done - got, domain_plan)
             if not got:
                 break
             done += got
         return done
 
-    def _lowest(self, request: PlacementRequest, domain_plan: DomainPlan, counter: TopologyCounter) -> int:
-        """Put one pod where the only group that has a say counts fewest."""
+    def _place_in_lowest_domain(
+        self, request: PlacementRequest, domain_plan: DomainPlan, counter: TopologyCounter
+    ) -> int:
+        """Place one pod in the domain with the lowest count of the only spread that applies."""
         domain = lowest(self.state.counts[counter.slot], counter.among)
         got = self._fill(request, 1, domain_plan.topology_key, self._only[domain_plan.topology_key][domain])
-        return got if got or domain_plan.own else self._anywhere(request, 1, domain_plan, {domain})
+        return got if got or domain_plan.own else self._place_in_any_allowed_domain(request, 1, domain_plan, {domain})
 
-    def _settled(self, request: PlacementRequest, count: int, domain_plan: DomainPlan) -> int:
-        """Fill existing nodes, domain by domain, as far as every rule allows; none is opened."""
+    def _place_on_open_nodes(self, request: PlacementRequest, count: int, domain_plan: DomainPlan) -> int:
+        """Place pods on nodes that are already open, domain by domain, as far as every rule allows."""
         done, topology_key = 0, domain_plan.topology_key
         while done < count and not self._first_of_its_kind(domain_plan):
             allowed = self.state.allowance(request, topology_key, self.ignore_counted)
-            domains = self._turned([index for index, most in enumerate(allowed[:-1]) if most > 0])
+            domains = self._rotated([index for index, most in enumerate(allowed[:-1]) if most > 0])
             tries = (
-                self._into(request, min(count - done, allowed[domain]), topology_key, self._only[topology_key][domain])
+                self._place_on_open_or_enlarged_nodes(
+                    request, min(count - done, allowed[domain]), topology_key, self._only[topology_key][domain]
+                )
                 for domain in domains
             )
             got = next((try_ for try_ in tries if try_), 0)
@@ -146,12 +143,16 @@ class Packer:
             done += got
         return done
 
-    def _into(self, request: PlacementRequest, count: int, topology_key: int, domains: Bools) -> int:
-        got = self._into_existing(request, count, topology_key, domains)
+    def _place_on_open_or_enlarged_nodes(
+        self, request: PlacementRequest, count: int, topology_key: int, domains: Bools
+    ) -> int:
+        got = self._fill_open_nodes(request, count, topology_key, domains)
         return got or (self._enlarge(request, count, topology_key, domains) if self.strategy.prefer_larger_nodes else 0)
 
-    def _balance(self, request: PlacementRequest, count: int, domain_plan: DomainPlan, blocked: set[int]) -> int:
-        """Fill domains evenly, lowest first, as far as the skew lets them rise."""
+    def _fill_domains_evenly(
+        self, request: PlacementRequest, count: int, domain_plan: DomainPlan, blocked: set[int]
+    ) -> int:
+        """Water-filling: place pods so that the domains' counts rise evenly, as far as maxSkew allows."""
         counter, topology_key = domain_plan.balance, domain_plan.topology_key
         assert counter is not None
         counts, universe = self.state.counts[counter.slot], counter.among
@@ -163,12 +164,12 @@ class Packer:
             usable = [node for node in universe if (others is None or others[node] > 0) and node not in blocked]
         if not usable:
             return 0
-        usable = self._turned(usable) if self.strategy.domain_rotation else usable
+        usable = self._rotated(usable) if self.strategy.domain_rotation else usable
         skew = counter.skew
         top = skew if len(universe) < counter.group.min_domains else UNLIMITED
         if len(usable) < len(universe) and counter.kind == SPREAD:
             top = min(top, skew + min(counts[node] for node in universe if node not in usable))
-        if count > 1 and not self._sure(request, topology_key, usable):
+        if count > 1 and not self._can_fill_any_amount(request, topology_key, usable):
             least = min([counts[node] for node in usable])
             count = min(count, [counts[node] for node in usable].count(least))
         got = 0
@@ -180,19 +181,19 @@ class Packer:
                 blocked.add(domain)
         return got
 
-    def _sure(self, request: PlacementRequest, topology_key: int, usable: list[int]) -> bool:
-        """Whether every domain can be filled as high as wanted; else the water rises one level at a time."""
+    def _can_fill_any_amount(self, request: PlacementRequest, topology_key: int, usable: list[int]) -> bool:
+        """Whether every domain takes any number of pods; if not, water-filling raises the counts by one at a time."""
         if self.problem.binding or self.problem.reservations or self.state.per_new(request) == 0:
             return False
         if any(counter.kind == AFFINITY for counter in request.topology.host_owned):
             return False
         return self.targets.domains(self, request, topology_key).issuperset(usable)
 
-    def _turned(self, domains: list[int]) -> list[int]:
+    def _rotated(self, domains: list[int]) -> list[int]:
         turn = self.strategy.domain_rotation % len(domains) if domains else 0
         return domains[turn:] + domains[:turn]
 
-    def _chosen(self, topology_key: int, domains: list[int]) -> Bools:
+    def _domain_mask(self, topology_key: int, domains: list[int]) -> Bools:
         """Some domains of a topology key as a mask."""
         if len(domains) == 1:
             return self._only[topology_key][domains[0]]
@@ -204,21 +205,23 @@ class Packer:
             chosen[domains] = True
         return chosen
 
-    def _anywhere(self, request: PlacementRequest, count: int, domain_plan: DomainPlan, blocked: set[int]) -> int:
+    def _place_in_any_allowed_domain(
+        self, request: PlacementRequest, count: int, domain_plan: DomainPlan, blocked: set[int]
+    ) -> int:
         topology_key = domain_plan.topology_key
         allowed = self.state.allowance(request, topology_key, self.ignore_counted)
         for domain in blocked:
             allowed[domain] = 0
         if self._first_of_its_kind(domain_plan):
-            return self._found(request, count, topology_key, allowed)
+            return self._place_first_of_its_kind(request, count, topology_key, allowed)
         nowhere = len(allowed) - 1
         free = [index for index, most in enumerate(allowed) if most >= count]
         if free:
-            got = self._fill(request, count, topology_key, self._chosen(topology_key, free))
+            got = self._fill(request, count, topology_key, self._domain_mask(topology_key, free))
             if got:
                 return got
             blocked.update(node for node in free if node < nowhere)
-        for domain in self._turned([index for index, most in enumerate(allowed) if 0 < most < count]):
+        for domain in self._rotated([index for index, most in enumerate(allowed) if 0 < most < count]):
             got = self._fill(request, allowed[domain], topology_key, self._only[topology_key][domain])
             if got:
                 return got
@@ -227,19 +230,21 @@ class Packer:
         return 0
 
     def _first_of_its_kind(self, domain_plan: DomainPlan) -> bool:
-        """An affinity to its own kind, of which there is none yet: the first pod settles the domain."""
+        """Whether the pods have an affinity to their own kind and none is placed: the first pod fixes the domain."""
         return bool(domain_plan.settling) and any(
             not any(self.state.counts[counter.slot]) for counter in domain_plan.settling
         )
 
-    def _found(self, request: PlacementRequest, count: int, topology_key: int, allowed: list[int]) -> int:
-        """Try domains in turn; keep the first that takes every pod, else the one that takes most."""
+    def _place_first_of_its_kind(
+        self, request: PlacementRequest, count: int, topology_key: int, allowed: list[int]
+    ) -> int:
+        """Place the first pods of a self-affinity: in the first domain that takes all, else where most fit."""
         best, best_got = -1, 0
-        candidates = self._turned([index for index, most in enumerate(allowed[:-1]) if most > 0])
+        candidates = self._rotated([index for index, most in enumerate(allowed[:-1]) if most > 0])
         if (
             candidates
             and min(allowed[candidates[0]], self.budget) >= count
-            and self._sure(request, topology_key, candidates[:1])
+            and self._can_fill_any_amount(request, topology_key, candidates[:1])
         ):
             candidates = candidates[:1]
         before = self.state
@@ -256,18 +261,18 @@ class Packer:
         self.state = before
         return self._fill(request, min(count, allowed[best]), topology_key, self._only[topology_key][best])
 
-    def _on_topology_keys(self, request: PlacementRequest, count: int, domain_plans: list[DomainPlan]) -> int:
-        """Several topology keys at once: pod by pod, lowest counts first."""
+    def _place_on_topology_keys(self, request: PlacementRequest, count: int, domain_plans: list[DomainPlan]) -> int:
+        """Place pods with rules on several topology keys one by one, lowest counts first."""
         done = 0
         while done < count:
-            settled = self.strategy.existing_first and self._settled_on_topology_keys(request, domain_plans)
-            if not settled and not self._one_on_topology_keys(request, domain_plans):
+            settled = self.strategy.existing_first and self._place_one_on_open_nodes(request, domain_plans)
+            if not settled and not self._place_one(request, domain_plans):
                 break
             done += 1
         return done
 
-    def _settled_on_topology_keys(self, request: PlacementRequest, domain_plans: list[DomainPlan]) -> bool:
-        """Put one pod onto a node that stands wherever every rule allows it; none is opened."""
+    def _place_one_on_open_nodes(self, request: PlacementRequest, domain_plans: list[DomainPlan]) -> bool:
+        """Place one pod on a node that is already open and in domains that every rule allows; says whether it did."""
         if any(self._first_of_its_kind(domain_plan) for domain_plan in domain_plans):
             return False
         chosen: list[tuple[int, Bools]] = []
@@ -276,21 +281,23 @@ class Packer:
             chosen.append(
                 (
                     domain_plan.topology_key,
-                    self._chosen(domain_plan.topology_key, [index for index, most in enumerate(allowed) if most > 0]),
+                    self._domain_mask(
+                        domain_plan.topology_key, [index for index, most in enumerate(allowed) if most > 0]
+                    ),
                 )
             )
         self.extra = chosen[1:]
         try:
-            return self._into(request, 1, *chosen[0]) > 0
+            return self._place_on_open_or_enlarged_nodes(request, 1, *chosen[0]) > 0
         finally:
             self.extra = []
 
-    def _one_on_topology_keys(self, request: PlacementRequest, domain_plans: list[DomainPlan]) -> bool:
+    def _place_one(self, request: PlacementRequest, domain_plans: list[DomainPlan]) -> bool:
         options: list[tuple[int, tuple[int, ...]]] = [(0, ())]
         for domain_plan in domain_plans:
             allowed = self.state.allowance(request, domain_plan.topology_key, self.ignore_counted)
-            heights = self._heights(request, domain_plan)
-            domains = self._turned([index for index, most in enumerate(allowed) if most > 0])
+            heights = self._counts_by_domain(request, domain_plan)
+            domains = self._rotated([index for index, most in enumerate(allowed) if most > 0])
             options = [(h + int(heights[domain]), (*path, domain)) for h, path in options for domain in domains]
             options = sorted(options, key=lambda option: option[0])[:512]
         for _, path in options:
@@ -303,8 +310,8 @@ class Packer:
                 return True
         return False
 
-    def _heights(self, request: PlacementRequest, domain_plan: DomainPlan) -> Ints:
-        """How many pods count in each domain, for the spreads of the request and the one that it is levelled for."""
+    def _counts_by_domain(self, request: PlacementRequest, domain_plan: DomainPlan) -> Ints:
+        """The counts of each domain, summed over the spreads of the request and the spread that is balanced."""
         heights = np.zeros(len(self.problem.topology_keys[domain_plan.topology_key].values) + 1, dtype=np.int64)
         counters = [
             counter
@@ -321,9 +328,9 @@ class Packer:
     # -- filling ------------------------------------------------------------------------------------------------
 
     def _fill(self, request: PlacementRequest, count: int, topology_key: int | None, domains: Bools | None) -> int:
-        """Fill existing nodes, then open new ones, then enlarge, within the domains."""
+        """Place pods on open nodes, then on newly opened ones, then on enlarged ones, within the domains."""
         if request.topology.self_affine:
-            got = self._into_existing(request, count, topology_key, domains)
+            got = self._fill_open_nodes(request, count, topology_key, domains)
         else:
             got = self.candidate_nodes.fill(self, request, count, topology_key, domains)
         if got == count:
@@ -337,21 +344,23 @@ class Packer:
             got += self._enlarge(request, count - got, topology_key, domains)
         return got
 
-    def _into_existing(
+    def _fill_open_nodes(
         self, request: PlacementRequest, count: int, topology_key: int | None, domains: Bools | None
     ) -> int:
-        """Fill existing nodes, in their order."""
-        if request.topology.self_affine and self._alone(request):
-            return self._onto_one(
+        """Place pods on nodes that are already open, in their order."""
+        if request.topology.self_affine and self._needs_one_node(request):
+            return self._place_on_one_node(
                 request, count, self.state.domains[topology_key] if topology_key is not None else None, domains
             )
         return self.candidate_nodes.fill(self, request, count, topology_key, domains)
 
-    def _onto_one(self, request: PlacementRequest, count: int, lying: Ints | None, domains: Bools | None) -> int:
-        """Put as many as go onto the node that takes most."""
-        if self.strategy.size_for_demand and not self._room_for_all(request):
+    def _place_on_one_node(
+        self, request: PlacementRequest, count: int, lying: Ints | None, domains: Bools | None
+    ) -> int:
+        """Place as many pods as possible on the one node that takes most of them."""
+        if self.strategy.size_for_demand and not self._one_node_holds_all(request):
             return 0
-        bins = self._inside(self.state.fitting(request, 0, lying, domains))
+        bins = self._within_extra_domains(self.state.fitting(request, 0, lying, domains))
         bins, room = self.state.shares(request, bins, count, self.ignore_counted)
         if not len(bins):
             return 0
@@ -359,18 +368,18 @@ class Packer:
         self.candidate_nodes.put(self.state, request, int(bins[best]), int(room[best]))
         return int(room[best])
 
-    def _inside(self, bins: Ints) -> Ints:
+    def _within_extra_domains(self, bins: Ints) -> Ints:
         for other, chosen in self.extra:
             bins = bins[chosen[self.state.domains[other][bins]]]
         return bins
 
-    def _room_for_all(self, request: PlacementRequest) -> bool:
-        """Whether an existing nodes holds the whole class; else one of its own may take more of it."""
+    def _one_node_holds_all(self, request: PlacementRequest) -> bool:
+        """Whether one open node holds the whole class; if not, a new node may hold more of it."""
         need = request.amounts[:, None] * request.cls.count
         return bool((self.state.free[:, : self.state.size] >= need).all(axis=0).any())
 
-    def _alone(self, request: PlacementRequest) -> bool:
-        """A hostname affinity to its own kind, of which there is none yet: all go to one node."""
+    def _needs_one_node(self, request: PlacementRequest) -> bool:
+        """Whether the pods have a hostname affinity to their own kind and none is placed yet: all go to one node."""
         return any(self.candidate_nodes.is_empty(self.state, counter) for counter in request.topology.self_affine)
 
     def _open(self, request: PlacementRequest, count: int, topology_key: int | None, domains: Bools | None) -> int:
@@ -381,7 +390,7 @@ class Packer:
             if chosen is None:
                 break
             offering, fits = chosen
-            alone = self._alone(request)
+            alone = self._needs_one_node(request)
             watched = self.problem.binding or self.problem.reservations
             nodes = 1 if watched else max(1, (count - got) // fits)
             if self.state.gone:
@@ -389,13 +398,13 @@ class Packer:
             nodes, take = 1 if alone else min(nodes, self.budget), min(fits, count - got)
             if topology_key is None and request.topology.refused and not watched:
                 twins = self.targets.twins(request, offering)
-                offering, nodes = twins[self._turn % len(twins)], min(nodes, _TOGETHER)
+                offering, nodes = twins[self._turn % len(twins)], min(nodes, _MAX_NODES_PER_DOMAIN_TURN)
                 self._turn += 1
             self.candidate_nodes.open_nodes(self.state, request, offering, nodes, take)
             self.budget -= nodes
             got += nodes * take
             if alone:
-                got += self._into_existing(request, count - got, topology_key, domains) if got < count else 0
+                got += self._fill_open_nodes(request, count - got, topology_key, domains) if got < count else 0
                 break
         return got
 
@@ -406,7 +415,7 @@ class Packer:
     # -- enlarging ----------------------------------------------------------------------------------------------
 
     def _enlarge(self, request: PlacementRequest, count: int, topology_key: int | None, domains: Bools | None) -> int:
-        """Let new nodes stand on larger offerings to take more pods, least extra price first."""
+        """Move new nodes to larger offerings to take more pods, least extra price first."""
         got = 0
         while got < count:
             best = (
@@ -426,9 +435,7 @@ class Packer:
 
 
 class DomainPlan:
-    """The spread that pods fill up on a topology key, if there is one, whether it is their own, and what else is
-    asked.
-    """
+    """For one topology key: the spread to balance (`balance`), whether the pods own it, and whether others apply."""
 
     __slots__ = ("balance", "bound", "own", "settling", "simple", "topology_key")
 
@@ -446,15 +453,15 @@ class DomainPlan:
         if not self.own and strategy.balance_counted:
             self.balance = _widest(counting)
         self.bound = len(owned) + len(counting) > (self.balance is not None)
-        """Whether any group beside that spread has a say."""
+        """Whether a rule other than the balanced spread applies."""
         open_ended = self.balance is not None and self.balance.among and self.balance.open_ended
         plain = not (strategy.existing_first or strategy.cheapest_domain or strategy.domain_rotation)
         self.simple = self.balance if plain and open_ended and not self.bound else None
-        """That spread, if nothing but it says where the next pod goes: where there are fewest."""
+        """The balanced spread, if it alone decides: then the next pod goes to the domain with the lowest count."""
 
 
 def _widest(counting: list[TopologyCounter]) -> TopologyCounter | None:
-    """Where pods are to be levelled and have no spread of their own: the widest that counts them."""
+    """The counter with most domains among those that count pods without a spread of their own, or None."""
     widest: TopologyCounter | None = None
     for counter in counting:
         if counter.kind != ANTI and (widest is None or _width(counter) > _width(widest)):
@@ -467,7 +474,7 @@ def _width(counter: TopologyCounter) -> tuple[int, int]:
 
 
 def lowest(counts: Sequence[int], domains: Sequence[int]) -> int:
-    """The domain with the smallest count; of equal ones the one named first."""
+    """The domain with the smallest count; of equal ones the first in `domains`."""
     domain = domains[0]
     for node in domains:
         if counts[node] < counts[domain]:
@@ -476,7 +483,10 @@ def lowest(counts: Sequence[int], domains: Sequence[int]) -> int:
 
 
 def quotas(counts: Sequence[int], domains: Sequence[int], count: int, top: int) -> dict[int, int]:
-    """How many of `count` pods each of some domains gets; of equal ones those named first are served first."""
+    """Water-filling: the number of `count` pods that each domain gets, so that no count passes `top`.
+
+    Of domains with equal counts the first in `domains` come first.
+    """
     if count == 1:
         node = lowest(counts, domains)
         return {node: 1} if counts[node] < top else {}

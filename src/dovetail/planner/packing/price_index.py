@@ -1,8 +1,7 @@
-"""Price index: offerings that differ in size and price alone, for finding the cheapest that holds what is on a node.
+"""Price index: offerings that differ only in size and price, for finding the cheapest one that holds a node's pods.
 
-In order of price the largest size so far only rises, so a search by halves in each dimension comes to the first
-offering
-worth looking at.
+The offerings are sorted by price. The running maximum of their capacity never falls, so a binary search in each
+dimension finds the first offering that can be large enough.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ class PriceIndex:
         self._highest: list[list[int]] = self._rising.tolist()
 
     def first(self, used: Sequence[int]) -> int | None:
-        """The cheapest offering with room for what is used."""
+        """The cheapest offering that holds the resources `used`, or None."""
         return next(self.holding(used), None)
 
     def holding(self, used: Sequence[int]) -> Iterator[int]:
-        """The offerings with room for what is used, the cheapest first."""
+        """The offerings that hold the resources `used`, the cheapest first."""
         start = max(map(bisect_left, self._highest, used))
         for node in range(start, len(self._columns)):
             if all(map(ge, self._rooms[node], used)):
                 yield self._columns[node]
 
     def firsts(self, used: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> Ints:
-        """The same for many nodes at once, one in each offering of `used`; -1 where there is none."""
+        """The cheapest offering for many nodes at once, one node in each column of `used`; -1 where there is none."""
         steps = [np.searchsorted(rising, amounts) for rising, amounts in zip(self._rising, used, strict=True)]
         start = np.max(steps, axis=0)
         inside = start < len(self._columns)

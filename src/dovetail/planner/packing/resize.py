@@ -1,18 +1,12 @@
-"""Sizing: the offerings on which a node could stand with what is on it, and the cheapest of them.
+"""Resizing: move new nodes to the cheapest offering that holds their pods, or to a larger one for one more pod.
 
-Nodes with the same co-located pods in the same domains share one price index.
+`NodeConstraints` are the offerings that the pods on a node accept together. They depend only on the node filters of
+the pods, not on their number or size, so nodes with the same set of node filters share them, and nodes with the same
+constraints in the same domains share one price index.
 
-Growth: which new node should rather be larger, so that it takes one more pod.
-
-While a packing grows, nodes only fill up and limits only run out. So one that no larger offering would help stays so,
-and what its offerings are with one more pod is found anew only when something was put on it. Where a limit is given
-back
-after all, or the packing state is another one, all of it is forgotten.
-
-Co-located pods: the pods that share a node, as far as the node's own choice goes.
-
-Pods of one node filter ask the same of a node, however many and however large they are. So a node is known by the few
-node filters on it, and what they leave of the offerings is worked out once for all nodes that have the same.
+`Growth` finds the new node that is cheapest to enlarge. While pods are only added, nodes fill up and limits run out,
+so a node that no larger offering helps stays so, and its answer is computed again only after its pods have changed.
+The cache is cleared when a limit is released or the packing state is replaced.
 """
 
 from __future__ import annotations
@@ -35,12 +29,12 @@ if TYPE_CHECKING:
     from dovetail.planner.packing.packer import Packer
 
 
-#: For fewer nodes than this it is quicker one by one.
-_SEVERAL = 6
+#: From this many nodes on, moving them in one array operation is faster than one by one.
+_MIN_BULK_NODES = 6
 
 
 def shrink(state: PackingState, nodes: Iterable[int] | None = None) -> None:
-    """Let new nodes (all, or some) stand on the cheapest offering that holds them."""
+    """Move new nodes (all, or `nodes`) to the cheapest offering that holds their pods."""
     problem = state.problem
     chosen = state.new_nodes() if nodes is None else nodes
     limited = bool(problem.binding or problem.reservations)
@@ -55,14 +49,16 @@ def shrink(state: PackingState, nodes: Iterable[int] | None = None) -> None:
 
 
 def _shrink_freely(state: PackingState, nodes: Iterable[int]) -> None:
-    """Where nothing is limited nodes do not see each other, and all that climb the same price index do it together."""
-    climbing: dict[PriceIndex, list[int]] = {}
+    """Shrink nodes where nothing is limited: they are independent, and those with one price index move together."""
+    by_price_index: dict[PriceIndex, list[int]] = {}
     for node in nodes:
         state.meter.spent += 1
         these = constraints_on(state, node)
-        climbing.setdefault(these.price_index(state.frontier, *_standing(state, node, these)), []).append(node)
-    for price_index, here in climbing.items():
-        if len(here) >= _SEVERAL:
+        by_price_index.setdefault(these.price_index(state.frontier, *_kind_and_domains(state, node, these)), []).append(
+            node
+        )
+    for price_index, here in by_price_index.items():
+        if len(here) >= _MIN_BULK_NODES:
             move_all(state, np.array(here, dtype=np.int64), price_index)
             continue
         for node_index in here:
@@ -74,13 +70,13 @@ def _shrink_freely(state: PackingState, nodes: Iterable[int]) -> None:
 def cheapest(
     state: PackingState, node: int, request: PlacementRequest | None = None, open_to: Bools | None = None
 ) -> int | None:
-    """The cheapest offering, of those that are open, for a node with what is on it (and one more pod, of a request)."""
+    """The cheapest offering (of `open_to`) that holds the pods of a node, and one more pod of `request` if given."""
     these, load, diversity = constraints_on(state, node, request), state.used(node), state.problem.diversity
     for dim, amount in request.steps if request is not None else ():
         load[dim] += amount
     for dim, amount in brought(state, request, node) if request is not None and request.shared else ():
         load[dim] += amount
-    offerings = these.price_index(state.frontier, *_standing(state, node, these)).holding(load)
+    offerings = these.price_index(state.frontier, *_kind_and_domains(state, node, these)).holding(load)
     if open_to is not None:
         offerings = (offering for offering in offerings if open_to[offering])
     if diversity is not None:
@@ -89,42 +85,40 @@ def cheapest(
     return next(offerings, None)
 
 
-def _standing(state: PackingState, node: int, these: NodeConstraints) -> tuple[int, list[int]]:
-    """What a node stays whatever its size: its kind, and where it lies on the topology keys that matter to its
-    co-located pods.
-    """
+def _kind_and_domains(state: PackingState, node: int, these: NodeConstraints) -> tuple[int, list[int]]:
+    """What a change of size keeps: the node's kind, and its domains of the topology keys that its pods use."""
     return state.frontier.kind_at[state.offering_of(node)], [
         state.lying(topology_key, node) for topology_key in these.topology_keys
     ]
 
 
-#: So many nodes are looked at for one pod.
-_MOST = 64
+#: The number of nodes considered for enlarging per pod.
+_MAX_GROWTH_NODES = 64
 _Size = tuple[NodeFilter, int]
 
 
 class Growth:
-    """Answers for one packer about the packing state it has."""
+    """The new node to enlarge, for one packer's packing state."""
 
     def __init__(self) -> None:
         self._never: dict[_Size, int] = {}
         self._held: dict[tuple[int, _Size], tuple[object, int, int | None]] = {}
 
     def forget(self) -> None:
-        """Something other than putting pods, opening nodes and enlarging them has happened."""
+        """Clear the cache, after a change other than placing pods, opening nodes or enlarging them."""
         self._never.clear()
         self._held.clear()
 
     def best(
         self, packer: Packer, request: PlacementRequest, topology_key: int | None, domains: Bools | None
     ) -> tuple[int, int] | None:
-        """The node that takes one more pod of the request for the least extra price, and the offering it goes to."""
+        """The node that takes one more pod of the request for the least extra price, and its larger offering."""
         state, frontier = packer.state, packer.problem.frontier
         watched = bool(packer.problem.binding or packer.problem.reservations)
         best: tuple[int, int] | None = None
         least = float("inf")
         open_to: dict[int, Bools] = {}
-        for node in self._admitted(packer, request, topology_key, domains)[:_MOST].tolist():
+        for node in self._admitted(packer, request, topology_key, domains)[:_MAX_GROWTH_NODES].tolist():
             offering = self._cheapest(packer, request, node)
             before = state.offering_of(node)
             if watched and offering is not None:
@@ -132,7 +126,7 @@ class Growth:
                     open_to[before] = state.open_to(node)
                 if not open_to[before][offering]:
                     offering = cheapest(state, node, request, open_to[before])
-            if offering is None and request.shared:  # until another pod has brought the volumes
+            if offering is None and request.shared:  # may change once another pod has attached the volumes
                 continue
             if offering is None:
                 self._never[request.node_filter, id(request.steps)] |= 1 << node
@@ -145,7 +139,7 @@ class Growth:
     def _admitted(
         self, packer: Packer, request: PlacementRequest, topology_key: int | None, domains: Bools | None
     ) -> Ints:
-        """New nodes in some domains that hostname rules admit, whatever their room, and that could still grow."""
+        """New nodes in the domains that hostname rules admit and that may still grow, whatever their free resources."""
         state = packer.state
         never = self._never.setdefault((request.node_filter, id(request.steps)), 0)
         left = packer.candidate_nodes.lying(packer, request, topology_key, domains) & ~never
@@ -158,7 +152,7 @@ class Growth:
         return bins
 
     def _cheapest(self, packer: Packer, request: PlacementRequest, node: int) -> int | None:
-        """The cheapest offering for a node with one more pod of the request on it, whatever limits say, or None."""
+        """The cheapest offering for a node with one more pod of the request, ignoring limits; None if there is none."""
         packer.state.meter.spent += 1
         state, key = packer.state, (node, (request.node_filter, id(request.steps)))
         contents, offering = state.contents[node], state.offering_of(node)
@@ -169,7 +163,7 @@ class Growth:
 
 
 def _places(bits: int) -> list[int]:
-    """The numbers of the bits that are set."""
+    """The positions of the bits that are set."""
     places = []
     while bits:
         lowest = bits & -bits
@@ -182,9 +176,7 @@ _node_filter = attrgetter("node_filter")
 
 
 class NodeConstraints:
-    """What pods of some node filters accept together: offerings of the frontier and of all, and the topology keys
-    that pin a node.
-    """
+    """What pods of some node filters accept together: offerings (of the frontier, and `mask` of all), topology keys."""
 
     __slots__ = ("_accepted", "_price_indexes", "keys", "mask", "topology_keys")
 
@@ -196,9 +188,7 @@ class NodeConstraints:
         self.keys = [state.problem.topology_keys[topology_key].key for topology_key in self.topology_keys]
 
     def alike(self, frontier: OfferingFrontier, kind: int, places: list[int]) -> Bools:
-        """The offerings of a kind, in some domain of every topology key that matters, that differ in size and price
-        alone.
-        """
+        """The accepted offerings of a kind in the given domains: they differ only in size and price."""
         ok: Bools = frontier.kinds == kind
         for offerings in self._accepted.values():
             ok &= offerings
@@ -207,7 +197,7 @@ class NodeConstraints:
         return ok
 
     def price_index(self, frontier: OfferingFrontier, kind: int, places: list[int]) -> PriceIndex:
-        """The same in the order of price; a frontier outlives a plan, and so do they."""
+        """The price index of these offerings; cached with the frontier, which outlives a plan."""
         cached = self._price_indexes.get((kind, *places))
         if cached is None:
             key = (kind, frozenset(self._accepted), *zip(self.topology_keys, places, strict=True))
@@ -219,7 +209,7 @@ class NodeConstraints:
 
 
 def constraints_on(state: PackingState, node: int, request: PlacementRequest | None = None) -> NodeConstraints:
-    """The co-located pods on a node (and a pod of one more ask)."""
+    """The constraints of the pods on a node, and of one more pod of `request` if given."""
     held = map(_node_filter, map(state.placement_requests.__getitem__, state.contents[node]))
     key: frozenset[NodeFilter] = frozenset(held) if request is None else frozenset((*held, request.node_filter))
     constraints_cache: dict[frozenset[NodeFilter], NodeConstraints] = state.problem.constraints_cache

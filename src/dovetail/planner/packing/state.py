@@ -1,11 +1,9 @@
 """The packing state: nodes with what is on them, and every count that a constraint looks at.
 
-Nodes that are there come first, new nodes after them; a new node stands on a concrete offering of
-the frontier and may change to another one that holds it. All counts are kept as pods are put and taken, so asking
-who has room is a handful of array operations whatever the number of nodes. Single figures are read and written
-through views of the same arrays, which costs a fraction of indexing them.
-
-Bulk: what happens to many nodes of a packing state at once, in a few array operations.
+Existing nodes come first, new nodes after them. A new node uses one offering of the frontier and may move to another
+one that holds its pods. All counts are updated as pods are placed and removed, so the nodes with room for a pod are
+found by a few array operations, whatever the number of nodes. Single values are read and written through memory views
+of the same arrays, which are faster than indexing the arrays. The functions at the end change many nodes at once.
 """
 
 from __future__ import annotations
@@ -67,11 +65,11 @@ class PackingState:
         self.reserved: dict[str, int] = {}
         self.gone: list[int] = []
         self.stamp = object()
-        """Another one whenever a node is launched, relaxed or moved."""
-        self._look()
+        """A new object whenever a node is opened, closed or moved to another offering; caches compare it."""
+        self._make_views()
 
-    def _look(self) -> None:
-        """Views for single figures: of few rows each, of many by row and node."""
+    def _make_views(self) -> None:
+        """Make the memory views: a list of rows where there are few rows, else one view indexed by row and node."""
         self._free = [row.data for row in self.free]
         self._lying = [row.data for row in self.domains]
         self._column = self.offering.data
@@ -89,36 +87,36 @@ class PackingState:
         return self
 
     def clone(self, problem: Problem | None = None) -> PackingState:
-        """The same packing, perhaps on a problem whose pods accept other nodes."""
-        twin = object.__new__(PackingState)
-        twin.problem = problem if problem is not None else self.problem
-        twin.frontier, twin.existing, twin.size = self.frontier, self.existing, self.size
-        twin.run, twin.meter = self.run, self.meter
-        twin.free, twin.offering, twin.domains = self.free.copy(), self.offering.copy(), self.domains.copy()
-        twin.key_index, twin.choosy = self.key_index, self.choosy
-        twin.host_counts, twin.host_owners = self.host_counts.copy(), self.host_owners.copy()
-        twin.counts = [count.copy() for count in self.counts]
-        twin.owners = [owner.copy() for owner in self.owners]
-        twin.contents, twin.attached = list(self.contents), dict(self.attached)
-        twin.placement_requests = twin.problem.placement_requests
-        twin.left = [dict(limits_left) for limits_left in self.left]
-        twin._watched = self._watched
-        twin.reserved, twin.gone, twin.stamp = dict(self.reserved), list(self.gone), self.stamp
-        twin._look()
-        return twin
+        """A copy of this state, for `problem` if given (the same requests with other node filters)."""
+        clone = object.__new__(PackingState)
+        clone.problem = problem if problem is not None else self.problem
+        clone.frontier, clone.existing, clone.size = self.frontier, self.existing, self.size
+        clone.run, clone.meter = self.run, self.meter
+        clone.free, clone.offering, clone.domains = self.free.copy(), self.offering.copy(), self.domains.copy()
+        clone.key_index, clone.choosy = self.key_index, self.choosy
+        clone.host_counts, clone.host_owners = self.host_counts.copy(), self.host_owners.copy()
+        clone.counts = [count.copy() for count in self.counts]
+        clone.owners = [owner.copy() for owner in self.owners]
+        clone.contents, clone.attached = list(self.contents), dict(self.attached)
+        clone.placement_requests = clone.problem.placement_requests
+        clone.left = [dict(limits_left) for limits_left in self.left]
+        clone._watched = self._watched
+        clone.reserved, clone.gone, clone.stamp = dict(self.reserved), list(self.gone), self.stamp
+        clone._make_views()
+        return clone
 
-    # -- who has room -------------------------------------------------------------------------------------------
+    # -- nodes with room -----------------------------------------------------------------------------------------
 
     def room(
         self, request: PlacementRequest, most: int, ignore_counted: bool = False, start: int = 0
     ) -> tuple[Ints, Ints]:
-        """The nodes from `start` on that could take pods of the request, and how many each, up to `most`."""
+        """The nodes from `start` on that can take pods of the request, and the number each can take, at most `most`."""
         return self.shares(request, self.fitting(request, start), most, ignore_counted)
 
     def fitting(
         self, request: PlacementRequest, start: int, lying: Ints | None = None, domains: Bools | None = None
     ) -> Ints:
-        """The nodes from `start` on that suit the request and hold a pod of it, whatever hostname rules say.
+        """The nodes from `start` on that suit the request and hold a pod of it, ignoring hostname rules.
 
         `domains` narrows to nodes that lie in some domains of a topology key (`lying`).
         """
@@ -135,7 +133,7 @@ class PackingState:
         return bins
 
     def shares(self, request: PlacementRequest, bins: Ints, most: int, ignore_counted: bool) -> tuple[Ints, Ints]:
-        """Of nodes that hold a pod of the request, those that hostname rules let take some, and how many each."""
+        """Of nodes that hold a pod of the request, those that hostname rules admit, and the number each can take."""
         self.meter.spent += 1
         if not len(bins):
             return bins, bins
@@ -160,7 +158,7 @@ class PackingState:
         return bins[some], fits[some]
 
     def holds(self, request: PlacementRequest, node: int, most: int) -> int:
-        """How many pods of the request, up to `most`, a node that suits it has room for."""
+        """The number of pods of the request, at most `most`, that fit on a node which suits it."""
         free = self._free
         if request.shared:
             most = attachable(self, request, node, most)
@@ -173,7 +171,7 @@ class PackingState:
         return most
 
     def cap(self, request: PlacementRequest, node: int, most: int, ignore_counted: bool) -> int:
-        """How many of `most` pods hostname rules let onto a node that they do not bar."""
+        """The number of pods, at most `most`, that hostname rules allow on a node which they do not exclude."""
         for counter in request.topology.host_owned:
             if counter in request.topology.own and counter.kind != AFFINITY:
                 most = min(most, counter.skew - self._members[counter.slot, node] if counter.kind == SPREAD else 1)
@@ -190,7 +188,7 @@ class PackingState:
         return cramped
 
     def suitable(self, request: PlacementRequest, start: int, end: int) -> Bools:
-        """Which of some nodes, in their order, the request accepts."""
+        """For each node from `start` to `end`, whether the request accepts it."""
         first = self.existing
         if end <= first:
             return request.nodes[start:end].copy()
@@ -199,7 +197,7 @@ class PackingState:
         return new_nodes if start >= first else np.concatenate([request.nodes[start:first], new_nodes])
 
     def varied(self, request: PlacementRequest, node: int, most: int) -> int:
-        """How many pods of the request, up to `most`, leave a node enough types to choose from."""
+        """The number of pods, at most `most`, that leave a node enough instance types for minValues."""
         diversity = self.problem.diversity
         if diversity is None or node < self.existing:
             return most
@@ -209,7 +207,7 @@ class PackingState:
         return diversity.most(int(self.offering[node]), [*held, request], load, request, most)
 
     def per_new(self, request: PlacementRequest) -> int:
-        """How many pods of the request one fresh node may take by hostname rules alone."""
+        """The number of pods of the request that hostname rules allow on an empty new node."""
         most = UNLIMITED
         for counter in request.topology.host_owned:
             mine = counter in request.topology.own
@@ -232,8 +230,9 @@ class PackingState:
         ignore_counted: bool = False,
         but: TopologyCounter | None = None,
     ) -> list[int]:
-        """How many more pods each domain of a topology key, and lying nowhere (last), may take by all topology
-        counters `but` one.
+        """How many more pods each domain of a topology key may take, by all topology counters except `but`.
+
+        The last entry is for nodes in no domain.
         """
         allowed = [UNLIMITED] * (len(self.problem.topology_keys[topology_key].values) + 1)
         for counter in request.topology.domain_owned:
@@ -247,7 +246,7 @@ class PackingState:
     # -- putting and taking -------------------------------------------------------------------------------------
 
     def put(self, request: PlacementRequest, bin_: int, count: int) -> None:
-        """Put `count` pods of the request on a node (a negative count takes them away)."""
+        """Place `count` pods of the request on a node (a negative count removes them)."""
         number, held = request.number, self.contents[bin_]
         total = held.get(number, 0) + count
         self.contents[bin_] = held = {**held, number: total}
@@ -288,7 +287,7 @@ class PackingState:
     # -- new nodes ----------------------------------------------------------------------------------------
 
     def open(self, offering: int) -> int:
-        """A fresh node on an offering of the frontier."""
+        """Open an empty node of an offering of the frontier; returns its index."""
         reused = bool(self.gone)
         if reused:
             open_ = self.gone.pop()
@@ -304,11 +303,11 @@ class PackingState:
             self.host_counts[:, open_] = 0
             self.host_owners[:, open_] = 0
         self._charge(offering, 1)
-        self._stand(open_, offering)
+        self._set_offering(open_, offering)
         return open_
 
     def open_alike(self, offering: int, nodes: int) -> None:
-        """Several fresh nodes on an offering of the frontier, behind all others."""
+        """Open several empty nodes of an offering of the frontier, after all others."""
         first, end = self.size, self.size + nodes
         while end > self.free.shape[1]:
             self._grow()
@@ -321,7 +320,7 @@ class PackingState:
         self._charge(offering, nodes)
 
     def _charge(self, offering: int, nodes: int) -> None:
-        """Count nodes on an offering against limits and reservations (or no longer)."""
+        """Count nodes of an offering against limits and reservations (negative: no longer)."""
         frontier = self.frontier
         self.stamp = object()
         pool = frontier.pool_at[offering]
@@ -331,19 +330,19 @@ class PackingState:
         if reservation is not None:
             self.reserved[reservation] = self.reserved.get(reservation, 0) + nodes
 
-    def _stand(self, node: int, offering: int) -> None:
+    def _set_offering(self, node: int, offering: int) -> None:
         self._column[node] = offering
         for lying, where in zip(self._lying, self.frontier.places[offering], strict=True):
             lying[node] = where
 
     def move(self, node: int, offering: int) -> bool:
-        """Let a node stand on another offering; says whether anything that is limited was given back by it."""
+        """Move a node to another offering; returns whether that released some of a limit or a reservation."""
         frontier, before = self.frontier, self._column[node]
         for free, now, was in zip(self._free, frontier.sizes[offering], frontier.sizes[before], strict=True):
             free[node] += now - was
         self._charge(before, -1)
         self._charge(offering, 1)
-        self._stand(node, offering)
+        self._set_offering(node, offering)
         self.recount(node, before, offering)
         if frontier.reservations[before] not in (None, frontier.reservations[offering]):
             return True
@@ -351,7 +350,7 @@ class PackingState:
         return any(charge[offering] < charge[before] for charge in charges)
 
     def recount(self, node: int, before: int, offering: int) -> None:
-        """A node stands on another offering: a spread may count pods there now, or no longer."""
+        """Update the counters of a node that changed its offering: a spread may count its pods now, or no longer."""
         full = self.frontier.full
         for number, count in self.contents[node].items() if self.choosy else ():
             for counter in self.placement_requests[number].topology.domain_members:
@@ -370,7 +369,7 @@ class PackingState:
         self.gone.append(node)
 
     def clear(self, node: int) -> dict[int, int]:
-        """Take everything off a new node and give it up; returns what was on it."""
+        """Remove all pods from a new node and close it; returns its contents."""
         held = dict(self.contents[node])
         for number, count in held.items():
             self.put(self.placement_requests[number], node, -count)
@@ -378,7 +377,7 @@ class PackingState:
         return held
 
     def open_to(self, node: int | None = None) -> Bools:
-        """The offerings that limits and reservations still allow (for a node that stands at `at`)."""
+        """The offerings that limits and reservations still allow: for another node, or for moving `node`."""
         frontier = self.frontier
         ok: Bools = np.ones(frontier.size, dtype=np.bool_)
         before = int(self.offering[node]) if node is not None else -1
@@ -402,24 +401,24 @@ class PackingState:
         blank = np.zeros((self.host_counts.shape[0], more), dtype=np.int64)
         self.host_counts = np.concatenate([self.host_counts, blank], axis=1)
         self.host_owners = np.concatenate([self.host_owners, blank], axis=1)
-        self._look()
+        self._make_views()
 
     # -- sizing -------------------------------------------------------------------------------------------------
 
     def new_nodes(self) -> list[int]:
-        """The new nodes that stand."""
+        """The new nodes that are open."""
         first = self.existing
         return [
             index for index, offering in enumerate(self.offering[first : self.size].tolist(), first) if offering >= 0
         ]
 
     def changed(self, before: PackingState) -> list[int]:
-        """The new nodes on which something is other than on the packing state this one was cloned from."""
+        """The new nodes whose contents differ from those of the state this one was cloned from."""
         held = before.contents
         return [node for node in self.new_nodes() if node >= before.size or self.contents[node] is not held[node]]
 
     def offering_of(self, node: int) -> int:
-        """The offering that a new node stands on."""
+        """The offering of a new node."""
         return self._column[node]
 
     def lying(self, topology_key: int, node: int) -> int:
@@ -427,7 +426,7 @@ class PackingState:
         return self._lying[topology_key][node]
 
     def used(self, node: int) -> list[int]:
-        """What the pods on a new node take of it."""
+        """The resources that the pods on a new node use, by dimension."""
         return [
             size - free[node] for size, free in zip(self.frontier.sizes[self._column[node]], self._free, strict=True)
         ]
@@ -437,13 +436,13 @@ class PackingState:
         return float(self.frontier.prices[candidate_nodes[candidate_nodes >= 0]].sum())
 
 
-#: For fewer nodes than this it is quicker one by one.
-_SEVERAL = 3
+#: From this many nodes on, opening them in one array operation is faster than one by one.
+_MIN_BULK_NODES = 3
 
 
 def open_nodes(state: PackingState, request: PlacementRequest, offering: int, nodes: int, count: int) -> None:
-    """Open nodes on an offering of the frontier, with so many pods of the request on each of them."""
-    if nodes < _SEVERAL or state.gone or request.shared:
+    """Open nodes of an offering of the frontier, with `count` pods of the request on each."""
+    if nodes < _MIN_BULK_NODES or state.gone or request.shared:
         for _ in range(nodes):
             state.put(request, state.open(offering), count)
         return
@@ -460,7 +459,7 @@ def open_nodes(state: PackingState, request: PlacementRequest, offering: int, no
 
 
 def put_all(state: PackingState, request: PlacementRequest, bins: Ints, counts: Ints) -> None:
-    """Put pods of the request on new nodes that lie together; their contents are the caller's to note."""
+    """Place pods of the request on new nodes in the same domains; the caller updates `contents`."""
     state.free[:, bins] -= request.amounts[:, None] * counts
     for counter in request.topology.host_members:
         state.host_counts[counter.slot, bins] += counts
@@ -470,7 +469,7 @@ def put_all(state: PackingState, request: PlacementRequest, bins: Ints, counts: 
 
 
 def move_all(state: PackingState, nodes: Ints, price_index: PriceIndex) -> None:
-    """Let new nodes stand on the cheapest step of their price index that holds them, where nothing is limited."""
+    """Move new nodes to the cheapest offering of their price index that holds their pods, where nothing is limited."""
     capacity, candidate_nodes = state.frontier.capacity, state.offering[nodes]
     used = capacity[:, candidate_nodes] - state.free[:, nodes]
     best = price_index.firsts(used)
@@ -487,7 +486,7 @@ def move_all(state: PackingState, nodes: Ints, price_index: PriceIndex) -> None:
 
 
 def used_by_all(state: PackingState) -> list[list[int]]:
-    """What the pods on each of the new nodes take of it."""
+    """The resources that the pods on each new node use, by dimension."""
     new_nodes = slice(state.existing, state.size)
     used: list[list[int]] = (
         state.frontier.capacity[:, state.offering[new_nodes]] - state.free[:, new_nodes]
@@ -496,7 +495,7 @@ def used_by_all(state: PackingState) -> list[list[int]]:
 
 
 def _count(state: PackingState, request: PlacementRequest, node: int, total: int) -> None:
-    """Count pods where a node lies."""
+    """Add `total` pods to the counters of the domains of a node."""
     for counter in request.topology.domain_members:
         domain = state.domain(counter, node)
         if domain >= 0 and state.counted(counter, node):

@@ -1,4 +1,4 @@
-"""Strategies: the knobs of a packing. Trying several and keeping the best is how the planner hedges."""
+"""Strategies: the parameters of one packing. The planner packs by several strategies and keeps the best packing."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ class Strategy(msgspec.Struct, frozen=True):
     """How to pack: in which order pod classes are placed, how new nodes are chosen, how domains are filled."""
 
     future_demand_weight: float = 1.0
-    """How much demand still to come counts when a new node is sized; 0: for this class alone."""
+    """Weight of the demand of later classes when a new node is sized; 0: for this class alone."""
     order: str = "max"
-    """What classes are ordered by: their largest share of a resource, the sum, CPU, memory, or as Karpenter does."""
+    """The order of classes: by largest share of a resource, sum of shares, CPU, memory, or Karpenter's order."""
     domain_rotation: int = 0
     max_node_price: float = float("inf")
     prefer_larger_nodes: bool = False
@@ -20,13 +20,13 @@ class Strategy(msgspec.Struct, frozen=True):
     pessimistic_limits: bool = False
     """Count a node against its NodePool's limits as the largest type it may become, as Karpenter does."""
     minimise_limits: bool = False
-    """Spend as little of the limits as possible, instead of money."""
+    """Choose offerings by the share of the limits that they take, instead of by price."""
     size_for_demand: bool = False
-    """Open nodes for what is to come rather than for the pods at hand."""
+    """Size new nodes for later demand rather than for the pods being placed."""
     full_nodes_first: bool = False
-    """Take the least price a pod for as many full nodes as there are, and look again for the rest."""
+    """Choose the offering with the least price per pod for as many nodes as are filled, then again for the rest."""
     balance_counted: bool = False
-    """Balance pods that a spread merely counts as well, so that its owners find every domain open."""
+    """Also balance pods that a spread counts but that do not own it, so that its owners may use every domain."""
     existing_first: bool = False
     """Fill existing nodes as far as maxSkew allows before domains are balanced."""
     cheapest_domain: bool = False

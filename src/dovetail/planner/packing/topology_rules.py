@@ -1,11 +1,8 @@
-"""What a topology group over domains allows: how many more pods each domain may take, of owners and of members.
+"""Topology rules: how many more pods a topology group allows in each domain, or on each node for the hostname key.
 
-`allowed` has an entry for each domain and a last one for lying nowhere; each rule can only lower it.
-
-What a group on the hostname key allows: how many more pods each of some nodes may take, of owners and of members.
-
-`fits` has an entry for each of the nodes; each rule can only lower it. A new node is always possible, so the
-fewest pods that a spread sees anywhere are none.
+A group has owners (pods with the constraint) and members (pods that its selector counts); each have a rule.
+`allowed` has an entry for each domain and a last one for nodes in no domain. `fits` has an entry for each node. A rule
+only lowers them. A new node is always possible, so the lowest count of a spread over hostnames is zero.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ from dovetail.planner.problem.topology_groups import AFFINITY, ANTI, SPREAD
 
 
 def minimum(counter: TopologyCounter, counts: list[int]) -> int:
-    """The smallest count over the domains that a spread looks at."""
+    """The smallest count over the domains of a spread; 0 if there are fewer than minDomains."""
     among = counter.among
     if not among or len(among) < counter.group.min_domains:
         return 0
@@ -27,7 +24,7 @@ def minimum(counter: TopologyCounter, counts: list[int]) -> int:
 
 
 def allow_owner(request: PlacementRequest, counter: TopologyCounter, counts: list[int], allowed: list[int]) -> None:
-    """What a group that the request owns requests of it."""
+    """Lower `allowed` by a group that the request owns."""
     mine = counter in request.topology.own
     if counter.kind == SPREAD:
         top = minimum(counter, counts) + counter.skew
@@ -52,7 +49,7 @@ def allow_owner(request: PlacementRequest, counter: TopologyCounter, counts: lis
 
 
 def allow_member(counter: TopologyCounter, counts: list[int], owners: list[int], allowed: list[int]) -> None:
-    """What a group that merely counts the request has required by others to its owners."""
+    """Lower `allowed` by a group that counts the request and is owned by other pods."""
     if counter.kind == AFFINITY or not any(owners):
         return
     top = minimum(counter, counts) + counter.skew if counter.kind == SPREAD else 0
@@ -62,7 +59,7 @@ def allow_member(counter: TopologyCounter, counts: list[int], owners: list[int],
 
 
 def cap_owner(counter: TopologyCounter, mine: bool, counts: Ints, bins: Ints, fits: Ints) -> None:
-    """What a group that pods own requests of them; `mine`: it counts them; `counts` are those of all nodes."""
+    """Lower `fits` by a group that the pods own; `mine`: it also counts them; `counts` are those of all nodes."""
     here = counts.take(bins)
     if counter.kind == SPREAD:
         if mine:
@@ -78,7 +75,7 @@ def cap_owner(counter: TopologyCounter, mine: bool, counts: Ints, bins: Ints, fi
 
 
 def cap_member(counter: TopologyCounter, counts: Ints, owners: Ints, bins: Ints, fits: Ints) -> None:
-    """What a group that merely counts pods has required by others to its owners."""
+    """Lower `fits` by a group that counts the pods and is owned by other pods."""
     if counter.kind == AFFINITY:
         return
     inverse = owners.take(bins) > 0

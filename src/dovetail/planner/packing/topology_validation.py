@@ -1,6 +1,7 @@
-"""Soundness: do the rules of a packing state hold, in the order pods were put or in some other?
+"""Topology validation: whether the spreads and affinities of a packing state hold, in any binding order.
 
-The packer keeps every rule as it goes, but pods that are taken off again may lower a minimum that others relied on.
+The packer keeps every rule when it places a pod, but removing pods may lower the minimum that a spread depends on or
+take away the target of a required affinity.
 """
 
 from __future__ import annotations
@@ -12,25 +13,25 @@ from dovetail.planner.problem.topology_groups import AFFINITY, SPREAD
 
 
 def sound(state: PackingState) -> bool:
-    """Whether every spread over domains still holds after pods were taken and put: a minimum may have fallen."""
+    """Whether every spread over domains holds; removing pods may have lowered a minimum."""
     for counter in state.problem.counters.values():
         if counter.host or counter.kind != SPREAD:
             continue
-        if any(state.owners[counter.slot]) and not _level(
+        if any(state.owners[counter.slot]) and not _within_skew(
             counter, state.owners[counter.slot], state.counts[counter.slot]
         ):
             return False
     return True
 
 
-def _level(counter: TopologyCounter, owners: list[int], counts: list[int]) -> bool:
-    """Whether the domains with owners rise above the lowest by no more than a spread allows."""
+def _within_skew(counter: TopologyCounter, owners: list[int], counts: list[int]) -> bool:
+    """Whether the counts of the domains with owners exceed the minimum by at most maxSkew."""
     top = minimum(counter, counts) + counter.skew
     return all(not inverse or count <= top for inverse, count in zip(owners, counts, strict=True))
 
 
 def hosts_sound(state: PackingState) -> bool:
-    """Whether every spread over nodes holds whatever the order in which pods arrive."""
+    """Whether every spread over hostnames holds for any order in which pods are bound."""
     size = state.size
     for counter in state.problem.counters.values():
         if counter.host and counter.kind == SPREAD:
@@ -41,14 +42,14 @@ def hosts_sound(state: PackingState) -> bool:
 
 
 def lost_affinity(state: PackingState, nodes: int) -> bool:
-    """Whether any pod on the first so many nodes has lost the co-located pods it needs."""
+    """Whether the required affinity of some pod on the first `nodes` nodes does not hold."""
     if not any(counter.kind == AFFINITY for counter in state.problem.counters.values()):
         return False
     return any(has_lost_affinity(state, node) for node in range(nodes) if state.contents[node])
 
 
 def has_lost_affinity(state: PackingState, node: int) -> bool:
-    """Whether a pod on a node has lost the co-located pods it needs."""
+    """Whether the required affinity of some pod on a node does not hold."""
     for number in state.contents[node]:
         request = state.placement_requests[number]
         for counter in request.topology.domain_owned:

@@ -1,6 +1,6 @@
-"""Preferences that a packing violates, counted where its pods have ended up.
+"""Violated preferences, counted on the finished packing.
 
-A preference counts as kept if it holds in the end, whether or not it was relaxed on the way: preferred node affinity,
+A preference counts as kept if it holds in the end, whether or not it was relaxed before: preferred node affinity,
 soft (anti-)affinity and spreads, and staying off PreferNoSchedule taints.
 """
 
@@ -33,7 +33,7 @@ def violated_on(state: PackingState) -> list[ViolatedPreference]:
 
 
 def failing_on(state: PackingState) -> Iterator[tuple[int, int, int]]:
-    """How many preferences fail for each pod of a request on a node: node, number of the request, and preferences."""
+    """Yields node, number of the request, and preferences that each pod of the request violates on the node."""
     class_preferences: Mapping[int, ClassPreferences] = state.problem.preferences
     if not class_preferences:
         return
@@ -57,7 +57,7 @@ def failing_on(state: PackingState) -> Iterator[tuple[int, int, int]]:
 
 
 def held_by(state: PackingState) -> dict[int, set[tuple[str, str]]]:
-    """The preferences about other pods that hold where new nodes stand: of which kind, and over which label."""
+    """For each new node, the preferred pod (anti-)affinities and spreads that hold: kind and topology key."""
     preferences: Mapping[int, ClassPreferences] = state.problem.preferences
     counts, least = _over_domains(state)
     held: dict[int, set[tuple[str, str]]] = {}
@@ -70,9 +70,7 @@ def held_by(state: PackingState) -> dict[int, set[tuple[str, str]]]:
 
 
 def _over_domains(state: PackingState) -> tuple[dict[int, Sequence[int]], dict[int, int]]:
-    """What topology counters count that a pod has a preference about, in each domain, and the least that soft spreads
-    see.
-    """
+    """The counts by domain of the topology counters that preferences use, and the minimum of each soft spread."""
     preferences: Mapping[int, ClassPreferences] = state.problem.preferences
     counters = {
         counter.index: counter
@@ -88,9 +86,7 @@ def _over_domains(state: PackingState) -> tuple[dict[int, Sequence[int]], dict[i
 
 
 def _counts(state: PackingState, counter: TopologyCounter) -> list[int]:
-    """The pods in each domain that a topology counter selects, with those whom it does not count while they are
-    placed.
-    """
+    """The pods in each domain that a counter selects, including those that it does not count during the packing."""
     counts = state.counts[counter.slot]
     if counter.group not in state.problem.uncounted:
         return counts
@@ -105,13 +101,13 @@ def _counts(state: PackingState, counter: TopologyCounter) -> list[int]:
 
 
 def _lowest(state: PackingState, counter: TopologyCounter, counts: Sequence[int]) -> int:
-    """The smallest count that a soft spread sees: over all zones there could be, and other domains that it sees."""
+    """The smallest count of a soft spread: over all possible zones, or the domains of other keys that have nodes."""
     used = _used(state, counter) if counter.group.key != ZONE else counter.among
     return min((counts[node] for node in counter.among if node in used), default=0)
 
 
 def _used(state: PackingState, counter: TopologyCounter) -> frozenset[int]:
-    """The domains of the nodes that a spread looks at."""
+    """The domains of the nodes that a spread counts."""
     new_nodes = state.domains[counter.place][state.existing : state.size]
     if counter.counted_offerings is not None:
         new_nodes = new_nodes[

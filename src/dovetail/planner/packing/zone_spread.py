@@ -1,12 +1,9 @@
-"""Zones of the new nodes: how many they reach, and more of them where that costs nothing, or is owed.
+"""Zone spread of the new nodes: how many zones they use, and moving nodes to unused zones for a bounded extra cost.
 
-One zone's failure should take as little as possible; at the same price more zones are better than fewer, and as many as
-the baseline has are worth what the baseline costs.
-
-Dispersal: one more zone for next to nothing.
-
-A node that no topology pins is launched where it is cheapest, and so all of them may end in one zone. One zone's
-failure should take as little as possible: a small share of the price is worth another zone.
+A node without a zone constraint is launched where it is cheapest, so all new nodes may be in one zone, and that zone's
+failure would affect all of them. `widened` moves pods of a packing to unused zones; `pin_zones` restricts planned nodes
+to unused zones. The extra cost is bounded by `objective.zone_budget`: up to the baseline's number of zones within the
+baseline's cost, further zones for a smaller share.
 """
 
 from __future__ import annotations
@@ -29,12 +26,12 @@ from dovetail.planner.packing.violated_preferences import violated_count
 from dovetail.planner.plan import Choice, PlannedNode
 from dovetail.planner.problem.request import PlacementRequest
 
-#: So many pods and nodes are tried in a zone that no new node uses: each takes as long as the packing state is large.
-_TRIED = 200_000
+#: Bound on the moves tried for one zone, times the nodes and counters of the packing state that each move copies.
+_MAX_MOVE_WORK = 200_000
 
 
 def zones_reached(state: PackingState, enough: int) -> int:
-    """How many zones the new nodes may lie in, counted up to `enough`."""
+    """The number of zones that the new nodes can use, counted up to `enough`."""
     topology_key, new_nodes = state.key_index.get(ZONE), state.new_nodes()
     if topology_key is None:
         return min(enough, len(new_nodes))
@@ -52,7 +49,7 @@ def zones_reached(state: PackingState, enough: int) -> int:
 
 
 def _open_to(state: PackingState, node: int, topology_key: int) -> set[int]:
-    """The zones in which a node could stand that holds its pods, for all that they ask."""
+    """The zones with an offering of the node's kind that holds its pods and that they accept."""
     frontier, offering = state.frontier, state.offering[node]
     ok: Bools = frontier.kinds == frontier.kinds[offering]
     for number in state.contents[node]:
@@ -63,9 +60,9 @@ def _open_to(state: PackingState, node: int, topology_key: int) -> set[int]:
 
 
 def widened(state: PackingState, left: Mapping[int, int]) -> PackingState:
-    """The packing state with pods moved to zones that no new node uses, as far as every rule allows."""
+    """The packing state with pods moved to zones that no new node uses, within every rule and the zone budget."""
     if state.problem.reservations:
-        state = _rebooked(state)
+        state = _with_reservations_spread(state)
     topology_key = state.key_index.get(ZONE)
     if topology_key is None:
         return state
@@ -75,18 +72,17 @@ def widened(state: PackingState, left: Mapping[int, int]) -> PackingState:
         if domain in used:
             continue
         limit = state.cost() + (spare if len({*used}) < wanted else 0.0)
-        settled = min(_settled(state, topology_key, domain), key=lambda state_: state_.cost(), default=None)
+        settled = min(_with_node_in_zone(state, topology_key, domain), key=lambda state_: state_.cost(), default=None)
         if settled is not None and settled.cost() <= limit:
             spare -= settled.cost() - state.cost()
             state = settled
     return state
 
 
-def _rebooked(state: PackingState) -> PackingState:
-    """The packing state with nodes of one reservation taken from others in zones that no new node uses, at the same
-    price.
+def _with_reservations_spread(state: PackingState) -> PackingState:
+    """The packing state with reserved nodes moved to reservations in zones that no new node uses, at the same price.
 
-    A reservation is of one zone, so these nodes cannot be launched elsewhere as others can.
+    A capacity reservation belongs to one zone, so a reserved node can change its zone only with its reservation.
     """
     twin, frontier, missed = state.clone(), state.frontier, violated_count(state)
     used = Counter(frontier.zones[twin.offering_of(node)] for node in twin.new_nodes())
@@ -95,7 +91,9 @@ def _rebooked(state: PackingState) -> PackingState:
         if frontier.reservations[offering] is None or used[frontier.zones[offering]] < 2:
             continue
         for other in [
-            other_offering for other_offering in _alike(twin, node) if frontier.zones[other_offering] not in used
+            other_offering
+            for other_offering in _equivalent_reserved_offerings(twin, node)
+            if frontier.zones[other_offering] not in used
         ]:
             twin.move(node, other)
             if violated_count(twin) <= missed:
@@ -106,8 +104,8 @@ def _rebooked(state: PackingState) -> PackingState:
     return twin
 
 
-def _alike(state: PackingState, node: int) -> list[int]:
-    """Offerings of reservations that would hold what is on a node, in domains that matter to it and for no more."""
+def _equivalent_reserved_offerings(state: PackingState, node: int) -> list[int]:
+    """Reserved offerings of no higher price that hold a node's pods and keep the domains that they use."""
     frontier, offering, load = state.frontier, state.offering_of(node), state.used(node)
     placement_requests = [state.placement_requests[number] for number in state.contents[node]]
     ok = (
@@ -125,11 +123,11 @@ def _alike(state: PackingState, node: int) -> list[int]:
     return [other_offering for other_offering in ok.nonzero()[0].tolist() if frontier.reservations[other_offering]]
 
 
-def _settled(state: PackingState, topology_key: int, domain: int) -> Iterator[PackingState]:
-    """Boards on which a node of its own stands in a zone: one that stood elsewhere, or one for a single pod."""
+def _with_node_in_zone(state: PackingState, topology_key: int, domain: int) -> Iterator[PackingState]:
+    """Packing states with a new node in the zone: one moved from another zone, or one opened for a single pod."""
     missed = violated_count(state)
     used = [int(state.domains[topology_key][node]) for node in state.new_nodes()]
-    tries = _TRIED // (state.size + len(state.problem.counters))
+    tries = _MAX_MOVE_WORK // (state.size + len(state.problem.counters))
     for node in state.new_nodes():
         lots = [{number: 1} for number in state.contents[node]]
         if used.count(int(state.domains[topology_key][node])) > 1:
@@ -176,7 +174,7 @@ def _moved(
 
 
 def _allowed(state: PackingState, request: PlacementRequest, node: int, count: int) -> bool:
-    """Whether topology rules over domains let some pods onto a node."""
+    """Whether topology rules over domains allow `count` more pods on a node."""
     topology_keys = [state.key_index[key] for key in request.keys]
     return all(
         state.allowance(request, topology_key)[state.domains[topology_key][node]] >= count
@@ -184,8 +182,8 @@ def _allowed(state: PackingState, request: PlacementRequest, node: int, count: i
     )
 
 
-#: Dollars an hour that no pod counts.
-_CENT = 1e-9
+#: Tolerance of price comparisons in $/h.
+_PRICE_TOLERANCE = 1e-9
 
 
 def pin_zones(
@@ -193,23 +191,26 @@ def pin_zones(
     settled: Callable[[PlannedNode, PlannedNode], PlannedNode | None],
     budget: ZoneBudget,
 ) -> tuple[PlannedNode, ...]:
-    """The nodes, some kept to a zone that no new node uses yet.
+    """The nodes, some of them restricted to a zone that no other new node uses.
 
-    `settled` makes what a node was into what it would be; None if too few offerings were left to it.
+    `settled` returns the restricted node as it would be launched; None if too few offerings are left.
     """
     pinned = list(nodes)
     wanted, spare, further = budget
     while True:
         used = Counter(planned.choice.zone for planned in pinned)
-        purse = max(further, spare) if len(used) < wanted else further
-        offers = sorted(
+        max_extra = max(further, spare) if len(used) < wanted else further
+        moves = sorted(
             (extra, index, zone)
             for index, planned in enumerate(pinned)
             if used[planned.choice.zone] > 1
-            for zone, extra in _elsewhere(planned, used).items()
-            if extra <= purse + _CENT
+            for zone, extra in _extra_cost_by_zone(planned, used).items()
+            if extra <= max_extra + _PRICE_TOLERANCE
         )
-        moved = ((extra, offer, settled(pinned[offer], _kept_to(pinned[offer], zone))) for extra, offer, zone in offers)
+        moved = (
+            (extra, offer, settled(pinned[offer], _restricted_to_zone(pinned[offer], zone)))
+            for extra, offer, zone in moves
+        )
         extra, node, planned = next((move for move in moved if move[2] is not None), (0.0, -1, None))
         if planned is None:
             return tuple(pinned)
@@ -217,16 +218,16 @@ def pin_zones(
         pinned[node] = planned
 
 
-def _elsewhere(planned: PlannedNode, used: Counter[str]) -> dict[str, float]:
-    """What the node would cost more in each zone that no new node uses."""
-    elsewhere: dict[str, float] = {}
+def _extra_cost_by_zone(planned: PlannedNode, used: Counter[str]) -> dict[str, float]:
+    """Zone that no new node uses → extra cost of the node there, in $/h."""
+    extra_by_zone: dict[str, float] = {}
     for choice in planned.offerings:
         if choice.price is not None and choice.zone not in used:
-            elsewhere.setdefault(choice.zone, choice.price - planned.price)
-    return elsewhere
+            extra_by_zone.setdefault(choice.zone, choice.price - planned.price)
+    return extra_by_zone
 
 
-def _kept_to(planned: PlannedNode, zone: str) -> PlannedNode:
+def _restricted_to_zone(planned: PlannedNode, zone: str) -> PlannedNode:
     held = tuple(choice for choice in planned.offerings if choice.zone == zone)
     return replace(
         planned,
