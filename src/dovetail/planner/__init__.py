@@ -9,7 +9,7 @@ A plan passes through these packages, in this order; each imports only those abo
 
     snapshot, plan      input and output: immutable values
     requirements        label requirements and tolerations, as comparable tuples
-    cache               what earlier snapshots already worked out
+    cache               cached results of earlier snapshots
     offerings           what can be launched: every NodePool x instance type x offering, as bit masks
     problem             the snapshot compiled: pod classes, relaxation levels, topology, volumes, offering frontier
     packing             tier 1: place pod classes on nodes; strategies, resizing, zone spread, the objective

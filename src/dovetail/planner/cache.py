@@ -1,7 +1,7 @@
-"""What earlier snapshots worked out about objects that are still the same.
+"""Cached results about objects that are unchanged since earlier snapshots.
 
-Keyed by the object's identity and holding the object itself, so an entry can never speak of another one.
-Forgetting any of it is always safe.
+Keyed by the object's identity and holding the object itself, so an entry can never be about another object.
+Dropping any entry is always safe.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from threading import RLock
 from typing import Any
 
-#: Entries that are never worth forgetting, about pods and about nodes: these weigh much more.
-_PODS, _NODES = 5_000, 50
+#: Cache entries about pods and about nodes that are always kept; an entry about a node is much larger.
+_MIN_POD_ENTRIES, _MIN_NODE_ENTRIES = 5_000, 50
 
 
 class Memory:
-    """A bag of memo tables by name. The planner's modules each own one table."""
+    """Cache tables by name. Each module of the planner owns one table."""
 
     __slots__ = ("lock", "tables")
 
@@ -24,12 +24,12 @@ class Memory:
         self.tables: dict[str, dict[Any, Any]] = {}
 
     def trim(self, pods: int, nodes: int) -> None:
-        """Forget what has outgrown what is there: most of it speaks of pods and nodes that are gone.
+        """Clear tables that are much larger than the cluster: most of their entries are about deleted pods and nodes.
 
-        A snapshot may leave out existing nodes; hardly ever are there more of them than pods.
+        A snapshot may omit existing nodes; there are hardly ever more nodes than pods.
         """
-        most = dict.fromkeys(("pods", "shapes", "levels"), _PODS + 3 * pods)
-        most["nodes"] = _NODES + 3 * max(nodes, pods)
+        most = dict.fromkeys(("pods", "shapes", "levels"), _MIN_POD_ENTRIES + 3 * pods)
+        most["nodes"] = _MIN_NODE_ENTRIES + 3 * max(nodes, pods)
         for name, entries in most.items():
             if len(self.tables.get(name, ())) > entries:
                 self.tables[name].clear()

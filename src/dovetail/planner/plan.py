@@ -1,6 +1,6 @@
-"""A plan: which pod goes where, what to launch for it, what that costs, and why the rest has no node.
+"""A plan: the placement of each pod, the nodes to launch, their cost, and why the other pods stay pending.
 
-Pods are named `namespace/name`. Prices are dollars an hour. A plan is an answer, never an action.
+Pods are named `namespace/name`. Prices are dollars an hour. A plan is a value; making one changes nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lost(msgspec.Struct, frozen=True, kw_only=True):
-    """A cheaper offering that was not taken, and what spoke against it."""
+    """A cheaper offering that was not chosen, and the reason."""
 
     choice: Choice
     because: str
@@ -57,7 +57,7 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """A clause of a funnel: what was asked, how many candidates were left after it, and some types it turned away."""
+    """A step of a funnel: the requirement, the number of candidates that pass it, and some types that it rejects."""
 
     clause: str
     left: int
@@ -65,9 +65,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Funnel(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a pool has no offering for a pod: candidates after each clause, the one that emptied it, the nearest miss.
+    """Why a pool has no offering for a pod: candidates after each step, the step that left none, the nearest miss.
 
-    `misses` are the things that keep the nearest miss from the pod.
+    `misses` are the requirements that the nearest miss does not meet.
     """
 
     start: int
@@ -81,30 +81,30 @@ class Funnel(msgspec.Struct, frozen=True, kw_only=True):
     suits: bool = True
     """Whether the pod may use nodes of the pool: its taints, labels, zones and kinds of resources are not the cause."""
     object: str = ""
-    """What has to be changed, if the pool launches nothing now."""
+    """The object to change, if the pool launches nothing now."""
     left_over: bool = False
-    """Whether offerings were left by every single question: then only all of them together keep the pod out."""
+    """Whether every single requirement leaves offerings: then only their combination excludes the pod."""
 
     @property
     def barren(self) -> bool:
-        """Whether what the pool itself says leaves nothing, a pod that asks."""
+        """Whether the pool's own requirements leave no offering, whatever the pod requires."""
         return self.emptied_by.startswith("its ")
 
     @property
     def unusable(self) -> bool:
-        """Whether the pool launches nothing now, whatever a pod asks for."""
+        """Whether the pool launches nothing now, whatever the pod requires."""
         return bool(self.object)
 
     @property
     def miss(self) -> str:
-        """The nearest miss in words."""
+        """The nearest miss as text."""
         if self.nearest is None:
             return ""
         return f"{self.nearest.instance_type} in {self.nearest.zone}, {self.miss_detail}"
 
     @property
     def miss_detail(self) -> str:
-        """What the nearest miss costs, and what it lacks."""
+        """The price of the nearest miss, and the requirements that it does not meet."""
         if self.nearest is None:
             return ""
         price = message("unknown price") if self.nearest.price is None else f"${self.nearest.price:.4f}/h"
@@ -120,11 +120,11 @@ class Unschedulable(msgspec.Struct, frozen=True, kw_only=True):
     pools: Mapping[str, Funnel] = {}
     """The funnel of each pool, that of the pool to blame first."""
     object: str = ""
-    """What has to be changed, as kind/name; empty where it is the pod."""
+    """The object to change, as kind/name; empty where it is the pod."""
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """Exactly one of the three is set. `relaxed` says which preferences were relaxed."""
+    """Exactly one of `node`, `new_node` and `unschedulable` is set. `relaxed` are the preferences that were relaxed."""
 
     node: str | None = None
     new_node: str | None = None
@@ -143,8 +143,8 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
     """`lower_bound` is proven for the relaxation that `bound_of` names; None where none was computed.
 
-    `unpriced` existing nodes are in none of the sums: what they cost is unknown. `for_zones` is what of the price
-    is paid so that nodes lie in more zones.
+    `unpriced` existing nodes are in none of the sums: their price is unknown. `for_zones` is the part of the price
+    that is paid for spreading nodes over more zones.
     """
 
     per_hour: float
@@ -164,9 +164,9 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What `provision` and `consolidate` answer.
+    """The result of `provision` and `consolidate`.
 
-    `remove`, `moves`, `evictions` and `stays` (why nodes do) are consolidation's.
+    `remove`, `moves`, `evictions` and `stays` (why nodes are kept) are set by consolidation.
     """
 
     placements: Mapping[str, Placement]

@@ -1,4 +1,7 @@
-"""Provisioning: a node for every pending pod, on existing nodes or at the least price."""
+"""Provisioning: place pending pods on existing nodes and on new ones at the least price.
+
+Tier 1 packs by a few strategies and compares with Karpenter's baseline; tier 2 improves the packing until a deadline.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ from dovetail.runtime.gc_pause import quiet
 if TYPE_CHECKING:
     from dovetail.planner.optimise.improve import Optimiser
 
-#: For few pods several strategies are tried at once, for many the one that never needs to be repaired.
+#: For few pods all of these strategies are tried; for many, the one whose packings hold in any binding order.
 _FIRST = (
     Strategy(),
     Strategy(future_demand_weight=0.0),
@@ -45,42 +48,49 @@ _FIRST = (
     Strategy(future_demand_weight=0.0, prefer_larger_nodes=True, existing_first=True),
     Strategy(future_demand_weight=0.0, cheapest_domain=True),
 )
-_MANY = (Strategy(balance_counted=True),)
-_MOTLEY_FEW = (*_FIRST[:1], *_MANY, Strategy(order="sum", balance_counted=True))
-#: Up to this many classes each of the strategies takes a millisecond or two.
-_ALIKE = 120
-#: More classes than this take too long to be filled alike in the quick answer.
-_MOTLEY = 2000
-#: Long enough for a small relaxation on any node: the quick answer does not depend on the clock.
-_AN_HOUR = 3600.0
-#: What is tried when a pod goes short: those that help most often first, for many pods these alone.
-_HELPFUL = tuple(
+_MANY_PODS = (Strategy(balance_counted=True),)
+#: For few pods of many classes.
+_MANY_CLASSES = (*_FIRST[:1], *_MANY_PODS, Strategy(order="sum", balance_counted=True))
+#: Up to this many classes, each strategy takes a millisecond or two.
+_MAX_PORTFOLIO_CLASSES = 120
+#: With more classes, rounding the LP relaxation takes too long for tier 1.
+_MAX_ROUNDED_CLASSES = 2000
+#: Seconds for a small LP: more than it needs on any computer, so that tier 1 does not depend on the clock.
+_LP_TIMEOUT_S = 3600.0
+#: Strategies for a shortage (not all pods can be placed), those that help most often first.
+_FIRST_SHORTAGE_STRATEGIES = tuple(
     Strategy(
         order=order,
-        future_demand_weight=float(thrift),
-        prefer_larger_nodes=not thrift,
-        minimise_limits=thrift,
+        future_demand_weight=float(save_limits),
+        prefer_larger_nodes=not save_limits,
+        minimise_limits=save_limits,
         by_priority=True,
         balance_counted=True,
     )
-    for thrift, order in ((True, "reference"), (True, "zones"), (False, "reference"), (False, "zones"), (False, "max"))
+    for save_limits, order in (
+        (True, "reference"),
+        (True, "zones"),
+        (False, "reference"),
+        (False, "zones"),
+        (False, "max"),
+    )
 )
-_SHORT = tuple(
+_SHORTAGE_STRATEGIES = tuple(
     dict.fromkeys(
         (
-            *_HELPFUL,
+            *_FIRST_SHORTAGE_STRATEGIES,
             *(
                 Strategy(
                     order=order,
-                    future_demand_weight=foresight,
+                    future_demand_weight=demand_weight,
                     prefer_larger_nodes=grow,
-                    minimise_limits=thrift,
-                    size_for_demand=lavish,
+                    minimise_limits=save_limits,
+                    size_for_demand=for_demand,
                     by_priority=True,
                     balance_counted=level,
                 )
-                for level, lavish in ((False, True), (False, False), (True, False))
-                for foresight, grow, thrift in (
+                for level, for_demand in ((False, True), (False, False), (True, False))
+                for demand_weight, grow, save_limits in (
                     (1.0, False, True),
                     (0.0, True, False),
                     (1.0, False, False),
@@ -91,22 +101,24 @@ _SHORT = tuple(
         )
     )
 )
-_BRIEF = 2
-#: Nothing beyond these won on 174 problems with a shortage.
+#: For many pods only the first two are tried.
+_MAX_SHORTAGE_STRATEGIES_OF_MANY_PODS = 2
+#: No later strategy gave the best packing on 174 problems with a shortage.
 _MAX_SHORTAGE_STRATEGIES = 16
-#: How much of it: more where a pod goes without whom Karpenter places.
-_SHORT_WORK, _MISSING_WORK = 4_500, 9_000
+#: Work for these strategies, and where a pod is unplaced that Karpenter places.
+_SHORTAGE_WORK, _BASELINE_MISSED_WORK = 4_500, 9_000
+#: Packs in Karpenter's order where there is no baseline.
 _GUIDE = Strategy(order="reference", prefer_larger_nodes=True, pessimistic_limits=True, by_priority=True)
-#: Karpenter looks at one node after another: up to this many.
-_FLEET = 500
+#: With more existing nodes there is no baseline: Karpenter's scheduler tests them one after another.
+_MAX_BASELINE_NODES = 500
 
 
 def provision(
     snapshot: Snapshot, seed: int = 0, deadline: float | None = None, optimiser: Optimiser | None = None
 ) -> Plan:
-    """Place `snapshot.pending`. Without `deadline` the quick answer; with it, up to that many seconds to better it.
+    """Place `snapshot.pending`: by tier 1, and with a `deadline` (in seconds) improved by tier 2 until then.
 
-    `optimiser` says where that is done: here, or in a process apart.
+    `optimiser` runs tier 2, in this process or in a child.
     """
     start = stopwatch()
     if deadline is None:
@@ -120,14 +132,14 @@ def provision(
 
 
 def quote(snapshot: Snapshot) -> float | None:
-    """What the quick answer costs an hour; None if a pod has no node."""
+    """The cost of the tier-1 packing in $/h; None if a pod is unplaced."""
     with quiet():
         packing = _tier1(snapshot, measured=False).packing
     return None if packing.left else packing.cost
 
 
 class Tier1(NamedTuple):
-    """The quick answer to a problem, and where pods are few what Karpenter comes to."""
+    """The tier-1 packing of a problem and, where pods are few, the outcomes of Karpenter's scheduler."""
 
     problem: Problem
     packing: Packing
@@ -135,15 +147,15 @@ class Tier1(NamedTuple):
 
     @property
     def run(self) -> PackingRun:
-        """The work spent, and what Karpenter comes to."""
+        """The work spent, and Karpenter's baseline."""
         return self.packing.state.run
 
 
 def _tier1(snapshot: Snapshot, measured: bool = True) -> Tier1:
-    """The quick answer, `measured` by Karpenter where pods and nodes are few.
+    """The tier-1 packing; `measured`: compared with Karpenter's baseline where pods and nodes are few.
 
-    Where a spread counts pods that it does not bind, those may also come after its owners; that is asked of them only
-    where it is worse otherwise, because no pod knows in which order pods will be bound.
+    Pods that a spread counts but that do not own it may be bound after its owners. A plan that depends on this order is
+    made only if it is better than one that holds in any order, because the binding order is not known.
     """
     problem = Problem(snapshot)
     if not few(problem):
@@ -155,16 +167,16 @@ def _tier1(snapshot: Snapshot, measured: bool = True) -> Tier1:
             return Tier1(problem, tried)
     outcomes: list[Outcome] = []
     baseline: Baseline | None = None
-    if measured and len(problem.nodes) <= _FLEET:
+    if measured and len(problem.nodes) <= _MAX_BASELINE_NODES:
         outcomes = outcomes_of(problem)
         baseline = baseline_of(problem, outcomes)
     run = PackingRun(WorkMeter(), baseline)
-    brief = _try_portfolio(problem, run, tried)
-    packing = _round_relaxation(problem, brief)
+    portfolio = _try_portfolio(problem, run, tried)
+    packing = _round_relaxation(problem, portfolio)
     if packing.meets_baseline_fully and _is_valid(problem, packing):
         return Tier1(problem, packing, outcomes)
     followed = as_packings(problem, outcomes, run)
-    packing = _try_more(problem, min((*followed, brief), key=_score))
+    packing = _try_more(problem, min((*followed, portfolio), key=_score))
     if not packing.meets_baseline and problem.order.matters:
         reordered = _with_owners_first(problem, packing, outcomes)
         if reordered is not None:
@@ -173,7 +185,7 @@ def _tier1(snapshot: Snapshot, measured: bool = True) -> Tier1:
 
 
 def _is_cheapest_for_one(problem: Problem, packing: Packing) -> bool:
-    """Whether one pod has the cheapest offering that holds it, with all its preferences: nothing is better."""
+    """Whether a single pod has the cheapest offering that holds it, with all its preferences: the optimum."""
     if problem.total != 1 or packing.left or packing.violated_count or packing.relaxed or problem.diversity is not None:
         return False
     fitting = problem.frontier.prices[fitting_offerings(problem, problem.first_requests[0])]
@@ -181,9 +193,9 @@ def _is_cheapest_for_one(problem: Problem, packing: Packing) -> bool:
 
 
 def _with_owners_first(problem: Problem, packing: Packing, outcomes: Sequence[Outcome]) -> Tier1 | None:
-    """The quick answer where those that a spread only counts come after its owners; None if it is none the better.
+    """The tier-1 packing where pods that a spread only counts are bound after its owners; None if it is no better.
 
-    Where not all of them can, Karpenter may still have found an order: the verifier says whether it has.
+    Where that order is impossible for some pods, Karpenter's outcome may still have a valid one: the verifier decides.
     """
     reordered = Problem(problem.snapshot, owners_first=True)
     run = packing.state.run
@@ -195,9 +207,9 @@ def _with_owners_first(problem: Problem, packing: Packing, outcomes: Sequence[Ou
 
 
 def _first_valid(problem: Problem, packings: Iterable[Packing]) -> Packing:
-    """The best packing that the verifier has nothing against.
+    """The best packing without a violation.
 
-    It is asked where the order of pods decides, and where limits might leave too little of the variety asked for.
+    The verifier runs where the binding order matters, and where limits may leave too few types for minValues.
     """
     every = [*packings]
     every += [packing.cautious for packing in every if packing.cautious is not None]
@@ -208,8 +220,8 @@ def _first_valid(problem: Problem, packings: Iterable[Packing]) -> Packing:
 def _is_valid(problem: Problem, packing: Packing) -> bool:
     if not few(problem):
         return True
-    choosy = bool(problem.binding) and problem.diversity is not None
-    if not (choosy or problem.owners_first) and packing.order_independent:
+    limited_diversity = bool(problem.binding) and problem.diversity is not None
+    if not (limited_diversity or problem.owners_first) and packing.order_independent:
         return True
     return not verify(plan_of(problem, packing), problem.snapshot)
 
@@ -219,7 +231,7 @@ def _score(packing: Packing) -> Score:
 
 
 def _tier2(tier1: Tier1, seed: int, deadline: float, spent: float, optimiser: Optimiser | None) -> Plan:
-    """The best plan found in time, starting from the quick answer."""
+    """The best plan found in time, starting from the tier-1 packing."""
     from dovetail.planner.optimise.improve import better
 
     problem, first, outcomes = tier1
@@ -227,7 +239,7 @@ def _tier2(tier1: Tier1, seed: int, deadline: float, spent: float, optimiser: Op
         return _bounded(problem, first, 0.0)
     improved = (optimiser or better)(problem, first, seed, deadline, spent)
     packing = _first_valid(problem, (improved.packing, first))
-    bound = improved.bound if packing.left == improved.packing.left else _floor(problem, packing)
+    bound = improved.bound if packing.left == improved.packing.left else _lower_bound(problem, packing)
     plan = _bounded(problem, packing, bound)
     baseline = tier1.run.baseline
     if baseline is None or _zones(plan) >= baseline.zones:
@@ -235,27 +247,27 @@ def _tier2(tier1: Tier1, seed: int, deadline: float, spent: float, optimiser: Op
     followed = [packing_ for packing_ in as_packings(problem, outcomes, tier1.run) if packing_.left == packing.left]
     for packing_ in (improved.packing, *sorted(followed, key=_score)[:1]):
         if packing_.left == packing.left and _zones(plan) < baseline.zones:
-            plan = _wider(problem, plan, packing_, bound)
+            plan = _with_more_zones(problem, plan, packing_, bound)
     return plan
 
 
-def _floor(problem: Problem, packing: Packing) -> float | None:
-    """What no plan for the pods of a packing can cost less than."""
+def _lower_bound(problem: Problem, packing: Packing) -> float | None:
+    """The lower bound of plans for the pods that a packing places."""
     from dovetail.planner.optimise.lower_bound import proven
 
-    return proven(problem, packing.left, _AN_HOUR if few(problem) else 1.0)
+    return proven(problem, packing.left, _LP_TIMEOUT_S if few(problem) else 1.0)
 
 
 def _bounded(problem: Problem, packing: Packing, bound: float | None) -> Plan:
     from dovetail.planner.optimise.lower_bound import WORDS
 
-    if bound is not None and math.isclose(bound, packing.cost):  # prices were added up in another order
+    if bound is not None and math.isclose(bound, packing.cost):  # prices were summed in another order
         bound = packing.cost
     return plan_of(problem, packing, tier=2, bound=bound, bound_of=WORDS if bound is not None else "")
 
 
-def _wider(problem: Problem, plan: Plan, packing: Packing, bound: float | None) -> Plan:
-    """The plan, or that of another packing where that lacks nothing and reaches more zones."""
+def _with_more_zones(problem: Problem, plan: Plan, packing: Packing, bound: float | None) -> Plan:
+    """The plan, or that of another packing if it reaches more zones at a bounded extra cost and misses nothing."""
     if packing.falls_short or not _is_valid(problem, packing):
         return plan
     other = _bounded(problem, packing, bound)
@@ -273,16 +285,16 @@ def _timed(plan: Plan, seconds: float) -> Plan:
 
 
 def quick(problem: Problem, run: PackingRun | None = None, more: Sequence[Packing] = ()) -> Packing:
-    """The best of a few quick packings; of one where there are many pods, and some more if it leaves a pod out.
+    """The best of a few packings, of one where there are many pods; more strategies are tried if a pod is unplaced.
 
-    `known` are packings found otherwise.
+    `more` are packings to compare as well.
     """
     run = run if run is not None else PackingRun(WorkMeter())
     return _try_more(problem, min((*more, _try_portfolio(problem, run)), key=_score))
 
 
 def _try_portfolio(problem: Problem, run: PackingRun, tried: Packing | None = None) -> Packing:
-    """The best of the packings that are tried in any case; the first strategy may have been `tried` already."""
+    """The best packing of the strategies that are always tried; `tried` is that of the first, if it exists."""
     first = _strategies(problem)
     packings = [] if tried is None else [tried.joined(run)]
     packings += [pack(problem, strategy, run) for strategy in first[len(packings) :]]
@@ -293,53 +305,67 @@ def _try_portfolio(problem: Problem, run: PackingRun, tried: Packing | None = No
 
 
 def _try_more(problem: Problem, best: Packing) -> Packing:
-    """More ways if a packing leaves a pod out who might have a node, and nodes filled alike."""
+    """Try shortage strategies if a feasible pod is unplaced, then round the LP relaxation."""
     if _lacks_feasible_pod(problem, best):
         best = _try_shortage_portfolio(
-            problem, best, _strategies(problem), _SHORT[:_MAX_SHORTAGE_STRATEGIES] if few(problem) else _SHORT[:_BRIEF]
+            problem,
+            best,
+            _strategies(problem),
+            _SHORTAGE_STRATEGIES[:_MAX_SHORTAGE_STRATEGIES]
+            if few(problem)
+            else _SHORTAGE_STRATEGIES[:_MAX_SHORTAGE_STRATEGIES_OF_MANY_PODS],
         )
     return _round_relaxation(problem, best)
 
 
 def _strategies(problem: Problem) -> tuple[Strategy, ...]:
     if not few(problem):
-        return _MANY
-    return _FIRST if len(problem.classes) <= _ALIKE else _MOTLEY_FEW
+        return _MANY_PODS
+    return _FIRST if len(problem.classes) <= _MAX_PORTFOLIO_CLASSES else _MANY_CLASSES
 
 
 def _lacks_feasible_pod(problem: Problem, packing: Packing) -> bool:
-    """Whether a pod has no node who might have one."""
+    """Whether a pod is unplaced that some node or offering could hold."""
     return any(not is_infeasible(problem, problem.classes[index]) for index in packing.left)
 
 
 def _round_relaxation(problem: Problem, best: Packing) -> Packing:
-    """Where no pod looks at another, several nodes are filled alike at the relaxation's proportions."""
-    if problem.counters or len(best.state.new_nodes()) < 2 or not can_relax(problem) or len(problem.classes) > _MOTLEY:
+    """The better of `best` and a rounded LP relaxation, tried where pods have no topology rules."""
+    if (
+        problem.counters
+        or len(best.state.new_nodes()) < 2
+        or not can_relax(problem)
+        or len(problem.classes) > _MAX_ROUNDED_CLASSES
+    ):
         return best
     from dovetail.planner.optimise.rounding import COARSE, rounded
 
-    other = rounded(problem, best, lambda: _AN_HOUR, COARSE)
+    other = rounded(problem, best, lambda: _LP_TIMEOUT_S, COARSE)
     return best if other is None else min((best, other), key=_score)
 
 
 def _try_shortage_portfolio(
     problem: Problem, best: Packing, first: Sequence[Strategy], more: Sequence[Strategy]
 ) -> Packing:
-    """There is not enough for all: then priority decides, and after it the order Karpenter takes pods in.
+    """The best packing where not all pods can be placed: by priority, then in Karpenter's order of pods.
 
-    A pod that would have a node if pods were taken one by one in that order has one; beside them as many as possible.
+    A pod that is placed when pods are taken one by one in that order stays placed; besides these, as many as possible.
     """
     run = best.state.run
     guide, meter = pack(problem, _GUIDE, run), run.meter
 
-    def merit(packing: Packing) -> tuple[object, ...]:
+    def shortage_score_of(packing: Packing) -> tuple[object, ...]:
         return packing.shortage_score(guide)
 
-    best, begin = min(best, guide, key=merit), meter.spent
+    best, begin = min(best, guide, key=shortage_score_of), meter.spent
     for strategy in more:
-        spent, missing = meter.spent - begin, merit(best)[0]
-        if spent > (_MISSING_WORK if missing else _SHORT_WORK) or not _lacks_feasible_pod(problem, best):
+        spent, missing = meter.spent - begin, shortage_score_of(best)[0]
+        if spent > (_BASELINE_MISSED_WORK if missing else _SHORTAGE_WORK) or not _lacks_feasible_pod(problem, best):
             break
-        best = min(best, pack(problem, strategy, run), key=merit)
+        best = min(best, pack(problem, strategy, run), key=shortage_score_of)
     hints = hints_for(problem, best.left)
-    return min((best, *(pack(problem, strategy, run, hints) for strategy in first)), key=merit) if hints else best
+    return (
+        min((best, *(pack(problem, strategy, run, hints) for strategy in first)), key=shortage_score_of)
+        if hints
+        else best
+    )

@@ -1,9 +1,8 @@
-"""Clauses: the smallest questions asked of labels, in a form that can be compared and remembered.
+"""Clauses: single label requirements, in a form that can be compared and cached.
 
 A node selector, a node affinity term, a pool's requirement and a label selector are all conjunctions of
-clauses. Required node affinity is a disjunction of conjunctions. Values are sorted, so equal questions are equal.
-
-Taints and tolerations, as the planner asks about them: of a set of taints at once.
+clauses. Required node affinity is a disjunction of conjunctions. Values are sorted, so equal requirements compare
+equal. `bears` tests tolerations against a set of taints.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Term = tuple[Clause, ...]
 #: A clause nothing satisfies: a missing selector, a node selector without terms.
 NEVER: Clause = ("", "Never", ())
 
-#: The key under which a node's own name is asked for (matchFields).
+#: The key of a node's own name in a clause (matchFields).
 NODE_NAME = "metadata.name"
 
 
@@ -59,7 +58,7 @@ def all_hold(term: Term, labels: Mapping[str, str]) -> bool:
 
 
 def text(clause: Clause) -> str:
-    """The clause in words for a funnel."""
+    """The clause as text for a funnel."""
     key, operator, values = clause
     shown = ", ".join(values[:5]) + (f" and {len(values) - 5} others" if len(values) > 5 else "")
     return f"{key} {operator} [{shown}]" if values else f"{key} {operator}"

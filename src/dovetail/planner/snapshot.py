@@ -1,8 +1,8 @@
-"""The planner's whole world: what there is, what may be launched and what waits, at one instant.
+"""The snapshot, the planner's only input: existing nodes, NodePools with their offerings, and pending pods.
 
-A snapshot is immutable and plain: Kubernetes objects as they are, nothing derived. `memory` carries what
-earlier snapshots already worked out about the same objects (by identity), so that a cut after a small change
-costs what changed; it never changes an answer.
+A snapshot is immutable and holds Kubernetes objects as they are, nothing derived. `memory` caches results about the
+same objects (by identity) from earlier snapshots, so that compiling after a small change costs only what changed; it
+never changes a plan.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dovetail.planner.cache import Memory
 
 
 class Preferences(StrEnum):
-    """Whether soft constraints are tried as hard ones first, or not looked at."""
+    """Whether preferences are first treated as required, or ignored."""
 
     RESPECT = "Respect"
     IGNORE = "Ignore"
@@ -64,9 +64,9 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 class UnusablePool(msgspec.Struct, frozen=True, kw_only=True):
     """A NodePool that launches nothing now: not ready, being deleted, or paused because its launches fail.
 
-    It is no candidate for a plan. It explains why a pod waits that it would have suited: `why` says what is wrong in
-    words that end a sentence about the NodePool, `code` is the reason, `object` is what has to be changed.
-    `pool.types` are those that it would have, as far as they are known.
+    It is not used for planning. It explains why a pod is pending that it would have suited: `why` completes a sentence
+    about the NodePool, `code` is the reason, `object` is the object to change. `pool.types` are the types that it would
+    have, as far as they are known.
     """
 
     pool: Pool
@@ -79,10 +79,10 @@ class UnusablePool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeState(msgspec.Struct, frozen=True, kw_only=True):
-    """An existing node or on its way, and the pods bound to it.
+    """An existing node, or a NodeClaim without a node yet, and the pods bound to it.
 
     `name` is the node's, or the claim's while there is no node. `taints` are those a pod must tolerate: until
-    a node is initialised its startup taints and Kubernetes' own passing ones are left out. `attach_limits`
+    a node is initialised its startup taints and Kubernetes' own temporary ones are left out. `attach_limits`
     are volumes by CSI driver, from CSINode or, until that is published, from the type.
     Unchanged nodes keep their identity from one snapshot to the next.
     """
@@ -100,15 +100,15 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     deleting: bool = False
     price: float | None = None
     movable: bool = True
-    """Whether consolidation may take it: managed, initialised, no pod forbids it."""
+    """Whether consolidation may remove it: managed, initialised, and no pod forbids it."""
     held_by: str = ""
     """Why it is not movable, in words."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
-    """Everything `provision` and `consolidate` look at.
+    """Everything that `provision` and `consolidate` read.
 
-    `pending` are the pods to place: unbound ones, and those of nodes that are going (`deleting`).
+    `pending` are the pods to place: unbound ones, and those of nodes that are being deleted (`deleting`).
     `claims` are keyed namespace/name, `selectors` by the UID of a pod's controller (for default spreading),
     `unavailable` is (type, zone, capacity type).
     """
