@@ -67,6 +67,9 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     metavar="5m",
     help="How often usage is sampled from metrics.k8s.io.",
 )
+@click.option(
+    "--convert", "sources", multiple=True, type=_FILE, help="Convert another tool's file; no cluster is asked."
+)
 @click.option("--name", "lab", default=None, metavar="LAB", help="Record the lab of this name.")
 @click.option("--kubeconfig", default=None, help="Kubeconfig file; default as kubectl's.")
 @click.option("--context", default=None, help="Context of the kubeconfig.")
@@ -78,6 +81,7 @@ def record(
     max_age: float | None,
     max_size: int | None,
     usage_every: float,
+    sources: tuple[Path, ...],
     lab: str | None,
     kubeconfig: str | None,
     context: str | None,
@@ -86,6 +90,8 @@ def record(
 
     Nodes, pods, NodePools, NodeClaims, node classes, workloads, budgets, volumes, autoscalers with their events, usage
     and prices. It only reads: get, list and watch. Secrets, environment variables and commands are never recorded.
+
+    With --convert: an audit log of Kubernetes, a Prometheus range export, a simkube trace, AWS Cost and Usage rows.
     """
     from dovetail.cli import cluster_session
     from dovetail.clock import run_scaled
@@ -94,6 +100,9 @@ def record(
     from dovetail.offline.recorder import Settings
     from dovetail.offline.recording.writer import check_absent
 
+    if sources:
+        _convert(sources, file, anonymise)
+        return
     if not resume:
         check_absent(file)
     elif anonymise:
@@ -115,6 +124,24 @@ def record(
     finally:
         for line in session.summary():
             click.echo(line)
+
+
+def _convert(sources: tuple[Path, ...], file: Path, anonymise: bool) -> None:
+    from dovetail.chance import Chance, system_seed
+    from dovetail.offline.conversion.convert import convert
+    from dovetail.offline.recording.anonymity import Anonymiser
+
+    anonymiser = Anonymiser(Chance(system_seed()).randbytes(32)) if anonymise else None
+    recording = convert(sources, file, anonymiser)
+    click.echo(
+        message(
+            "{events:,} events of {source}, from {start} to {end}",
+            events=sum(1 for _ in recording.events(recording.start, recording.end)),
+            source=recording.header.source,
+            start=recording.start.isoformat(),
+            end=recording.end.isoformat(),
+        )
+    )
 
 
 class Limits:
