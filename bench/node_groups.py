@@ -17,6 +17,8 @@ from typing import Any
 from dovetail.autoscalers.node_groups.actuation import ActuationSettings, Actuator, Reports
 from dovetail.autoscalers.node_groups.autoscaler import NodeGroupAutoscaler
 from dovetail.autoscalers.node_groups.cluster_watch import ClusterWatch
+from dovetail.autoscalers.node_groups.cooldown import Cooldown
+from dovetail.autoscalers.node_groups.decision_log import DecisionLog
 from dovetail.autoscalers.node_groups.flags import parse
 from dovetail.autoscalers.node_groups.klog import Klog
 from dovetail.autoscalers.node_groups.metrics import Metrics
@@ -154,11 +156,17 @@ async def loop(
     recording = Recording(
         kube, clock, EventRecorder(kube, "bench"), Klog(clock, 0, len), namespace="kube-system", name="status"
     )
-    nothing = Reports(lambda *_: None, lambda *_: None, lambda _: None, lambda _: None, lambda _: None)
+    nothing = Reports(
+        lambda *_: None, lambda *_: None, lambda *_: None, lambda _: None, lambda _: None, lambda _: None,
+        lambda: None, lambda _: None,
+    )  # fmt: skip
+    chosen = options(settings)
+    cooldown = Cooldown(chosen.delays, clock.now())
+    decisions = DecisionLog(kube, "kube-system", clock, Chance(2), keep=False)
     async with asyncio.TaskGroup() as tasks:
         actuator = Actuator(kube, cloud, watch, clock, ActuationSettings(), nothing, tasks)
         autoscaler = NodeGroupAutoscaler(
-            options(settings), kube, cloud, watch, actuator, recording, metrics, clock, Chance(1)
+            chosen, kube, cloud, watch, actuator, recording, metrics, cooldown, decisions, None, clock, Chance(1)
         )
         started = time.perf_counter()
         await autoscaler.run_once(clock.now())

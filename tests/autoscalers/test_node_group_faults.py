@@ -208,6 +208,7 @@ def test_a_crash_after_a_write_leaves_nothing_behind(writes: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("writes", range(1, 40))
 def test_a_crash_after_every_write_leaves_nothing_behind(writes: int) -> None:
     assert crash_after(writes) in (1, 2)
@@ -219,6 +220,7 @@ def test_faults_by_seed(seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(100, 400))
 def test_faults_by_many_seeds(seed: int) -> None:
     survive(seed)

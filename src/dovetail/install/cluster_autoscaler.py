@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from dovetail.autoscalers.node_groups.manifests import CONFIG_MAPS, NAME, manifests
+from dovetail.controllers.history.store import GROUP_DECISIONS
 from dovetail.install import iam
 from dovetail.install.aws_parts import OidcProvider, PodIdentity, Role
 from dovetail.install.discovery import Found
@@ -123,7 +124,7 @@ async def uninstall(account: Account, planned: AutoscalerInstallation, report: R
     """Interrupted at any step, it can be repeated. The nodes stay: they belong to their groups."""
     changed = await undo(account, tuple(reversed(planned.cluster)), report)
     if changed:
-        for resource, name in ((LEASES, NAME), (CONFIGMAPS, CONFIG_MAPS[0])):
+        for resource, name in ((LEASES, NAME), (CONFIGMAPS, CONFIG_MAPS[0]), (CONFIGMAPS, GROUP_DECISIONS)):
             try:
                 await account.kube.delete(resource, name, planned.namespace)
             except NotFound:
