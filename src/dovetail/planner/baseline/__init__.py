@@ -1,5 +1,5 @@
-"""Karpenter: what Karpenter would do with the same problem, so that no plan of ours is worse than that.
+"""The baseline: a simulation of Karpenter's scheduler on the same problem, so that no plan is worse than Karpenter's.
 
-Written from what Karpenter is seen to do, on the compiled problem. It is a baseline and a safety net for few pods:
-who has a node there has one here, at no higher price, with no fewer preferences kept. Large batches do not ask it.
+It is written from Karpenter's observed behaviour and works on the compiled problem. It is used where pods are few: a
+pod that Karpenter places is placed, at no higher price, with no more violated preferences. Large batches do without it.
 """

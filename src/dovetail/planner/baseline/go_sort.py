@@ -1,9 +1,8 @@
-"""The order in which Go's `sort.Slice` leaves those that compare equal.
+"""Go's `sort.Slice`, including the order in which it leaves equal elements.
 
-Karpenter sorts its claims by how many pods they hold, again and again, with a sort that is quick and not stable.
-Up to a dozen keep their order; of more, equals change places, and the next pod goes to a pod that has come first. It
-looks
-like chance and is not: the same claims end in the same order. So this does, step by step, what that sort does.
+Karpenter sorts its NodeClaims by their number of pods before each pod, with a sort that is not stable. Up to twelve
+elements keep their order; of more, equal ones change places, and the next pod goes to the NodeClaim that is first
+then. The result is deterministic, so this module repeats the steps of that sort.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
-#: Up to this many are sorted by insertion, which is stable.
-_SHORT = 12
-#: From this many on the pivot is chosen among nine, and a few that stand out of order are shifted.
-_LONG = 50
-_SHIFTS = 5
+#: Up to this many elements are sorted by insertion, which is stable.
+_MAX_INSERTION_SORT = 12
+#: From this many elements on, the pivot is the median of nine, and a few elements out of order are shifted.
+_MIN_NINTHER = 50
+_MAX_SHIFTS = 5
 _MASK = (1 << 64) - 1
 
 
 def go_sort(keys: list[int], items: list[_T]) -> None:
     """Sort items in place by their keys, and the keys with them, as `sort.Slice` does."""
-    if keys != sorted(keys):  # else no pod is moved
+    if keys != sorted(keys):  # a sorted list stays as it is
         _Sort(keys, items).run(0, len(keys), len(keys).bit_length())
 
 
@@ -34,50 +33,50 @@ class _Sort:
         self.keys = keys
         self.items: list[Any] = items
 
-    def swap(self, pod_class: int, other: int) -> None:
+    def swap(self, index: int, other: int) -> None:
         keys, items = self.keys, self.items
-        keys[pod_class], keys[other] = keys[other], keys[pod_class]
-        items[pod_class], items[other] = items[other], items[pod_class]
+        keys[index], keys[other] = keys[other], keys[index]
+        items[index], items[other] = items[other], items[index]
 
     def move(self, source: int, target: int) -> None:
-        """A pod goes elsewhere, and those in between move up."""
+        """Move an element to another position; those in between shift by one."""
         self.keys.insert(target, self.keys.pop(source))
         self.items.insert(target, self.items.pop(source))
 
-    def run(self, start: int, end: int, clock_slack: int) -> None:
-        """Sort a stretch. `clock slack` is how many lopsided cuts are borne; what comes after that is not retraced."""
-        balanced = parted = True
-        while end - start > _SHORT and clock_slack:
+    def run(self, start: int, end: int, bad_cuts_left: int) -> None:
+        """Sort a range. After `bad_cuts_left` unbalanced partitions Go uses heapsort, which is not repeated here."""
+        balanced = partitioned = True
+        while end - start > _MAX_INSERTION_SORT and bad_cuts_left:
             length = end - start
             if not balanced:
-                self._scatter(start, length)
-                clock_slack -= 1
+                self._break_patterns(start, length)
+                bad_cuts_left -= 1
             pivot, swaps = self._pivot(start, length)
-            if swaps == _SHORT:
+            if swaps == _MAX_INSERTION_SORT:
                 self.keys[start:end] = self.keys[start:end][::-1]
                 self.items[start:end] = self.items[start:end][::-1]
                 pivot, swaps = end - 1 - (pivot - start), 0
-            if balanced and parted and not swaps and self._nearly_sorted(start, end):
+            if balanced and partitioned and not swaps and self._nearly_sorted(start, end):
                 return
             if start and self.keys[start - 1] >= self.keys[pivot]:
-                start = self._past_equals(start, end, pivot)
+                start = self._partition_equal(start, end, pivot)
                 continue
-            middle, parted = self._cut(start, end, pivot)
+            middle, partitioned = self._partition(start, end, pivot)
             balanced = min(middle - start, end - middle) >= length // 8
             if middle - start < end - middle:
-                self.run(start, middle, clock_slack)
+                self.run(start, middle, bad_cuts_left)
                 start = middle + 1
             else:
-                self.run(middle + 1, end, clock_slack)
+                self.run(middle + 1, end, bad_cuts_left)
                 end = middle
         keys, items = self.keys, self.items
         order = sorted(range(start, end), key=keys.__getitem__)
         keys[start:end], items[start:end] = [keys[index] for index in order], [items[index] for index in order]
 
     def _pivot(self, start: int, length: int) -> tuple[int, int]:
-        """The place of the pivot, and how many of those looked at stood the wrong way round."""
+        """The position of the pivot, and the number of swaps in choosing it."""
         places, swaps = [start + length // 4 * part for part in (1, 2, 3)], 0
-        if length >= _LONG:
+        if length >= _MIN_NINTHER:
             for index, place in enumerate(places):
                 places[index], more = self._median(place - 1, place, place + 1)
                 swaps += more
@@ -95,37 +94,37 @@ class _Sort:
         return second, swaps
 
     def _nearly_sorted(self, start: int, end: int) -> bool:
-        """Whether a stretch is sorted, after a few shifts if it is long."""
+        """Whether a range is sorted, after a few shifts if it is long."""
         keys, index = self.keys, start + 1
-        for _ in range(_SHIFTS):
+        for _ in range(_MAX_SHIFTS):
             falls = list(map(lt, keys[index:end], keys[index - 1 : end]))
             if True not in falls:
                 return True
             index += falls.index(True)
-            if end - start < _LONG:
+            if end - start < _MIN_NINTHER:
                 return False
             self.swap(index, index - 1)
             self._shift(index, start, end)
         return False
 
-    def _shift(self, node: int, start: int, end: int) -> None:
-        """The smaller one goes left and the greater one right, as far as they must."""
-        keys, place = self.keys, node - 1
-        if node - start >= 2:
-            while place >= 1 and keys[node - 1] < keys[place - 1]:
+    def _shift(self, index: int, start: int, end: int) -> None:
+        """Shift two swapped elements, the smaller one left and the greater one right, to their positions."""
+        keys, place = self.keys, index - 1
+        if index - start >= 2:
+            while place >= 1 and keys[index - 1] < keys[place - 1]:
                 place -= 1
-            self.move(node - 1, place)
-        place = node + 1
-        if end - node >= 2:
-            while place < end and keys[place] < keys[node]:
+            self.move(index - 1, place)
+        place = index + 1
+        if end - index >= 2:
+            while place < end and keys[place] < keys[index]:
                 place += 1
-            self.move(node, place - 1)
+            self.move(index, place - 1)
 
-    def _cut(self, start: int, end: int, pivot: int) -> tuple[int, bool]:
-        """Smaller ones before the pivot, the others behind it; where it ends, and whether they stood so before."""
+    def _partition(self, start: int, end: int, pivot: int) -> tuple[int, bool]:
+        """Partition by the pivot; returns its final position, and whether the range was partitioned before."""
         self.swap(start, pivot)
         keys, pivot = self.keys, self.keys[start]
-        left, right, parted = start + 1, end - 1, True
+        left, right, partitioned = start + 1, end - 1, True
         while True:
             while left <= right and keys[left] < pivot:
                 left += 1
@@ -133,12 +132,12 @@ class _Sort:
                 right -= 1
             if left > right:
                 self.swap(right, start)
-                return right, parted
+                return right, partitioned
             self.swap(left, right)
-            left, right, parted = left + 1, right - 1, False
+            left, right, partitioned = left + 1, right - 1, False
 
-    def _past_equals(self, start: int, end: int, pivot: int) -> int:
-        """Those equal to the pivot come first; where the greater ones begin."""
+    def _partition_equal(self, start: int, end: int, pivot: int) -> int:
+        """Move elements equal to the pivot to the front; returns the position of the first greater one."""
         self.swap(start, pivot)
         keys, pivot = self.keys, self.keys[start]
         left, right = start + 1, end - 1
@@ -152,8 +151,8 @@ class _Sort:
             self.swap(left, right)
             left, right = left + 1, right - 1
 
-    def _scatter(self, start: int, length: int) -> None:
-        """Three in the middle change places with others, so that no pattern cuts off little again and again."""
+    def _break_patterns(self, start: int, length: int) -> None:
+        """Swap three elements in the middle with others, to break patterns that cause unbalanced partitions."""
         number, places = length, (1 << length.bit_length()) - 1
         for offset in (-1, 0, 1):
             number ^= number << 13 & _MASK

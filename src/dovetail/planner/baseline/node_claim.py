@@ -1,6 +1,6 @@
-"""A claim of Karpenter: a node that is still everything its pods allow it to be.
+"""A NodeClaim in Karpenter's scheduler: all offerings that its pods still allow.
 
-Pods are added as long as some type, somewhere, holds them all; price is looked at only when every pod is placed.
+Pods are added as long as some offering holds them all; prices are compared only after every pod is placed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NONE: frozenset[str] = frozenset()
 
 
 class Step:
-    """A pod class at one point of its way down: one required term, and a level of its relaxation levels."""
+    """A pod class at one step of its relaxation: one required term, and one relaxation level."""
 
     __slots__ = ("level_index", "mask", "narrow", "nodes", "request", "size", "strict")
 
@@ -37,7 +37,7 @@ class Step:
         if len(request.level.terms) > 1 and problem.nodes:
             self.nodes = request.nodes & problem.passing((term,))
         self.size = (id(request.steps), self.mask)
-        """What decides whether some node holds the pod; steps that have it in common share the answer."""
+        """The cache key for whether some offering holds the pod; steps with equal keys share the result."""
         self.strict = [
             _among(topology_key.key, named, required)
             for topology_key, named in zip(problem.topology_keys, context.topology_counts.named, strict=True)
@@ -46,7 +46,7 @@ class Step:
 
 
 class Claim:
-    """Mutable: what the node may still be, what it holds, and the reservations that are kept for it."""
+    """Mutable: the offerings that are left, the pods, and the capacity reservations held for the claim."""
 
     __slots__ = ("attached", "dead", "domains", "mask", "number", "pool", "reserved", "used")
 
@@ -59,11 +59,11 @@ class Claim:
         self.attached = 0
         self.reserved = _NONE
         self.dead: set[tuple[int, int]] = set()
-        """Sizes that will never fit again: room only shrinks."""
+        """Pod sizes that no longer fit: free resources only shrink."""
 
 
 class Change:
-    """What a claim would be with one more pod."""
+    """The state of a claim with one more pod."""
 
     __slots__ = ("domains", "mask", "reserved")
 
@@ -74,11 +74,11 @@ class Change:
 
 
 class Deferred(Exception):
-    """Reserved capacity would do, and none can be kept for the claim now: nothing else is tried for the pod."""
+    """The claim could use reserved capacity, but none is left to hold: Karpenter tries nothing else for the pod."""
 
 
 class ClaimContext:
-    """What claims share: the offerings, the reservations not yet kept for any pod, what the pools may still launch."""
+    """What claims share: the offerings, the reservations not held for any claim, the remaining NodePool limits."""
 
     def __init__(self, problem: Problem, topology_counts: TopologyCounts) -> None:
         self.problem = problem
@@ -90,20 +90,20 @@ class ClaimContext:
         self._of_reservation = {name: mask for name, mask in of_name.items() if self.left[name]}
         self._unreserved = self.catalog.everything & ~self.catalog.reserved
         self._used_up = _offered(problem, _union(mask for name, mask in of_name.items() if not self.left[name]))
-        """Reservations that are used up cannot be had, but Karpenter counts them for the variety that is asked."""
+        """Exhausted reservations cannot be launched, but Karpenter counts them for minValues."""
         self._in_domains: dict[tuple[int, int], int] = {}
         self._sizes = [self.catalog.steps(name) for name in problem.dims]
         self._seen: dict[int, int] = {}
 
     def used_up_for(self, request: PlacementRequest) -> int:
-        """The offerings of reservations without a node left that a pod would accept."""
+        """The offerings of exhausted reservations that a pod would accept."""
         if not self._used_up:
             return 0
         borne = tolerated(self.catalog, request.cls.shape.tolerations, request.level.bears_prefer)
         return self._used_up & borne & self.catalog.any_term(request.cls.storage.alternatives)
 
     def narrowed_by(self, term: Term) -> list[int | None]:
-        """The domains on every topology key that a term allows; None where it says nothing."""
+        """The domains of each topology key that a term allows; None where it has no requirement."""
         keys = {clause[0] for clause in term}
         return [
             _among(topology_key.key, named, term) if topology_key.key in keys else None
@@ -111,7 +111,7 @@ class ClaimContext:
         ]
 
     def within(self, topology_key: int, domains: int) -> int:
-        """The offerings that lie in some domains of a topology key."""
+        """The offerings in some domains of a topology key."""
         cached = self._in_domains.get((topology_key, domains))
         if cached is None:
             where, values = (
@@ -126,7 +126,7 @@ class ClaimContext:
         return cached
 
     def change(self, claim: Claim, step: Step) -> Change | None:
-        """What the claim would be with the pod; None if it cannot take it. May be deferred."""
+        """The claim with the pod added; None if it cannot take it. Raises `Deferred`."""
         request = step.request
         if not self.topology_counts.host_admits(request, claim.number):
             return None
@@ -152,7 +152,7 @@ class ClaimContext:
         return None
 
     def brought(self, claim: Claim, request: PlacementRequest) -> tuple[tuple[int, int], ...]:
-        """What a pod takes of a claim by shared volumes that no pod has brought there yet."""
+        """The attachments for a pod's shared volumes that no pod of the claim uses yet."""
         return self.problem.sharing.amounts(request.shared & ~claim.attached)
 
     def _narrowed(self, claim: Claim, step: Step, mask: int, volumes: Term) -> Change | None:
@@ -176,9 +176,9 @@ class ClaimContext:
         return various(self.catalog, mask, self.problem.min_values.get(pool, ()))
 
     def _reservations(self, claim: Claim, mask: int) -> frozenset[str]:
-        """The reservations to keep for the claim: all that it might use and that are not kept for others.
+        """The reservations to hold for the claim: all that it could use and that are not held for others.
 
-        One that is used up is nothing to wait for, unless there is nothing else.
+        An exhausted reservation defers the pod only if the claim has no other offering.
         """
         if not (self._of_reservation or claim.reserved) and mask & self._unreserved:
             return _NONE
@@ -223,13 +223,13 @@ class ClaimContext:
         return mask
 
     def charge(self, claim: Claim) -> None:
-        """A new claim counts as the largest node that it might become."""
+        """Charge a new claim to its NodePool's limits as its largest offering."""
         left: dict[str, int] = self.limits[claim.pool]
         for name in left:
             left[name] -= 1 if name == "nodes" else largest_capacity(self.catalog, claim.mask, name)
 
     def final(self, claim: Claim) -> int:
-        """What the claim is in the end: reserved nodes where some are kept for it, else the others."""
+        """The final offerings of the claim: those of the reservations held for it, else the others."""
         if claim.reserved:
             return claim.mask & _union(self._of_reservation[name] for name in claim.reserved)
         return claim.mask & ~self.catalog.reserved
@@ -239,7 +239,7 @@ class ClaimContext:
 
 
 def open_domains(context: ClaimContext, pool: int) -> list[int | None]:
-    """The domains that a pool's own requirements leave on every topology key; None where it says nothing."""
+    """The domains of each topology key that a NodePool's requirements leave; None where it has none."""
     open_domains: list[int | None] = []
     template = context.problem.pools[pool]
     given: Mapping[str, str] = template.labels
@@ -257,7 +257,7 @@ def open_domains(context: ClaimContext, pool: int) -> list[int | None]:
 
 
 def _offered(problem: Problem, mask: int) -> int:
-    """The offerings of a mask whose offerings are there, whether or not any node is left of them."""
+    """The available offerings of a mask, whether or not their reservation is exhausted."""
     gone, offered = problem.snapshot.unavailable, 0
     for offering in problem.catalog.listed(mask):
         offer = offering.offering

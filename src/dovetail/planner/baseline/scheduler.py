@@ -1,8 +1,8 @@
-"""Karpenter's way with pods: one by one, largest first, each to the first place that takes it.
+"""A simulation of Karpenter's scheduler: pods one by one, largest first, each on the first node that takes it.
 
-A pod tries existing nodes, then claims of this round, those with fewest pods first, then a new claim of the
-heaviest pool that can. What is soft counts as hard until nothing takes the pod; then one thing is relaxed. A pod that
-finds no node waits at the end of the queue until a whole round brings nothing.
+A pod tries existing nodes, then the NodeClaims of this run, those with fewest pods first, then a new NodeClaim of the
+heaviest NodePool that can take it. Preferences count as required until nothing takes the pod; then one is relaxed. An
+unplaced pod goes to the end of the queue, until a whole round places none.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from dovetail.planner.problem.request import PlacementRequest
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """A pod of a class that found its place, on which level of its relaxation levels."""
+    """A placed pod of a class, its node or claim, and its relaxation level."""
 
     request: PlacementRequest
     place: Place
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Who went where in which order, the offerings each claim may be, and who went without: by class, and by name.
+    """The placed pods in order, the offerings of each claim, and the unplaced pods by class and by name.
 
-    `wide` are the offerings with those beside a claim's reservations, which count against limits and for variety.
+    `wide` are a claim's offerings including unreserved ones, which count against limits and for minValues.
     """
 
     placed: list[Placed]
@@ -43,9 +43,9 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class SchedulerSimulation:
-    """One run over a problem. `turn` decides what Karpenter leaves to chance: ties of domains.
+    """One run over a problem. `turn` breaks ties between domains, which Karpenter breaks at random.
 
-    What does not depend on it is taken over from a run `before`.
+    Results that do not depend on `turn` are shared with the run `before`.
     """
 
     def __init__(self, problem: Problem, turn: int = 0, before: SchedulerSimulation | None = None) -> None:
@@ -72,7 +72,7 @@ class SchedulerSimulation:
             self.queue = _queue(problem)
         self.claims: list[Claim] = []
         self.loads: list[int] = []
-        """How many pods each of the claims holds."""
+        """The number of pods of each claim."""
         self.placed: list[Placed] = []
 
     def run(self) -> Outcome:
@@ -98,13 +98,13 @@ class SchedulerSimulation:
     def _try(self, pod_class: PodClass) -> bool:
         try:
             return any(
-                self._there(step) or self._claimed(step) or self._add_to_new_claim(step)
+                self._add_to_existing_node(step) or self._add_to_open_claim(step) or self._add_to_new_claim(step)
                 for step in self.steps.get(pod_class.index, ())
             )
         except Deferred:
             return False
 
-    def _there(self, step: Step) -> bool:
+    def _add_to_existing_node(self, step: Step) -> bool:
         request = step.request
         if not len(self.rows):
             return False
@@ -132,7 +132,7 @@ class SchedulerSimulation:
                 return True
         return False
 
-    def _claimed(self, step: Step) -> bool:
+    def _add_to_open_claim(self, step: Step) -> bool:
         go_sort(self.loads, self.claims)
         closed = self.topology_counts.closed_hosts(step.request)
         for index, claim in enumerate(self.claims):
@@ -165,7 +165,7 @@ class SchedulerSimulation:
 
 
 def _steps(context: ClaimContext, pod_class: PodClass) -> Iterable[Step]:
-    """The ways down: required terms are dropped one by one before anything soft is, and the last one stays."""
+    """The relaxation steps: alternative required terms are dropped first, except the last, then preferences."""
     problem, required = context.problem, pod_class.shape.required
     for index, term in enumerate(required[:-1]):
         yield Step(context, problem.request(pod_class, 0), 0, _joined(pod_class, 0, index), term)
@@ -180,13 +180,13 @@ def _steps(context: ClaimContext, pod_class: PodClass) -> Iterable[Step]:
 
 
 def _joined(pod_class: PodClass, level_index: int, node: int) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
-    """A required term with the preference of a level; equal ones are listed once, so the last may stand for others."""
+    """A required term with the node preference of a level."""
     terms = pod_class.levels[level_index].terms
     return terms[node] if node < len(terms) else terms[-1]
 
 
 def _queue(problem: Problem) -> list[tuple[PodClass, str]]:
-    """Most CPU first, then most memory, then the oldest, then by UID. It knows nothing else: then priority decides."""
+    """Pods by CPU, then memory, the largest first, then by age and UID: Karpenter's queue order."""
     asked = {pod_key(pod): pod.metadata for pod in problem.snapshot.pending}
     keyed = []
     for pod_class in problem.classes:

@@ -1,7 +1,7 @@
-"""Karpenter's outcome on our own packing state: a packing to start from, and a baseline to be measured by.
+"""Karpenter's outcome as a packing: a start for the optimiser, and the baseline of the objective.
 
-Pods are put in the order in which Karpenter placed them, each where it had it, as far as our rules allow; the few
-that they do not (it breaks some of its own requires) go wherever there is room.
+Pods are placed in Karpenter's order on Karpenter's nodes, as far as the packer's rules allow; the few that they do not
+allow (Karpenter violates some constraints) are placed wherever they fit.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.pod_classes import PodClass
 from dovetail.planner.problem.request import PlacementRequest
 
-#: What Karpenter leaves to chance is decided in as many ways.
-_TURNS = 3
+#: Simulated runs where Karpenter breaks ties at random.
+_BASELINE_RUNS = 3
 
 
 def outcomes_of(problem: Problem) -> list[Outcome]:
-    """What Karpenter comes to, once for each way that chance has it; once where nothing is left to chance."""
+    """The outcomes of Karpenter's scheduler: several runs if it breaks ties at random, else one."""
     first = SchedulerSimulation(problem)
     outcome = first.run()
     if not first.topology_counts.left_to_chance:
         return [outcome]
-    return [outcome, *(SchedulerSimulation(problem, turn, first).run() for turn in range(1, _TURNS))]
+    return [outcome, *(SchedulerSimulation(problem, turn, first).run() for turn in range(1, _BASELINE_RUNS))]
 
 
 def baseline_of(problem: Problem, outcomes: Sequence[Outcome]) -> Baseline:
-    """What no packing of the problem may be worse than."""
+    """The baseline of a problem: pods, price, preferences and zones of each outcome."""
     return Baseline(
         runs=tuple(
             BaselineRun(outcome.left, outcome.price, _violated_count(problem, outcome), _zones(problem, outcome))
@@ -55,7 +55,7 @@ def baseline_of(problem: Problem, outcomes: Sequence[Outcome]) -> Baseline:
 
 
 def as_packings(problem: Problem, outcomes: Sequence[Outcome], run: PackingRun) -> list[Packing]:
-    """Packings that follow Karpenter, also where the problem is another one of the same snapshot."""
+    """Packings that follow Karpenter's outcomes; `problem` may be another one of the same snapshot."""
     never = reduce(and_, (Counter(outcome.left) for outcome in outcomes)) if outcomes else Counter[int]()
     return [_packing(problem, outcome, never, run) for outcome in outcomes]
 
@@ -69,7 +69,7 @@ def _zones(problem: Problem, outcome: Outcome) -> int:
 
 
 def _packing(problem: Problem, outcome: Outcome, never: Counter[int], run: PackingRun) -> Packing:
-    """A packing that follows the outcome, and one beside it that holds in whatever order pods arrive."""
+    """A packing that follows the outcome, and a cautious one that holds in any binding order."""
     loose = _followed(problem, outcome, never, run, ignore_counted=True)
     if sound(loose.state) and hosts_sound(loose.state):
         return loose
@@ -79,8 +79,10 @@ def _packing(problem: Problem, outcome: Outcome, never: Counter[int], run: Packi
 def _followed(
     problem: Problem, outcome: Outcome, never: Counter[int], run: PackingRun, ignore_counted: bool
 ) -> Packing:
-    """The outcome as far as our rules allow; then those whom another outcome places, and those whom none does as far as
-    that costs no preference that Karpenter keeps."""
+    """The outcome as far as the rules allow, then pods that another outcome places, then the others.
+
+    Pods that no outcome places are added only if that violates no preference that Karpenter keeps.
+    """
     state, refused = _replayed(problem, outcome, ignore_counted, run)
     left = refused + Counter(outcome.left)
     packer = Packer(problem, Strategy(), state)
@@ -97,9 +99,7 @@ def _followed(
 
 
 def _joined(state: PackingState, left: Counter[int], index: int) -> PackingState:
-    """The packing state with as many more pods of a class as keep it from falling further behind the baseline in
-    preferences.
-    """
+    """The packing state with as many more pods of a class as do not violate further preferences of the baseline."""
     pod_class, baseline = state.problem.classes[index], state.run.baseline
     lot = left[index]
     missed = baseline.excess(violated_on(state), left) if baseline is not None else 0
@@ -116,7 +116,7 @@ def _joined(state: PackingState, left: Counter[int], index: int) -> PackingState
 
 
 def _placed(packer: Packer, pod_class: PodClass, count: int) -> int:
-    """How many of some pods of a class find a place, on the highest level that gives them one."""
+    """Place pods of a class at the first relaxation level that admits them; returns the number placed."""
     done = 0
     for request in packer.problem.levels_of(pod_class) if not pod_class.error else ():
         done += packer.place(request, count - done) if done < count else 0
@@ -126,9 +126,9 @@ def _placed(packer: Packer, pod_class: PodClass, count: int) -> int:
 def _replayed(
     problem: Problem, outcome: Outcome, ignore_counted: bool | None, run: PackingRun | None = None
 ) -> tuple[PackingState, Counter[int]]:
-    """The packing state, and how many of each class it would not take where Karpenter had them.
+    """The packing state, and the number of pods of each class that it does not admit on Karpenter's node.
 
-    `lenient`: those that a spread only counts may come later; None: no rule is asked at all.
+    `ignore_counted`: a spread binds only its owners; None: no rule is checked.
     """
     state = PackingState(problem, run)
     placement_requests: dict[int, Counter[PlacementRequest]] = {place: Counter() for place in outcome.masks}
@@ -141,7 +141,7 @@ def _replayed(
         for place, mask in outcome.masks.items()
     }
     waiting, before = outcome.placed, len(outcome.placed) + 1
-    while len(waiting) < before:  # a spread that refuses a pod may take it once others have come
+    while len(waiting) < before:  # a spread may admit a pod once others are placed
         before, refused = len(waiting), list[Placed]()
         for waiting_placement in waiting:
             place = waiting_placement.place if waiting_placement.place >= 0 else bins[waiting_placement.place]
@@ -161,16 +161,16 @@ def _replayed(
 def _admitted(
     problem: Problem, state: PackingState, request: PlacementRequest, node: int, ignore_counted: bool
 ) -> PlacementRequest | None:
-    """The ask, or one that relaxes more, of which one more pod may go onto a node."""
+    """The request, or a more relaxed one of its class, whose next pod a node admits; None if there is none."""
     levels_of = range(request.level.level_index, len(request.cls.levels)) if node >= 0 else ()
     requests = (problem.request(request.cls, level_index) for level_index in levels_of)
     return next((request for request in requests if _admits(state, request, node, ignore_counted)), None)
 
 
 def _opened(state: PackingState, mask: int, placement_requests: Counter[PlacementRequest], wide: int | None) -> int:
-    """A node on the cheapest offering of the frontier that a claim with these pods may be, charged for no more than it.
+    """Open a node of the cheapest offering that a claim with these pods may use and that takes no more of the limits.
 
-    `wide` are the offerings that count for variety; None: that is not asked.
+    `wide` are the offerings that count for minValues; None: minValues are not checked.
     """
     problem = state.problem
     load = load_of(problem, placement_requests)
@@ -186,10 +186,9 @@ def _opened(state: PackingState, mask: int, placement_requests: Counter[Placemen
 
 
 def _as_good(problem: Problem, mask: int, placement_requests: Counter[PlacementRequest], load: Ints) -> Bools:
-    """The offerings in the claim's domains that hold its pods, where the frontier has better ones than the claim may
-    be.
+    """The offerings in the claim's domains that hold its pods, including those that Karpenter has ruled out.
 
-    Of several required terms Karpenter looks at one alone, and may rule out what another would allow.
+    Of several alternative required terms Karpenter uses one at a time, and may exclude what another would allow.
     """
     frontier, chosen = problem.frontier, problem.catalog.bools(mask)
     ok: Bools = np.isin(frontier.pools, [offering.pool for offering in problem.catalog.listed(mask)])
@@ -205,7 +204,7 @@ def _as_good(problem: Problem, mask: int, placement_requests: Counter[PlacementR
 
 
 def _admits(state: PackingState, request: PlacementRequest, node: int, ignore_counted: bool) -> bool:
-    """Whether one more pod of the request may go onto a node, by every rule."""
+    """Whether every rule allows one more pod of the request on a node."""
     if not state.holds(request, node, 1):
         return False
     for key in request.keys:

@@ -1,7 +1,7 @@
-"""Tally: how Karpenter counts pods over domains, and the domains that its rules leave for one more.
+"""Topology in Karpenter's scheduler: how it counts pods by domain, and which domains its rules leave for a pod.
 
-A node that is not launched yet may still land in several domains. Spreads and affinities count a pod only once its
-domain is certain; anti-affinities block every domain that it may end in. A set of domains is the bits of an integer.
+A NodeClaim may still be launched in several domains. Spreads and affinities count a pod only once its domain is
+certain; anti-affinities block every domain that is possible for it. A set of domains is an integer bit mask.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from dovetail.planner.problem.topology_groups import AFFINITY, ANTI, SPREAD, Gro
 from dovetail.planner.requirements import bears, holds
 from dovetail.planner.snapshot import Pool
 
-#: Domains kept from earlier plans, by NodePool and topology key.
+#: Cached sets of domains from earlier plans, by NodePool and topology key.
 _MAX_CACHED_DOMAINS = 1000
 
-#: Where a pod is: the row of an existing node, or a claim's number below zero.
+#: The node of a pod: the row of an existing node, or the negative number of a claim.
 Place = int
 
 
 class TopologyCounts:
-    """Counts of one run: pods that a group selects (members), and pods that hard anti-affinities belong to."""
+    """Counts of one run: the members of each group, and the owners of required anti-affinities."""
 
     def __init__(self, problem: Problem, turn: int = 0, before: TopologyCounts | None = None) -> None:
         self._turn = self._draws = turn
         self.left_to_chance = False
-        """Whether any domain was chosen among several with as few pods."""
+        """Whether a tie between domains was broken, which Karpenter does at random."""
         self.named: list[list[str]]
         self._offered: dict[int, int]
         if before is not None:
@@ -49,11 +49,9 @@ class TopologyCounts:
                 for values, topology_key in zip(named, problem.topology_keys, strict=True)
             ]
             self._offered = _offered(problem, named)
-        """The domains on every topology key; behind those on offer others that pools name: Karpenter sees them,
-        empty.
-        """
+        """The domains of each topology key: those of offerings, then empty ones that only NodePools name."""
         self.everywhere = [(1 << len(every)) - 1 for every in self.named]
-        self._unsold = [
+        self._domains_without_offering = [
             bits(range(len(topology_key.values), len(every)))
             for every, topology_key in zip(self.named, problem.topology_keys, strict=True)
         ]
@@ -61,19 +59,19 @@ class TopologyCounts:
         self.key_index = {topology_key.key: index for index, topology_key in enumerate(problem.topology_keys)}
         self._members: dict[int, dict[int, int]] = {}
         self._owners: dict[int, dict[int, int]] = {}
-        self.feared = {
+        self.anti_affinity_groups = {
             group for pod_class in problem.classes for group in pod_class.levels[0].hard if group.kind == ANTI
         }
         for group, counter in problem.counters.items():
             self._members[counter.index] = _counted(counter.counts.tolist())
             self._owners[counter.index] = _counted(counter.owners.tolist())
             if self._owners[counter.index]:
-                self.feared.add(group)
+                self.anti_affinity_groups.add(group)
             if not counter.host:
                 self._known[counter.index] |= bits(counter.there)
 
     def host_admits(self, request: PlacementRequest, place: Place) -> bool:
-        """Whether hostname rules let a pod onto a node."""
+        """Whether hostname rules allow a pod on a node."""
         for counter in request.topology.host_owned:
             here, mine = self._members[counter.index].get(place, 0), counter in request.topology.own
             if counter.kind == SPREAD and here + mine > counter.skew:
@@ -88,7 +86,7 @@ class TopologyCounts:
         )
 
     def closed_hosts(self, request: PlacementRequest) -> set[Place]:
-        """Nodes that hostname rules close to a pod, all at once; of those that are open `host_admits` knows more."""
+        """Nodes that hostname rules exclude for a pod, computed at once; `host_admits` checks the others completely."""
         places: set[Place] = set()
         for counter in request.topology.host_owned:
             counts, top = self._members[counter.index], counter.skew - (counter in request.topology.own)
@@ -104,20 +102,26 @@ class TopologyCounts:
     def domains(
         self, request: PlacementRequest, strict: list[int], open_to: list[int | None]
     ) -> list[int | None] | None:
-        """What is left of a node's domains on every topology key with one more pod on it; None where a rule forbids it.
+        """The domains of a node that are left on each topology key with one more pod; None where a rule forbids it.
 
-        `strict` are the domains that the pod's hard requirements allow. Every rule chooses on its own, among the
-        domains the node had before; rules that choose differently exclude each other.
+        `strict` are the domains that the pod's requirements allow. Each rule chooses independently among the domains
+        that the node had before; rules that choose differently exclude each other.
         """
         open_domains = list(open_to)
         rules: list[tuple[TopologyCounter, bool]] = [(counter, True) for counter in request.topology.domain_owned]
-        rules += [(counter, False) for counter in request.topology.domain_members if counter.group in self.feared]
+        rules += [
+            (counter, False)
+            for counter in request.topology.domain_members
+            if counter.group in self.anti_affinity_groups
+        ]
         for counter, own in rules:
             topology_key = self.key_index[counter.group.key]
             now = open_to[topology_key]
             among = self.everywhere[topology_key] if now is None else now
             chosen = (
-                self._owner(request, counter, strict[topology_key], among) if own else self._unfeared(counter, among)
+                self._owner(request, counter, strict[topology_key], among)
+                if own
+                else self._without_anti_affinity_owners(counter, among)
             )
             before = open_domains[topology_key]
             left = chosen if before is None else chosen & before
@@ -137,17 +141,17 @@ class TopologyCounts:
         if counter.group not in request.cls.members or counted & strict:
             return 0
         domains = strict & among & self._known[counter.index]
-        return self._begun(counter, domains, strict & self._known[counter.index]) if domains else 0
+        return self._first_domains(counter, domains, strict & self._known[counter.index]) if domains else 0
 
-    def _begun(self, counter: TopologyCounter, here: int, anywhere: int) -> int:
-        """Where the first of some pods that want to be together goes: a domain of the node and, drawn again, any."""
+    def _first_domains(self, counter: TopologyCounter, here: int, anywhere: int) -> int:
+        """The domains for the first pod of a self-affinity: one of the node's and, chosen again, any."""
         return 1 << self._chosen(counter, places(here), {}) | 1 << self._chosen(counter, places(anywhere), {})
 
     def _lowest(self, request: PlacementRequest, counter: TopologyCounter, strict: int, among: int) -> int:
-        """The domain with fewest pods among those that the skew allows."""
+        """The domain with the lowest count among those that maxSkew allows."""
         counts = self._members[counter.index]
-        universe = self._known[counter.index] | self._unsold[counter.place]
-        universe |= bits(counts)  # where a pod is, there is a domain
+        universe = self._known[counter.index] | self._domains_without_offering[counter.place]
+        universe |= bits(counts)  # a domain with pods exists
         seen = [counts.get(place, 0) for place in places(universe & strict)]
         least = min(seen) if seen and len(seen) >= counter.group.min_domains else 0
         top = least + counter.skew - (counter.group in request.cls.members)
@@ -157,7 +161,7 @@ class TopologyCounts:
         return 1 << self._chosen(counter, allowed, counts)
 
     def _chosen(self, counter: TopologyCounter, domains: Iterable[int], counts: Mapping[int, int]) -> int:
-        """The domain with fewest pods; where several have as few, Karpenter leaves it to chance each time."""
+        """The domain with the lowest count; Karpenter breaks ties at random each time."""
         self._draws += self._turn
         every = len(self.named[counter.place])
         open_to = list(domains)
@@ -167,8 +171,8 @@ class TopologyCounts:
             self.left_to_chance = any(index != chosen and counts.get(index, 0) == fewest for index in open_to)
         return chosen
 
-    def _unfeared(self, counter: TopologyCounter, among: int) -> int:
-        """Where no pod is who must not have the pod near: of domains in which only nodes are, nothing is known."""
+    def _without_anti_affinity_owners(self, counter: TopologyCounter, among: int) -> int:
+        """The domains of NodePools without owners of an anti-affinity against the pod."""
         return self._clear(self._owners, counter, among & self._offered[counter.index])
 
     @staticmethod
@@ -178,14 +182,14 @@ class TopologyCounts:
     def record(
         self, request: PlacementRequest, place: Place, domains: list[int | None], seen: Iterable[TopologyCounter]
     ) -> None:
-        """A pod is placed; `seen` are the groups that count it there."""
+        """Count a placed pod; `seen` are the groups that count it there."""
         for counter in seen:
-            self._note(self._members[counter.index], counter, place, domains)
+            self._count_pod(self._members[counter.index], counter, place, domains)
         for counter in (*request.topology.inverse_hosts, *request.topology.inverse_domains):
             if counter.kind == ANTI:
-                self._note(self._owners[counter.index], counter, place, domains)
+                self._count_pod(self._owners[counter.index], counter, place, domains)
 
-    def _note(
+    def _count_pod(
         self, topology_counts: dict[int, int], counter: TopologyCounter, place: Place, domains: list[int | None]
     ) -> None:
         if counter.host:
@@ -199,10 +203,10 @@ class TopologyCounts:
 
 
 def _offered(problem: Problem, named: list[list[set[str]]]) -> dict[int, int]:
-    """The domains of pools that each group knows of, where pools name these on every topology key.
+    """The domains that each group has from NodePools; `named` are the domains of each NodePool by topology key.
 
-    A spread that honours taints knows those alone whose taints its pods tolerate, whether or not anything is on offer
-    there; an affinity those that the first pod tolerates that asks for it, before it gives anything up.
+    A spread that honours taints uses the NodePools whose taints its pods tolerate, whether or not anything can be
+    launched there; an affinity those that its first owner tolerates before any relaxation.
     """
     first: dict[Group, PodClass] = {}
     for pod_class in problem.classes:
@@ -211,8 +215,8 @@ def _offered(problem: Problem, named: list[list[set[str]]]) -> dict[int, int]:
     offered: dict[int, int] = {}
     for group, counter in problem.counters.items():
         if not counter.host:
-            borne = [_bears(group, first.get(group), pool) for pool in problem.pools]
-            values = set[str]().union(*itertools.compress(named[counter.place], borne))
+            tolerated = [_bears(group, first.get(group), pool) for pool in problem.pools]
+            values = set[str]().union(*itertools.compress(named[counter.place], tolerated))
             offered[counter.index] = _places_of(problem.topology_keys[counter.place], values)
     return offered
 
@@ -225,7 +229,7 @@ def _bears(group: Group, first: PodClass | None, pool: Pool) -> bool:
 
 
 def _named(pool: Pool, key: str, memory: Memory) -> set[str]:
-    """The domains of a NodePool, from an earlier plan where the NodePool is still the same object."""
+    """The domains of a NodePool, cached while it is the same object."""
     table: dict[tuple[int, str], tuple[Pool, set[str]]] = memory.table("domains")
     cached = table.get((id(pool), key))
     if cached is None or cached[0] is not pool:
@@ -236,9 +240,9 @@ def _named(pool: Pool, key: str, memory: Memory) -> set[str]:
 
 
 def _domains_of(pool: Pool, key: str) -> set[str]:
-    """The domains that a pool speaks of: of every type, whether or not it could launch it, and those that it lists.
+    """The domains of a NodePool: of all its types, whether or not it may launch them, and those that it lists.
 
-    The name of the pool itself is none of them.
+    The NodePool's name is not a domain here.
     """
     if key == NODEPOOL:
         return set()
@@ -251,7 +255,7 @@ def _domains_of(pool: Pool, key: str) -> set[str]:
 
 
 def _values(kind: InstanceType, key: str) -> Iterable[str]:
-    """What a label may be on nodes of a type."""
+    """The values that a label may have on nodes of a type."""
     if key == INSTANCE_TYPE:
         return (kind.name,)
     if key == ZONE:

@@ -1,4 +1,4 @@
-"""What if these nodes went: a fleet, who on it may go, and the plan that follows from each choice."""
+"""Candidates of consolidation: the nodes that may be removed, and the plan that follows from removing some of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from dovetail.model.meta import condition
 from dovetail.model.pods import Pod
 from dovetail.model.selector import matches
-from dovetail.planner.consolidate.lower_bound import Floor, Stand, floor_of
+from dovetail.planner.consolidate.lower_bound import Floor, RemovableNode, floor_of
 from dovetail.planner.consolidate.policy import Terms
 from dovetail.planner.offerings.catalog import Table
 from dovetail.planner.optimise.improve import Optimiser
@@ -28,14 +28,14 @@ from dovetail.planner.problem.shared_volumes import ATTACH, driver_of
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import NodeState, Snapshot
 
-#: Without a charge of their own evictions cost such a share of what a pod costs.
-_CHARGE = 0.02
-#: Of so many nodes that stay it is worked out whether their pods fit elsewhere at any price.
-_MAX_TRIED = 20
+#: Without a configured charge, an eviction is charged this share of the average cost of a pod.
+_EVICTION_CHARGE_SHARE = 0.02
+#: For this many nodes that stay, a plan tells whether their pods fit elsewhere at any price.
+_MAX_EXPLAINED_STAYS = 20
 
 
 class Choice:
-    """Nodes that go and the plan that follows; `worth` is dollars an hour saved, less what moving is charged."""
+    """Nodes to remove and the plan for their pods; `worth` is the saving in $/h less the charge for evictions."""
 
     def __init__(self, gone: Sequence[NodeState], plan: Plan, trouble: float) -> None:
         self.gone = tuple(gone)
@@ -44,79 +44,84 @@ class Choice:
 
 
 class Fleet:
-    """A snapshot from the side of what is there. `moved` are the pods of each candidate that need another place."""
+    """The existing nodes of a snapshot. `moved` are the pods of each candidate that would be evicted."""
 
     def __init__(self, snapshot: Snapshot, terms: Terms) -> None:
         self.snapshot = snapshot
         self.terms = terms
-        self.candidates = sorted(filter(_may_go, snapshot.nodes), key=lambda node: node.name)
+        self.candidates = sorted(filter(_is_removable, snapshot.nodes), key=lambda node: node.name)
         self.moved = {node.name: movable_pods(node) for node in self.candidates}
         self.pods = sum(map(len, self.moved.values()))
-        self.guarded = _guarded(snapshot, self.moved)
+        self.pods_by_budget = _pods_by_disruption_budget(snapshot, self.moved)
         plan = provision(snapshot)
-        self.nothing = Choice((), plan, 0.0)
+        self.unchanged = Choice((), plan, 0.0)
         self._missing = frozenset(plan.unschedulable)
-        self._coming = {node.name for node in snapshot.nodes if not node.initialized}
+        self._uninitialized = {node.name for node in snapshot.nodes if not node.initialized}
 
     @cached_property
-    def whole(self) -> Problem:
-        """All candidates gone, and all their pods to be placed, with those that wait and have a node."""
-        world = self._world(self.candidates)
-        return Problem(replace(world, pending=tuple(p for p in world.pending if pod_key(p) not in self._missing)))
+    def all_removed(self) -> Problem:
+        """The problem with all candidates removed: to place are their pods and the pending pods that can be placed."""
+        without_candidates = self._snapshot_without(self.candidates)
+        return Problem(
+            replace(
+                without_candidates,
+                pending=tuple(p for p in without_candidates.pending if pod_key(p) not in self._missing),
+            )
+        )
 
     @cached_property
     def free(self) -> Table:
-        """What every candidate has free, beside its own pods, of all that pods ask for."""
-        dims, memory = self.whole.dims, self.snapshot.memory
+        """The free resources of each candidate with its pods on it, by dimension."""
+        dims, memory = self.all_removed.dims, self.snapshot.memory
         with memory.lock:
             rows = [[_free(node, name, facts_of(node, memory)) for name in dims] for node in self.candidates]
         return np.array(rows, dtype=np.float64).reshape(len(self.candidates), len(dims))
 
     @cached_property
     def classes(self) -> dict[str, int]:
-        """The number of each pod's class."""
-        return {pod: one.index for one in self.whole.classes for pod in one.pods}
+        """The index of each pod's class."""
+        return {pod: pod_class.index for pod_class in self.all_removed.classes for pod in pod_class.pods}
 
     def floor(self, seconds: float) -> Floor | None:
-        """What no choice can make the fleet cost less than."""
+        """The lower bound of the fleet's cost, whichever candidates are removed; None where time is short."""
         kinds = {(pool.name, kind.name): kind for pool in self.snapshot.pools for kind in pool.types}
-        stands = [
-            Stand(
+        removable = [
+            RemovableNode(
                 node.pool or "",
                 node.price or 0.0,
                 [self.classes[pod_key(pod)] for pod in self.moved[node.name]],
                 free,
-                _resold(node, kinds),
+                _is_replaceable(node, kinds),
             )
             for node, free in zip(self.candidates, self.free, strict=True)
         ]
         ours = {node.name for node in self.candidates}
         staying = sum(node.price or 0.0 for node in self.snapshot.nodes if not node.deleting and node.name not in ours)
-        return floor_of(self.whole, stands, staying, self.most, seconds)
+        return floor_of(self.all_removed, removable, staying, self.most, seconds)
 
     @cached_property
     def most(self) -> dict[str, int]:
-        """How many nodes of each pool with a budget may go: empty ones alone, or any of them."""
+        """The number of nodes that the budgets of each NodePool allow to be removed: empty ones only, or any."""
         empty = Counter(node.pool for node in self.candidates if not self.moved[node.name])
         return {pool: max(min(empty[pool], quota.empty), quota.used) for pool, quota in self.terms.budgets.items()}
 
     @cached_property
     def charges(self) -> Mapping[str, float]:
-        """What emptying each candidate is charged."""
+        """The charge for evicting the pods of each candidate, in $/h."""
         terms, found = self.terms, {}
         charge = terms.charge
         if charge is None:
             cost = sum(node.price or 0.0 for node in self.candidates)
-            charge = _CHARGE * min(cost, self.fresh) / max(1, self.pods)
+            charge = _EVICTION_CHARGE_SHARE * min(cost, self.replacement_cost) / max(1, self.pods)
         for node in self.candidates:
             units = terms.trouble.get(node.name, float(len(self.moved[node.name])))
             found[node.name] = max(charge * units, terms.dues.get(node.pool or "", 0.0) * units)
         return found
 
     @cached_property
-    def fresh(self) -> float:
-        """About what the pods of all candidates would cost, launched anew."""
-        return provision(self._world(self.candidates)).cost.per_hour
+    def replacement_cost(self) -> float:
+        """The approximate cost of new nodes for the pods of all candidates, in $/h."""
+        return provision(self._snapshot_without(self.candidates)).cost.per_hour
 
     def without(
         self,
@@ -125,35 +130,37 @@ class Fleet:
         deadline: float | None = None,
         optimiser: Optimiser | None = None,
     ) -> Choice | None:
-        """The choice to remove these, if all who have a node now have one then."""
-        plan = provision(self._world(gone), seed=seed, deadline=deadline, optimiser=optimiser)
+        """The choice to remove these nodes; None if a pod that can be placed now would become unplaced."""
+        plan = provision(self._snapshot_without(gone), seed=seed, deadline=deadline, optimiser=optimiser)
         if not self._missing.issuperset(plan.unschedulable):
             return None
         moved = {pod_key(pod) for node in gone for pod in self.moved[node.name]}
-        if self._coming and any(plan.placements[pod].node in self._coming for pod in moved):
+        if self._uninitialized and any(plan.placements[pod].node in self._uninitialized for pod in moved):
             return None
         return Choice(gone, plan, sum(self.charges[node.name] for node in gone))
 
-    def _world(self, gone: Iterable[NodeState]) -> Snapshot:
+    def _snapshot_without(self, gone: Iterable[NodeState]) -> Snapshot:
         names = {node.name for node in gone}
         nodes = tuple(replace(node, deleting=True) if node.name in names else node for node in self.snapshot.nodes)
         moved = tuple(pod for node in self.candidates if node.name in names for pod in self.moved[node.name])
         return replace(self.snapshot, nodes=nodes, pending=(*self.snapshot.pending, *moved))
 
-    # -- who may go together --------------------------------------------------------------------------------------
+    # -- disruption budgets ------------------------------------------------------------------------------------
 
     def within(self, gone: Iterable[NodeState]) -> tuple[NodeState, ...]:
-        """As many of them as the budgets of pools and of pods allow, in order; empty ones first."""
+        """As many of the nodes as NodePool budgets and PodDisruptionBudgets allow, in order; empty ones first."""
         taken = Taken(self)
-        return tuple(node for node in sorted(gone, key=lambda each: bool(self.moved[each.name])) if taken.take(node))
+        return tuple(
+            node for node in sorted(gone, key=lambda candidate: bool(self.moved[candidate.name])) if taken.take(node)
+        )
 
     @cached_property
-    def spare(self) -> dict[str, int]:
-        """How many pods each disruption budget lets go."""
+    def evictions_allowed(self) -> dict[str, int]:
+        """The number of pods that each PodDisruptionBudget allows to be evicted."""
         return {budget.metadata.key: budget.status.disruptions_allowed for budget in self.snapshot.budgets}
 
     def stays(self, best: Choice) -> dict[str, str]:
-        """Why nodes that are not going stay."""
+        """Why each node that is not removed stays."""
         taken, gone, found = Taken(self), {node.name for node in best.gone}, dict[str, str]()
         tried = 0
         for node in best.gone:
@@ -162,10 +169,10 @@ class Fleet:
             if node.name in gone or node.deleting:
                 continue
             if node.name not in self.moved:
-                found[node.name] = node.held_by or _unfit(node)
+                found[node.name] = node.held_by or _why_not_removable(node)
                 continue
             found[node.name] = taken.against(node) or message("no cheaper node for its pods")
-            if not taken.against(node) and self.moved[node.name] and tried < _MAX_TRIED:
+            if not taken.against(node) and self.moved[node.name] and tried < _MAX_EXPLAINED_STAYS:
                 tried += 1
                 if self.without((node,)) is None:
                     found[node.name] = message("its pods fit nowhere else")
@@ -173,7 +180,7 @@ class Fleet:
 
 
 class Taken:
-    """What nodes that go use up of the budgets of their pools and of their pods."""
+    """The NodePool budgets and PodDisruptionBudgets that a set of removed nodes uses."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -181,7 +188,7 @@ class Taken:
         self._pods: Counter[str] = Counter()
 
     def against(self, node: NodeState) -> str:
-        """What keeps another node from going as well, in words."""
+        """The budget that forbids removing another node as well, as text; empty if none does."""
         fleet, pool, used = self._fleet, node.pool or "", bool(self._fleet.moved[node.name])
         quota = fleet.terms.budgets.get(pool)
         if quota is not None:
@@ -189,17 +196,17 @@ class Taken:
             full = both >= quota.used if used or self._pools[pool, True] else False
             if full or (not used and self._pools[pool, False] >= quota.empty):
                 return message("the budgets of its NodePool let no more go at once")
-        for key, count in fleet.guarded[node.name].items():
-            if self._pods[key] + count > fleet.spare[key]:
+        for key, count in fleet.pods_by_budget[node.name].items():
+            if self._pods[key] + count > fleet.evictions_allowed[key]:
                 return message("PodDisruptionBudget {key} lets no more pods go at once", key=key)
         return ""
 
     def take(self, node: NodeState) -> bool:
-        """Let a node go, if it may."""
+        """Add a node to the removed ones if the budgets allow it; returns whether they do."""
         if self.against(node):
             return False
         self._pools[node.pool or "", bool(self._fleet.moved[node.name])] += 1
-        self._pods += self._fleet.guarded[node.name]
+        self._pods += self._fleet.pods_by_budget[node.name]
         return True
 
 
@@ -211,8 +218,8 @@ def _free(node: NodeState, name: str, facts: NodeFacts) -> float:
     return float(node.allocatable.get(name, 0) - facts.used.get(name, 0) - facts.unserved[name])
 
 
-def _resold(node: NodeState, kinds: Mapping[tuple[str, str], InstanceType]) -> bool:
-    """Whether a node like it can be launched for no more: then keeping it cannot beat launching it again."""
+def _is_replaceable(node: NodeState, kinds: Mapping[tuple[str, str], InstanceType]) -> bool:
+    """Whether an equal node can be launched for no higher price: then keeping it cannot cost less than replacing it."""
     zone, name, capacity = (node.labels.get(key, "") for key in (ZONE, INSTANCE_TYPE, CAPACITY_TYPE))
     kind = kinds.get((node.pool or "", name))
     if kind is None or any(kind.allocatable.get(what, 0) < amount for what, amount in node.allocatable.items()):
@@ -221,16 +228,16 @@ def _resold(node: NodeState, kinds: Mapping[tuple[str, str], InstanceType]) -> b
     return any(price is not None and price <= (node.price or 0.0) for price in prices)
 
 
-def _may_go(node: NodeState) -> bool:
+def _is_removable(node: NodeState) -> bool:
     return node.movable and not node.deleting and node.initialized and node.price is not None
 
 
-def _unfit(node: NodeState) -> str:
+def _why_not_removable(node: NodeState) -> str:
     return message("it is not ready for pods yet") if not node.initialized else message("its price is unknown")
 
 
 def movable_pods(node: NodeState) -> list[Pod]:
-    """The pods that would need another place: not daemons, not finished."""
+    """The pods that must be placed elsewhere if the node is removed: neither daemons nor finished ones."""
     found = []
     for pod in node.pods:
         owner = pod.metadata.controller
@@ -239,8 +246,8 @@ def movable_pods(node: NodeState) -> list[Pod]:
     return found
 
 
-def _guarded(snapshot: Snapshot, moved: Mapping[str, Sequence[Pod]]) -> dict[str, Counter[str]]:
-    """How many pods of each disruption budget every node has; a pod under several may not be moved at all."""
+def _pods_by_disruption_budget(snapshot: Snapshot, moved: Mapping[str, Sequence[Pod]]) -> dict[str, Counter[str]]:
+    """The number of pods of each PodDisruptionBudget on each node; a pod under several cannot be evicted."""
     found: dict[str, Counter[str]] = {}
     for name, pods in moved.items():
         mine = Counter[str]()
@@ -251,9 +258,9 @@ def _guarded(snapshot: Snapshot, moved: Mapping[str, Sequence[Pod]]) -> dict[str
                 if budget.metadata.namespace == pod.metadata.namespace
                 and matches(budget.spec.selector, pod.metadata.labels)
             ]
-            for each in over:
-                if len(over) > 1 or each.spec.unhealthy_pod_eviction_policy != "AlwaysAllow" or _ready(pod):
-                    mine[each.metadata.key] += 1 if len(over) == 1 else 1 << 30
+            for budget in over:
+                if len(over) > 1 or budget.spec.unhealthy_pod_eviction_policy != "AlwaysAllow" or _ready(pod):
+                    mine[budget.metadata.key] += 1 if len(over) == 1 else 1 << 30
         found[name] = mine
     return found
 

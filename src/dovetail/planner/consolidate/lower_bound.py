@@ -1,8 +1,8 @@
-"""What a fleet cannot cost less than, whichever of its nodes stay: the bound of a consolidation.
+"""The lower bound of a consolidation: the least cost of the fleet, whichever of its nodes stay.
 
-Launched anew, pods are worth what the market asks for them at least. A node that stays holds so much worth of pods at
-most, and costs its price: what it holds beyond that comes off the bound. Where budgets keep nodes, those that are
-the best bargains stay first.
+On new nodes, pods cost at least their dual price in the LP relaxation. A node that stays costs its price and saves at
+most the dual price of the pods that it can hold; where that is more than its price, the difference is subtracted from
+the bound. Where budgets keep nodes, those with the largest difference are kept first.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dovetail.planner.optimise.lower_bound import WORDS, relaxed, whole
 from dovetail.planner.optimise.relaxation import Relaxation
 from dovetail.planner.problem.compile import Problem
 
-#: Steps in which prices of the market are tried, from nothing to all they are.
-_STEPS = 64
+#: The bound is the maximum over this many scalings of the dual prices between 0 and 1.
+_DUAL_SCALINGS = 64
 _MAX_LISTED = source("any part of the fleet launched anew, whatever the disruption budgets of pods")
 _KEPT = source("; of NodePools with a budget as many nodes stay as must")
 
@@ -31,26 +31,26 @@ class Floor(msgspec.Struct, frozen=True):
     words: str
 
 
-class Stand(msgspec.Struct, frozen=True):
-    """A node that might go: what it costs, who is on it by the number of their class, and what room it has beside.
+class RemovableNode(msgspec.Struct, frozen=True):
+    """A node that may be removed: its price, the classes of its pods, and its free resources.
 
-    `resold`: as much can be launched for no more.
+    `replaceable`: an equal node can be launched for no higher price.
     """
 
     pool: str
     price: float
     pods: Sequence[int]
     free: Floats
-    resold: bool
+    replaceable: bool
 
 
 def floor_of(
-    problem: Problem, stands: Sequence[Stand], staying: float, budgets: Mapping[str, int], seconds: float
+    problem: Problem, removable: Sequence[RemovableNode], staying: float, budgets: Mapping[str, int], seconds: float
 ) -> Floor | None:
-    """What no fleet for the same pods costs less than; None where there was no time.
+    """The lower bound of a fleet for the same pods; None where there was no time.
 
-    In `problem` all `stands` are gone and their pods to be placed; `staying` is what the others cost. Of a pool with a
-    budget at most so many may go.
+    In `problem` all `removable` nodes are removed and their pods are to be placed; `staying` is the cost of the other
+    nodes. `budgets` has the most nodes of a NodePool that may be removed.
     """
     nowhere = {
         pod_class.index: pod_class.count for pod_class in problem.classes if not _is_offered(problem, pod_class.index)
@@ -58,13 +58,13 @@ def floor_of(
     relaxation = relaxed(problem, nowhere, seconds)
     if relaxation is None:
         return None
-    prices, pools = np.array([stand.price for stand in stands]), [stand.pool for stand in stands]
-    values, must = _values(relaxation, stands), {pool: pools.count(pool) - most for pool, most in budgets.items()}
+    prices, pools = np.array([node.price for node in removable]), [node.pool for node in removable]
+    values, must = _values(relaxation, removable), {pool: pools.count(pool) - most for pool, most in budgets.items()}
     kept = max(
-        _kept(share * relaxation.price, prices - share * values, pools, must)
-        for share in np.linspace(0.0, 1.0, _STEPS + 1)
+        _cost_with_kept_nodes(share * relaxation.price, prices - share * values, pools, must)
+        for share in np.linspace(0.0, 1.0, _DUAL_SCALINGS + 1)
     )
-    if all(stand.resold for stand in stands):
+    if all(node.replaceable for node in removable):
         kept = max(kept, whole(problem, nowhere))
     words = f"{_MAX_LISTED}, where {WORDS}{_KEPT if any(count > 0 for count in must.values()) else ''}"
     return Floor(float(staying + kept), words)
@@ -75,29 +75,29 @@ def _is_offered(problem: Problem, index: int) -> bool:
     return bool((request.offerings & np.isfinite(problem.frontier.prices)).any())
 
 
-def _kept(new_nodes: float, dues: Floats, pools: Sequence[str], must: Mapping[str, int]) -> float:
-    """What is launched, and what those cost on top whom it pays to keep, or who must stay: the best bargains."""
-    total = new_nodes + float(np.minimum(dues, 0.0).sum())
+def _cost_with_kept_nodes(new_nodes: float, net_costs: Floats, pools: Sequence[str], must: Mapping[str, int]) -> float:
+    """The cost of new nodes plus the net cost of kept nodes: those that reduce the sum or must stay."""
+    total = new_nodes + float(np.minimum(net_costs, 0.0).sum())
     for pool, count in must.items():
         if count > 0:
-            mine = np.sort(dues[[pool_name == pool for pool_name in pools]])
+            mine = np.sort(net_costs[[pool_name == pool for pool_name in pools]])
             total += float(np.maximum(mine[:count], 0.0).sum())
     return total
 
 
-def _values(relaxation: Relaxation, stands: Sequence[Stand]) -> Floats:
-    """What the pods are worth at most that each node holds if it stays: its own, and as many more as have room."""
+def _values(relaxation: Relaxation, removable: Sequence[RemovableNode]) -> Floats:
+    """The largest dual price of the pods that each node can hold: its own, and as many more as fit."""
     placement_requests = [flow.demand.request for flow in relaxation.flows]
     values_by_index = {
         request.cls.index: float(total) / flow.demand.count
         for request, flow, total in zip(placement_requests, relaxation.flows, relaxation.worth, strict=True)
     }
-    own = np.array([sum(values_by_index.get(index, 0.0) for index in stand.pods) for stand in stands])
-    if placement_requests and stands:
+    own = np.array([sum(values_by_index.get(index, 0.0) for index in node.pods) for node in removable])
+    if placement_requests and removable:
         asked = relaxation.rates @ np.array([request.amounts for request in placement_requests], dtype=np.float64).T
-        dear = (
+        valid_rates = (
             asked >= np.array([values_by_index[request.cls.index] for request in placement_requests]) * (1 - 1e-9)
         ).all(axis=1)
-        rates = relaxation.rates[dear] if dear.any() else relaxation.rates.max(axis=0, keepdims=True)
-        own = own + (np.maximum([stand.free for stand in stands], 0.0) @ rates.T).min(axis=1)
-    return np.where([stand.resold for stand in stands], np.minimum(own, [stand.price for stand in stands]), own)
+        rates = relaxation.rates[valid_rates] if valid_rates.any() else relaxation.rates.max(axis=0, keepdims=True)
+        own = own + (np.maximum([node.free for node in removable], 0.0) @ rates.T).min(axis=1)
+    return np.where([node.replaceable for node in removable], np.minimum(own, [node.price for node in removable]), own)

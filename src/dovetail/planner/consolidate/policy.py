@@ -1,4 +1,4 @@
-"""On what terms nodes may be given back: how many of each pool at once, and what it costs to move those on them."""
+"""Consolidation policy: how many nodes of each NodePool may be removed at once, and the charge for evictions."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import msgspec
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
-    """How many nodes of a pool may go at once: empty ones, and any at all if one of them is used."""
+    """The number of nodes of a NodePool that may be removed at once: empty ones, and any if one of them has pods."""
 
     empty: int
     used: int
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """Pools without a budget may lose any number.
+    """Budgets and charges of a consolidation. NodePools without a budget may lose any number of nodes.
 
-    `charge` is dollars an hour for each eviction; without one it is a small share of what a pod costs. `trouble` says
-    how many evictions emptying a node counts for, where that is not the number of its pods, and `dues` what moving
-    so much must save in some pools.
+    `charge` is $/h for each eviction; without it, a small share of the average cost of a pod. `trouble` is the number
+    of evictions that emptying a node counts as, where that is not the number of its pods. `dues` is the least saving in
+    $/h for each of these evictions, by NodePool.
     """
 
     budgets: Mapping[str, Quota] = {}

@@ -1,8 +1,8 @@
-"""Consolidation: the same problem from the other side. Which nodes could go, and what would hold their pods?
+"""The search for the best set of nodes to remove.
 
-A node's pods are planned as if it were going; removing is worth it when what must be launched costs less than what
-is given back, by more than the evictions are charged. Whole sets of nodes are proposed by room and price
-(`proposals`) and planned by the same engine that launches; the best is bettered node by node.
+The pods of a set are planned by `provision` as if its nodes were being deleted. Removing the set is worthwhile if the
+new nodes cost less than the removed ones by more than the charge for evictions. `subsets.Proposals` proposes sets by
+resources and price; the best set is then improved node by node.
 """
 
 from __future__ import annotations
@@ -25,30 +25,27 @@ from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.pod_classes import pod_key
 from dovetail.planner.snapshot import NodeState, Snapshot
 
-#: Seconds that an idle core is reckoned to need for a quick plan, and for each pod and node on top.
-_PLAN, _EACH = 0.05, 20e-6
-#: What of the deadline is spent on quick plans by that reckoning, on each plan with effort, and on the last one.
-_QUICK, _SHARE, _FINAL = 0.25, 0.1, 0.2
-#: So many sets are asked about however late it is, and so many of the best are planned with effort.
-_LEAST, _SEARCHED = 3, 2
-#: What a quick plan may count as, where it must count as something.
-_BRISK = 0.1
-#: Savings that differ by less are the same.
-_CENT = 1e-6
+#: Estimated seconds of a quick plan on an idle core, and of each pod and node in it.
+_PLAN_S, _PLAN_S_PER_OBJECT = 0.05, 20e-6
+#: Shares of the deadline: for all quick plans by that estimate, for each optimised plan, and for the last one.
+_QUICK_SHARE, _OPTIMISED_SHARE, _FINAL_SHARE = 0.25, 0.1, 0.2
+#: The number of proposed sets that are planned however late it is, and of the best sets that are optimised.
+_MIN_PLANNED_SETS, _MAX_OPTIMISED_SETS = 3, 2
+#: The nominal deadline of a quick plan in seconds.
+_QUICK_DEADLINE_S = 0.1
+#: Tolerance of savings in $/h.
+_PRICE_TOLERANCE = 1e-6
 
 
 def consolidate(
     snapshot: Snapshot, seed: int = 0, deadline: float = 5.0, terms: Terms | None = None, clock_slack: float = 1.0
 ) -> Plan:
-    """What to give back, on what terms. The clock only stops the search early; with no time at all there is none.
-
-    It does so after the deadline times `clock slack`.
-    """
+    """The plan with the nodes to remove, within `terms`. The clock stops the search after deadline × `clock_slack`."""
     start = stopwatch()
     fleet = Fleet(snapshot, terms or Terms())
     search = _Search(fleet, seed, deadline, start, clock_slack)
     best = search.run()
-    floor = fleet.floor(max(0.2, deadline * clock_slack * _SHARE))
+    floor = fleet.floor(max(0.2, deadline * clock_slack * _OPTIMISED_SHARE))
     plan = _plan(fleet, best, stopwatch() - start)
     if floor is None:
         return plan
@@ -56,7 +53,7 @@ def consolidate(
 
 
 class _Search:
-    """The best choice so far, and how many more may be asked about."""
+    """The best choice so far, and the number of quick plans left."""
 
     def __init__(self, fleet: Fleet, seed: int, deadline: float, start: float, clock_slack: float) -> None:
         self.fleet = fleet
@@ -64,26 +61,26 @@ class _Search:
         self.deadline = deadline
         self.clock_slack = clock_slack
         self.end = start + deadline * clock_slack
-        self.left = int(_QUICK * deadline / (_PLAN + _EACH * (fleet.pods + len(fleet.candidates))))
-        self.best = fleet.nothing
-        self.tried: dict[frozenset[str], Choice | None] = {frozenset(): fleet.nothing}
+        self.left = int(_QUICK_SHARE * deadline / (_PLAN_S + _PLAN_S_PER_OBJECT * (fleet.pods + len(fleet.candidates))))
+        self.best = fleet.unchanged
+        self.tried: dict[frozenset[str], Choice | None] = {frozenset(): fleet.unchanged}
 
     def run(self) -> Choice:
         fleet = self.fleet
         self._consider(fleet.within(node for node in fleet.candidates if not fleet.moved[node.name]))
         proposals = Proposals(fleet)
         for number, going in enumerate(proposals.sets()):
-            if number < _LEAST or not self.over():
+            if number < _MIN_PLANNED_SETS or not self.over():
                 self._consider(going)
-        for proposal in self._promising():
-            self._swap(proposal)
-        for promising_proposal in self._promising():
-            self._search(promising_proposal, _SHARE, _SHARE * self.deadline)
-        self._swap(self.best)
-        self._one_by_one(proposals)
-        self._spare()
-        self._search(self.best, _FINAL)
-        self._swap(self.best)
+        for proposal in self._best_with_new_nodes():
+            self._keep_equal_nodes(proposal)
+        for promising_proposal in self._best_with_new_nodes():
+            self._optimise(promising_proposal, _OPTIMISED_SHARE, _OPTIMISED_SHARE * self.deadline)
+        self._keep_equal_nodes(self.best)
+        self._remove_one_by_one(proposals)
+        self._undo_useless_removals()
+        self._optimise(self.best, _FINAL_SHARE)
+        self._keep_equal_nodes(self.best)
         return self.best
 
     def over(self) -> bool:
@@ -93,27 +90,29 @@ class _Search:
         return stopwatch() > self.end
 
     def _consider(self, gone: Sequence[NodeState]) -> bool:
-        """Whether it is the best so far to remove these nodes."""
+        """Plan the removal of these nodes; returns whether it is the best choice so far."""
         key = frozenset(node.name for node in gone)
         if key in self.tried:
             return False
         self.left -= 1
-        proposal = self.tried[key] = self.fleet.without(gone, self.seed, _BRISK, along_relaxation)
+        proposal = self.tried[key] = self.fleet.without(gone, self.seed, _QUICK_DEADLINE_S, along_relaxation)
         return self._keep(proposal)
 
     def _keep(self, choice: Choice | None) -> bool:
-        if choice is None or choice.worth <= self.best.worth + _CENT:
+        if choice is None or choice.worth <= self.best.worth + _PRICE_TOLERANCE:
             return False
         self.best = choice
         return True
 
-    def _promising(self) -> list[Choice]:
-        """The best choices so far for which something is launched."""
+    def _best_with_new_nodes(self) -> list[Choice]:
+        """The best choices so far that launch new nodes."""
         ranked = [(-value.worth, sorted(key), value) for key, value in self.tried.items() if value and value.plan.nodes]
-        return [proposal for _, _, proposal in sorted(ranked, key=lambda pod_class: pod_class[:2])[:_SEARCHED]]
+        return [
+            proposal for _, _, proposal in sorted(ranked, key=lambda pod_class: pod_class[:2])[:_MAX_OPTIMISED_SETS]
+        ]
 
-    def _search(self, choice: Choice, share: float, seconds: float = inf) -> None:
-        """Look for something cheaper to launch, with work for a share of the deadline, and never beyond its end."""
+    def _optimise(self, choice: Choice, share: float, seconds: float = inf) -> None:
+        """Optimise the new nodes of a choice, with work for a share of the deadline, and never beyond its end."""
         if not choice.plan.nodes or self.late():
             return
 
@@ -123,8 +122,8 @@ class _Search:
 
         self._keep(self.fleet.without(choice.gone, self.seed, self.deadline * share, clocked))
 
-    def _swap(self, choice: Choice) -> None:
-        """Nodes that would do in place of those that are launched, for no more, stay: those with most to move."""
+    def _keep_equal_nodes(self, choice: Choice) -> None:
+        """Keep nodes that can replace new ones at no higher price, those with the highest eviction charge first."""
         gone = sorted(choice.gone, key=lambda node: (-self.fleet.charges[node.name], node.name))
         names = sorted({name for planned in choice.plan.nodes for name in planned.requests})
         room = np.array([[node.allocatable.get(name, 0) for name in names] for node in gone], dtype=np.int64)
@@ -132,15 +131,15 @@ class _Search:
         prices, kept = np.array([node.price or 0.0 for node in gone]), set[str]()
         for planned in sorted(choice.plan.nodes, key=lambda node: -node.price):
             asked = [planned.requests.get(name, 0) for name in names]
-            would = np.flatnonzero((prices <= planned.price + _CENT) & (room >= asked).all(axis=1))
+            would = np.flatnonzero((prices <= planned.price + _PRICE_TOLERANCE) & (room >= asked).all(axis=1))
             if len(would):
                 kept.add(gone[int(would[0])].name)
                 prices[would[0]] = np.inf
         if self._consider([node for node in choice.gone if node.name not in kept]):
-            self._swap(self.best)
+            self._keep_equal_nodes(self.best)
 
-    def _one_by_one(self, proposals: Proposals) -> None:
-        """Nodes that stayed, the least useful for their price first."""
+    def _remove_one_by_one(self, proposals: Proposals) -> None:
+        """Try to remove the remaining candidates one by one, the least used for their price first."""
         for node in proposals.ranked():
             if self.over():
                 return
@@ -149,8 +148,8 @@ class _Search:
             if node.name not in gone and len(self.fleet.within(more)) == len(more):
                 self._consider(more)
 
-    def _spare(self) -> None:
-        """Nodes whose going saves nothing, now that the others go, stay: by halves, those with most pods first."""
+    def _undo_useless_removals(self) -> None:
+        """Keep nodes whose removal saves nothing beside the others: by bisection, those with most pods first."""
         moved = self.fleet.moved
         parts = [sorted(self.best.gone, key=lambda node: (-len(moved[node.name]), node.name))]
         while parts and not self.over():
@@ -170,11 +169,13 @@ def _plan(fleet: Fleet, best: Choice, seconds: float) -> Plan:
             place = best.plan.placements[pod_key(pod)]
             moves[pod_key(pod)] = Move(source=node.name, node=place.node, new_node=place.new_node)
     unpriced = sum(node.price is None and not node.deleting for node in fleet.snapshot.nodes)
-    given = sum(node.price or 0.0 for node in best.gone)
+    removed_price = sum(node.price or 0.0 for node in best.gone)
     return replace(
         best.plan,
-        nodes=tuple(_affordable(best.plan.nodes, given + fleet.nothing.plan.cost.per_hour, fleet.snapshot)),
-        cost=Cost(per_hour=before - given + best.plan.cost.per_hour, before=before, unpriced=unpriced),
+        nodes=tuple(
+            _cheaper_than_removed(best.plan.nodes, removed_price + fleet.unchanged.plan.cost.per_hour, fleet.snapshot)
+        ),
+        cost=Cost(per_hour=before - removed_price + best.plan.cost.per_hour, before=before, unpriced=unpriced),
         remove=tuple(sorted(node.name for node in best.gone)),
         moves=dict(sorted(moves.items())),
         evictions=len(moves),
@@ -183,8 +184,10 @@ def _plan(fleet: Fleet, best: Choice, seconds: float) -> Plan:
     )
 
 
-def _affordable(planned_nodes: Sequence[PlannedNode], most: float, snapshot: Snapshot) -> Iterable[PlannedNode]:
-    """The nodes with only those offerings at which they cost less together than what they replace."""
+def _cheaper_than_removed(
+    planned_nodes: Sequence[PlannedNode], most: float, snapshot: Snapshot
+) -> Iterable[PlannedNode]:
+    """The nodes with only the offerings at which they cost less together than what they replace."""
     cost = sum(planned.price for planned in planned_nodes)
     types = {kind.name: kind for pool in snapshot.pools for kind in pool.types}
     for planned in planned_nodes:

@@ -1,9 +1,8 @@
-"""Sets of nodes that might go together, by room and price alone; what becomes of them is planned afterwards.
+"""Proposals: sets of nodes that may be removed together, chosen by resources and price; each is planned afterwards.
 
-Which nodes stay: the part of a fleet, with what is on offer beside it, that holds every pod for the least money.
-
-All nodes are weighed at once, resource by resource, so that what stays is not short of memory while CPU stands
-idle. An integer programme for a small fleet; of a large one the relaxation, rounded up, is as good.
+`cheapest` chooses the nodes to keep: with new nodes, they provide the total requests of all pods at the least cost.
+All resources are constraints of one programme, so that the kept nodes are not short of memory while CPU is unused. It
+is an integer programme for a small fleet; for a large one its LP relaxation, rounded up, is as good.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from dovetail.planner.problem.resources import PORT
 from dovetail.planner.problem.shared_volumes import ATTACH
 from dovetail.planner.snapshot import NodeState
 
-#: How much of nodes that stay may be asked for, and of those that are launched: whole pods fit less well than their
-#: sums, and less well beside others who do not move.
+#: Usable share of kept nodes and of new nodes: integer pods fill a node less well than their sum, and less well beside
+#: pods that do not move.
 _MARGINS = ((1.0, 1.0), (0.96, 0.98), (0.98, 0.99), (0.93, 0.98), (0.9, 0.98))
-#: How many times over evictions are charged.
-_WEIGHTS = (1.0, 4.0)
+#: Multiples of the eviction charge.
+_CHARGE_FACTORS = (1.0, 4.0)
 
 
 class Proposals:
-    """The candidates as rows of amounts: what each has room for, and what its pods take."""
+    """Proposes sets of candidates. Tables have a row for each: `room` for pods, and the `load` of its own pods."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
-        problem = self.problem = fleet.whole
+        problem = self.problem = fleet.all_removed
         self.dims = [index for index, name in enumerate(problem.dims) if not name.startswith((PORT, ATTACH))]
         number = [[fleet.classes[pod_key(pod)] for pod in fleet.moved[node.name]] for node in fleet.candidates]
         load = [problem.requests[mine].sum(axis=0)[self.dims] for mine in number]
@@ -44,14 +43,14 @@ class Proposals:
         self.charges: Floats = np.array([fleet.charges[node.name] for node in fleet.candidates], dtype=np.float64)
 
     def ranked(self) -> list[NodeState]:
-        """The least useful for their price first."""
+        """The candidates, the least used for their price first."""
         taken = (self.load / np.maximum(self.load.sum(axis=0), 1.0)).max(axis=1, initial=0.0)
         use = (taken + self.charges) / np.maximum(self.prices, 1e-9)
         order = sorted(range(len(use)), key=lambda index: (use[index], self.fleet.candidates[index].name))
         return [self.fleet.candidates[index] for index in order]
 
     def sets(self) -> Iterator[tuple[NodeState, ...]]:
-        """Sets to go: those that the cheapest fleet does not keep, by several margins, and every pod."""
+        """The sets to remove: all that budgets allow, then those that the cheapest fleet does not keep, by margins."""
         if not self.fleet.candidates:
             return
         ranked = self.ranked()
@@ -64,7 +63,7 @@ class Proposals:
         wanted = problem.requests[:, self.dims].T @ problem.counts
         wanted = (wanted - np.maximum(problem.free[self.dims], 0).sum(axis=1)) / scale
         nothing = np.zeros(len(offered))
-        for (old, new), weight in product(_MARGINS, _WEIGHTS):
+        for (old, new), weight in product(_MARGINS, _CHARGE_FACTORS):
             whole = np.concatenate([self.room / scale * old, sizes * new])
             needs = [(whole[:, dim], float(least)) for dim, least in enumerate(wanted)]
             needs += [(np.concatenate([amounts, nothing]), least) for amounts, least in limits]
@@ -73,7 +72,7 @@ class Proposals:
             yield self.fleet.within(node for node in ranked if node.name not in kept)
 
     def _limits(self) -> list[Need]:
-        """How many must stay by the budgets of their pools, and how many pods by their own."""
+        """Constraints on the nodes that must stay: by NodePool budgets and by PodDisruptionBudgets."""
         fleet, limits = self.fleet, list[Need]()
         for pool, quota in fleet.terms.budgets.items():
             mine = np.array([float(node.pool == pool) for node in fleet.candidates])
@@ -81,38 +80,43 @@ class Proposals:
             for members, most in ((mine, fleet.most[pool]), (used, quota.used)):
                 if members.sum() > most:
                     limits.append((members, float(members.sum() - most)))
-        for key, spare in fleet.spare.items():
-            counts = [fleet.guarded[node.name][key] for node in fleet.candidates]
+        for key, allowed in fleet.evictions_allowed.items():
+            counts = [fleet.pods_by_budget[node.name][key] for node in fleet.candidates]
             pods = np.minimum(np.array(counts, dtype=np.float64), 1e4)
-            if pods.sum() > spare:
-                limits.append((pods, float(pods.sum() - spare)))
+            if pods.sum() > allowed:
+                limits.append((pods, float(pods.sum() - allowed)))
         return limits
 
 
-#: More nodes than this are not weighed one by one; beside a few, what is launched is weighed whole as well.
-SMALL, _FEW = 300, 8
-#: Branches of the integer programme: a limit on work, not on time, so that the answer is the same everywhere.
-_BRANCHES = 500
+#: Up to this many nodes, keeping a node is an integer variable; up to the second number, new nodes are integer as well.
+SMALL, _MAX_NODES_WITH_INTEGER_OFFERS = 300, 8
+#: Branch-and-bound nodes of the integer programme: a bound on work, so that the result is the same on every computer.
+_MAX_BRANCHES = 500
 _NO_OFFERS = np.zeros(0)
 
-#: So much of each node, and of each thing on offer; at least so much is needed.
+#: A constraint: the amount that each node, and each offer, provides, and the least sum.
 Need = tuple[Floats, float]
 
 
 def cheapest(worth: Floats, needs: Sequence[Need], offers: Floats = _NO_OFFERS) -> Bools:
-    """Whom to keep, so that every need is met; every pod, if even all of them would not meet it.
+    """The nodes to keep so that every need is met at the least cost; all of them, if even all do not meet a need.
 
-    `worth` is what keeping each costs, `sale` the price of what can be had in any amount instead.
+    `worth` is the cost of keeping each node, `offers` the price of new nodes, which are available in any number.
     """
     count, wide = len(worth), len(worth) + len(offers)
     solver = highspy.Highs()
-    for option, value in (("output_flag", False), ("threads", 1), ("mip_max_nodes", _BRANCHES), ("mip_rel_gap", 0.002)):
+    for option, value in (
+        ("output_flag", False),
+        ("threads", 1),
+        ("mip_max_nodes", _MAX_BRANCHES),
+        ("mip_rel_gap", 0.002),
+    ):
         solver.setOptionValue(option, value)
     upper = np.concatenate([np.ones(count), np.full(len(offers), highspy.kHighsInf)])
     solver.addVars(wide, np.zeros(wide), upper)
     solver.changeColsCost(wide, np.arange(wide, dtype=np.int32), np.concatenate([worth, offers]))
     if count <= SMALL:
-        most = wide if count <= _FEW else count
+        most = wide if count <= _MAX_NODES_WITH_INTEGER_OFFERS else count
         whole = np.full(most, highspy.HighsVarType.kInteger)
         solver.changeColsIntegrality(most, np.arange(most, dtype=np.int32), whole)
     for amount, least in needs:

@@ -1,6 +1,6 @@
-"""The problem: a snapshot compiled into arrays and masks, with everything that packing may ask worked out once.
+"""The problem: a snapshot compiled into arrays and masks, with everything that packing needs computed once.
 
-The sale: every node that pools may launch, less what daemons take of it.
+The capacity of an offering is what daemons leave of it.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from dovetail.planner.requirements import Term, bears
 from dovetail.planner.snapshot import MinValues, Pool, Snapshot
 
 UNLIMITED = 1 << 60
-#: From this many nodes on, those that are full are left out of the packing.
-_MANY = 200
+#: From this many existing nodes on, full ones are left out of the packing.
+_MIN_NODES_TO_DROP_FULL = 200
 _kind = attrgetter("kind")
 
 
 class Problem:
-    """Everything compiled, and frozen then: what changes while a plan is made is in `PackingState` and `PackingRun`.
+    """A compiled, frozen snapshot: what changes during planning is in `PackingState` and `PackingRun`.
 
-    The scheduler asks a spread's owners alone. With `owners_first` a spread does not see the pods of others: they go
-    where they like once its owners are placed. Without it a spread holds whatever the order in which pods arrive.
+    kube-scheduler checks a spread only for its owners. With `owners_first`, members that do not own a spread are not
+    counted by it: they are bound after its owners. Without it, a spread holds for any binding order.
     """
 
     frontier: OfferingFrontier
@@ -74,7 +74,7 @@ class Problem:
         super().__setattr__(name, value)
 
     def with_node_filters(self, filters: Mapping[int, NodeFilter]) -> Problem:
-        """The same problem with requests, by number, that accept other nodes."""
+        """The same problem with other node filters for some requests, by number."""
         if not filters:
             return self
         twin = copy(self)
@@ -119,7 +119,7 @@ class Problem:
         self._known_filters: dict[object, NodeFilter] = {}
         self.weighted = False
         self.constraints_cache: dict[Any, Any] = {}
-        """What is known of pods that share a node; see `resize`."""
+        """Constraints of pods that share a node, by their node filters; see `resize`."""
         self.limits = self._limits()
         self.reservations = self.catalog.reservations()
         self._drop_full()
@@ -156,17 +156,17 @@ class Problem:
 
     @property
     def tainted(self) -> set[tuple[Taint, ...]]:
-        """The taints of existing nodes and have some."""
+        """The sets of taints on existing nodes."""
         return {self.taints[index] for index in present(self.taint_at) if self.taints[index]}
 
     @cached_property
     def order(self) -> Precedence:
-        """Whose spreads are asked before whom."""
+        """Which pods are bound after the owners of which spreads."""
         return Precedence(self.kinds)
 
     @cached_property
     def relaxed(self) -> dict[int, int]:
-        """How many preferences are relaxed on a level, by the number of its request, where there are any."""
+        """The number of relaxed preferences by number of the request, where there are any."""
         return {
             request.number: len(request.level.relaxed) for request in self.placement_requests if request.level.relaxed
         }
@@ -195,7 +195,7 @@ class Problem:
         self.catalog: OfferingCatalog = cached[0]
 
     def _keep_distinct_pools(self, terms: list[Term]) -> None:
-        """Leave out NodePools that offer what another one offers, and work out minValues of the others."""
+        """Drop NodePools that offer the same as another one, and compile the minValues of the others."""
         preferred = [term for pod_class in self.classes for _, term in pod_class.shape.preferred]
         counted = [term for group in self.groups for term in group.terms or ()]
         asked, keys = (*terms, *preferred, *counted), {group.key for group in self.groups}
@@ -210,7 +210,7 @@ class Problem:
         }
 
     def _cannot_bind(self, pool: Pool) -> bool:
-        """Whether the limits of a NodePool allow more than these pods could ever need."""
+        """Whether the limits of a NodePool exceed what these pods could ever need."""
         for name, limit in pool.limits.items():
             demand = sum(pod_class.count * pod_class.requests.get(name, 0) for pod_class in self.classes)
             largest = max((kind.capacity.get(name, 0) for kind in pool.types), default=0)
@@ -219,7 +219,7 @@ class Problem:
         return True
 
     def _worst_use(self, name: str, demand: int, largest: int) -> int:
-        """More of a limited resource than any sensible plan for these pods uses."""
+        """An upper bound of the limited resource that a sensible plan for these pods uses."""
         return self.total if name == "nodes" else 8 * demand + largest * min(self.total, 64)
 
     # -- dimensions ---------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ class Problem:
         )
         self.sharing = self.sharing.over(self.dims)
         self.blurred = {dim for dim, _ in self.sharing.by_dim}
-        """Dimensions of which pods together take less than each of them does: no bound may count on them."""
+        """Dimensions in which pods together take less than the sum of each: lower bounds must ignore them."""
         for name in self.dims:
             if name.startswith(PORT):
                 self.catalog.set_amounts(name, self._ports(name))
@@ -248,10 +248,10 @@ class Problem:
             self.free[dim] = self._free(name, addresses)
         using = self._known_held.items() if self.sharing.bits else ()
         self.attached = {row: self.sharing.mask(volumes) for row, volumes in using}
-        """The shared volumes that nodes have attached, by row."""
+        """The shared volumes attached to existing nodes, by row."""
 
     def _ports(self, name: str) -> Ints:
-        """One of each port, unless a daemon listens on every address."""
+        """The amount of a port on each offering: one, or none where a daemon listens on the port on every address."""
         everywhere = f"{name.rpartition('/')[0]}/{EVERYWHERE}"
         ports = np.ones(self.catalog.size, dtype=np.int64)
         shared = everywhere != name and everywhere in self.catalog.charged()
@@ -263,7 +263,7 @@ class Problem:
         return {row: held(fact.claims, self.snapshot) for row, fact in self.node_index.using()}
 
     def _free(self, name: str, addresses: dict[tuple[str, int], set[str]]) -> Ints:
-        """What every existing node has left of a dimension."""
+        """The free amount of a dimension on each existing node."""
         if name.startswith(PORT):
             free = np.ones(len(self.nodes), dtype=np.int64)
             for row, fact in self.node_index.using():
@@ -279,7 +279,7 @@ class Problem:
     # -- limits -------------------------------------------------------------------------------------------------
 
     def _limits(self) -> list[dict[str, int]]:
-        """What each pool may still launch, by limited resource."""
+        """The remaining limits of each NodePool, by resource."""
         new_nodes = [self.node_index.pool_usage[pool.name] for pool in self.pools]
         return [
             {name: max(0, limit) - had[name] for name, limit in pool.limits.items()}
@@ -287,7 +287,7 @@ class Problem:
         ]
 
     def _binding(self) -> list[str]:
-        """The limited resources that this batch could exhaust; others need not be watched."""
+        """The limited resources that these pods could exhaust; other limits need no checks."""
         binding: set[str] = set()
         for index, left in enumerate(self.limits):
             for name, amount in left.items():
@@ -296,9 +296,9 @@ class Problem:
         return sorted(binding)
 
     def _drop_full(self) -> None:
-        """Leave out nodes that have no room for even the smallest of everything that is asked for."""
+        """Drop nodes without room for the smallest request of each dimension."""
         self.rows: Ints = np.arange(len(self.nodes))
-        if len(self.nodes) < _MANY or not self.classes:
+        if len(self.nodes) < _MIN_NODES_TO_DROP_FULL or not self.classes:
             return
         ok: Bools = (self.free >= self.requests.min(axis=0)[:, None]).all(axis=0)
         if ok.all():
@@ -312,7 +312,7 @@ class Problem:
         self.taint_at = self.taint_at[self.rows]
         keep_rows(list(self.counters.values()), self.topology_keys, self.rows)
 
-    # -- asks ---------------------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------------------
 
     def _compile_requests(self) -> None:
         self.binding = self._binding()
@@ -338,21 +338,19 @@ class Problem:
             self._placement_requests.append(placement_requests)
         self.first_requests = [placement_requests[0] for placement_requests in self._placement_requests]
         self.placement_requests = list(chain.from_iterable(self._placement_requests))
-        """Every class on every level of its relaxation levels, by number."""
+        """Every class at every relaxation level, by number."""
 
     def _only_preferred(self) -> frozenset[Group]:
-        """Groups that no pod needs, over a label whose values must vary: they count only those who hold on to them.
+        """Groups of preferences over a label with minValues: they count only pods that still own the preference.
 
-        To count a pod is to settle the label on its node, and then it would vary no more.
+        Counting a pod would fix the label on its node, and then the node would no longer meet minValues.
         """
         varied = varying(self.catalog, self.min_values)
         needed = {group for kind in self.kinds for group in kind.levels[0].hard} | self.fears.keys()
         return frozenset(group for group in self.counters if group.key in varied and group not in needed)
 
     def _constraints_by_level(self, kind: Kind, masks: list[int]) -> list[LevelConstraints]:
-        """The levels of a kind's relaxation levels, with the topology counters that matter on each and the nodes it
-        accepts there.
-        """
+        """The relaxation levels of a kind, with the topology counters and the accepted nodes of each."""
         constraints = []
         foreign: frozenset[Group] = frozenset(self.order.foreign(kind)) if self.owners_first else frozenset()
         for level, mask in zip(kind.levels, masks, strict=True):
@@ -379,7 +377,7 @@ class Problem:
         return cached
 
     def _node_filter(self, kind: Kind, level: RelaxationLevel, topology: TopologyConstraints, mask: int) -> NodeFilter:
-        """Which nodes a kind accepts on a level; those that accept the same for the same keys have one in common."""
+        """The node filter of a kind at a level; equal filters are one object."""
         nodes = self._nodes_for(kind, level)
         key = (mask, id(nodes), *topology.keys)
         cached = self._known_filters.get(key)
@@ -403,7 +401,7 @@ class Problem:
         return offering_frontier
 
     def __getstate__(self) -> dict[str, Any]:
-        """What packing asks, without the cluster it came from: enough to go on elsewhere, and small."""
+        """What packing needs, without the snapshot: small enough for the child process."""
         state = self.__dict__.copy()
         names = [name for name in state if name.startswith("_known")]
         for name in ("snapshot", "node_index", "all_nodes", "daemons", "fears", *names):
@@ -454,7 +452,7 @@ class Problem:
         return ok & cached
 
     def passing(self, terms: tuple[Term, ...]) -> Bools:
-        """The existing nodes and whose labels satisfy any of the terms."""
+        """The existing nodes whose labels satisfy any of the terms."""
         cached = self._known_terms.get(terms)
         if cached is None:
             cached = self._known_terms[terms] = self._find_passing(terms)

@@ -1,8 +1,8 @@
-"""The frontier: the offerings worth considering, once it is known what the pods can distinguish.
+"""The offering frontier: the offerings that are not dominated by a cheaper one.
 
-Two offerings that every class sees alike, in the same domains and of the same pool, differ only in price and
-size; one that costs no less and holds no more than another is left out, unless its pool asks for a variety that only
-smaller nodes have. For launching, all offerings come back.
+Offerings of one NodePool in the same domains that every pod class accepts or refuses alike differ only in price and
+size. One that costs no less and holds no more than another is left out, unless its NodePool has minValues that need
+it. All offerings are considered again when a node is launched.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import numpy as np
 from dovetail.planner.offerings.catalog import Bools, Floats, Ints, OfferingCatalog
 from dovetail.planner.problem.topology_counters import TopologyKey
 
-_MOST_REMEMBERED = 512
+#: Cached results of one frontier.
+_MAX_CACHED = 512
 T = TypeVar("T")
 
-#: What a node of unknown price counts as where prices are compared.
-_UNPRICED = 1e9
+#: The price of an offering without a price where prices are compared, in $/h.
+_UNKNOWN_PRICE = 1e9
 
 
 class OfferingFrontier:
@@ -43,8 +44,8 @@ class OfferingFrontier:
             np.array([catalog.amounts(name)[kept] for name in dims], dtype=np.int64).reshape(len(dims), len(kept))
         )
         self.room = [np.where(row > 0, row, np.inf) for row in self.capacity]
-        """The same for dividing by: what is asked of nothing fills nothing."""
-        self.finite: Floats = np.where(np.isfinite(self.prices), self.prices, _UNPRICED)
+        """The capacity as a divisor, without zeros."""
+        self.finite: Floats = np.where(np.isfinite(self.prices), self.prices, _UNKNOWN_PRICE)
         self.pools: Ints = np.array([catalog.rows[int(index)].pool for index in kept], dtype=np.int64)
         self.domains = [topology_key.offerings[kept] for topology_key in topology_keys]
         self.limited = {
@@ -58,15 +59,13 @@ class OfferingFrontier:
         self.kinds: Ints = np.array(
             [kinds.setdefault(_kind(catalog, int(index)), len(kinds)) for index in kept], dtype=np.int64
         )
-        self._list()
+        self._make_lists()
         self.shown = {mask: as_bools(catalog, self, mask) for mask in dict.fromkeys(masks)}
-        """The offerings of each mask that pods may ask for."""
+        """The offerings of each mask of a node filter."""
         self._remembered: dict[Hashable, tuple[Any, object]] = {}
 
-    def _list(self) -> None:
-        """For those who look at one offering alone: what it holds, where it lies on every topology key, its pool and
-        its kind.
-        """
+    def _make_lists(self) -> None:
+        """Make lists for access to single offerings: capacity, domains, NodePool and kind."""
         self.sizes: list[list[int]] = self.capacity.T.tolist()
         self.places: list[tuple[int, ...]] = list(zip(*(domain.tolist() for domain in self.domains), strict=True))
         self.places = self.places or [()] * self.size
@@ -74,24 +73,22 @@ class OfferingFrontier:
         self.kind_at: list[int] = self.kinds.tolist()
 
     def recall(self, key: Hashable, of: object, make: Callable[[], T]) -> T:
-        """What `make` makes, once for each key: a frontier outlives a plan. `of` is kept, for keys that speak of its
-        id.
-        """
+        """The cached result of `make` for a key. `of` is kept alive: its id may be in the key."""
         cached = self._remembered.get(key)
         if cached is None:
-            if len(self._remembered) >= _MOST_REMEMBERED:
+            if len(self._remembered) >= _MAX_CACHED:
                 self._remembered.clear()
             cached = self._remembered[key] = (make(), of)
         value: T = cached[0]
         return value
 
     def types(self) -> Ints:
-        """For each offering a number for what it has in common with those that differ from it in their place alone."""
+        """A number for each offering; offerings that differ only in their domains have the same."""
         rows = (*self.capacity, self.finite, self.kinds)
         return self.recall("types", None, lambda: np.unique(np.vstack(rows), axis=1, return_inverse=True)[1].ravel())
 
     def charges(self, name: str) -> dict[int, list[int]]:
-        """What nodes of each pool count against a limit, in order."""
+        """The amounts of a limited resource of each NodePool's offerings, in order."""
 
         def found() -> dict[int, list[int]]:
             return {pool: np.unique(self.limited[name][self.pools == pool]).tolist() for pool in set(self.pool_at)}
@@ -114,10 +111,10 @@ class OfferingFrontier:
         twin.full, twin.size, twin.prices, twin.limited = self.full[rows], len(rows), prices, charges
         twin.capacity = np.ascontiguousarray(self.capacity[:, rows])
         twin.room = [room[rows] for room in self.room]
-        twin.finite = np.where(np.isfinite(prices), prices, _UNPRICED)
+        twin.finite = np.where(np.isfinite(prices), prices, _UNKNOWN_PRICE)
         twin.pools, twin.kinds = self.pools[rows], self.kinds[rows]
         twin.domains = [lying[rows] for lying in self.domains]
-        twin._list()
+        twin._make_lists()
         twin.reservations = [self.reservations[row] for row in rows.tolist()]
         twin.zones = [self.zones[row] for row in rows.tolist()]
         twin.shown = {mask: chosen[rows] for mask, chosen in self.shown.items()}
@@ -126,7 +123,7 @@ class OfferingFrontier:
 
 
 def _kind(catalog: OfferingCatalog, node: int) -> object:
-    """What a node cannot change while it is being sized: its pool, its open labels, its reservation."""
+    """What resizing a node keeps: its NodePool, its open labels, its reservation."""
     entry = catalog.rows[node]
     return (entry.pool, entry.open_labels, entry.offering.reservation_id)
 
@@ -167,13 +164,13 @@ def _kept(
 
 
 def hash_id(catalog: OfferingCatalog, node: int) -> int:
-    """A small number for what an offering cannot trade: pool, open labels, reservation."""
+    """A small number for the NodePool, open labels and reservation of an offering."""
     table = catalog.__dict__.setdefault("_families", {})
     return int(table.setdefault(_kind(catalog, node), len(table)))
 
 
 def undominated(members: Ints, value: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> list[int]:
-    """Of offerings in order of price, those that some cheaper one does not equal or exceed in everything."""
+    """Of offerings in order of price, those that no cheaper one equals or exceeds in every dimension."""
     sizes = value[:, members]
     rising = np.maximum.accumulate(sizes, axis=1)
     largest = np.logical_or.reduce(np.diff(rising, axis=1, prepend=rising[:, :1] - 1), axis=0)

@@ -1,10 +1,9 @@
-"""minValues: a node must be buyable as enough different things.
+"""minValues: a NodeClaim must keep a minimum number of different values of some labels, such as instance types.
 
-A node may stand on an offering if all that hold what is on it, as far as its pods accept them and limits allow, have
-enough different values. Whatever fits an offering fits every offering at least as large, so where those have enough,
-it may
-be filled to the brim. A row of the frontier requires a size, is charged for the largest node it may become, and costs
-what the cheapest does.
+A node may use an offering if the offerings that hold its pods, that they accept and that limits allow, have enough
+different values. Pods that fit an offering fit every larger one; so if the larger offerings have enough values, the
+node may be filled completely. A row of the frontier is then a minimum size: it is charged to limits as the largest
+offering of the NodeClaim, and costs as much as the cheapest.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ if TYPE_CHECKING:
     from dovetail.planner.problem.compile import Problem
     from dovetail.planner.problem.request import PlacementRequest
 
-#: Of sizes that have enough variety, as many are tried, for pods that accept few.
-_CHARGES = 2
-#: Offerings with this many times the nodes that variety asks for need not be distinguished by how many they have.
-_PLENTY = 3
+#: The number of sizes with enough values that are offered for each limit, for pods that accept few offerings.
+_MAX_SIZES_PER_LIMIT = 2
+#: Offerings with more than this multiple of minValues larger ones are not distinguished by their number.
+_MAX_COUNTED_MULTIPLE = 3
 
 
 class Diversity:
-    """Answers for one problem, remembered."""
+    """minValues checks of one problem, cached."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -47,7 +46,7 @@ class Diversity:
         self._alike: dict[tuple[str, ...], tuple[Ints, list[int]]] = {}
 
     def brimming(self, request: PlacementRequest) -> Bools:
-        """The offerings of the frontier that may be filled to the brim with pods of a request."""
+        """The offerings of the frontier that may be filled completely with pods of a request."""
         mask, keys = self._common([request])
         cached = self._brims.get((mask, keys))
         if cached is None:
@@ -69,15 +68,13 @@ class Diversity:
     def among(
         self, offerings: Iterable[int], placement_requests: Iterable[PlacementRequest], load: Sequence[int]
     ) -> Iterator[int]:
-        """The same, one after the other, for those who need only the first."""
+        """The same as an iterator, for callers that need only the first."""
         mask, keys = self._common(placement_requests)
         mask &= self._taking(load)
         return (offering for offering in offerings if self._suits(offering, mask, keys))
 
     def _families(self, keys: tuple[str, ...]) -> tuple[Ints, list[int]]:
-        """For each row of the frontier the family of those that may become the same and are pinned alike; one of
-        each.
-        """
+        """A number for each row of the frontier, equal for equal alternatives and domains; and one row of each."""
         cached = self._alike.get(keys)
         if cached is None:
             seen: dict[object, int] = {}
@@ -101,7 +98,7 @@ class Diversity:
         request: PlacementRequest,
         count: int,
     ) -> int:
-        """How many more of a request, up to `count`, leave a node with these pods diverse enough."""
+        """The number of further pods of a request, at most `count`, with which a node still meets minValues."""
         mask, keys = self._common(placement_requests)
         if self._suits(node, mask & self._larger(node), keys):
             return count
@@ -116,7 +113,7 @@ class Diversity:
         return least
 
     def _common(self, placement_requests: Iterable[PlacementRequest]) -> tuple[int, tuple[str, ...]]:
-        """The offerings that all of these accept, and the labels that pin them."""
+        """The offerings that all requests accept, and the labels that they fix."""
         mask, keys = self.catalog.everything, set()
         for request in placement_requests:
             mask &= request.mask
@@ -145,7 +142,7 @@ class Diversity:
         return cached
 
     def _room(self, node: int) -> int:
-        """What a node on an offering of the frontier may become within its charge."""
+        """The offerings that a node of a frontier row may use within its charge."""
         cached = self._rooms.get(node)
         if cached is None:
             frontier = self.problem.frontier
@@ -168,7 +165,7 @@ class Diversity:
     # -- the frontier -----------------------------------------------------------------------------------------------
 
     def listed(self, frontier: OfferingFrontier) -> OfferingFrontier:
-        """The frontier with a row for each charge of an offering, at the price of the cheapest node that it may be."""
+        """The frontier with a row for each charge of an offering, at the price of the cheapest offering in it."""
         limited = [name for name in frontier.limited if name != "nodes"]
         listed_rows: list[tuple[float, int, dict[str, int]]] = []
         for index in range(frontier.size):
@@ -184,7 +181,7 @@ class Diversity:
     def _charges(
         self, frontier: OfferingFrontier, node: int, larger: int, limited: Sequence[str]
     ) -> Iterator[dict[str, int]]:
-        """What a node on an offering may be charged for each limit, the least first."""
+        """Yields the charges of a node to each limit, the least first."""
         own = {name: int(frontier.limited[name][node]) for name in limited}
         needs, names = self.problem.min_values.get(int(frontier.pools[node])), self._limited(int(frontier.pools[node]))
         if not needs or not names:
@@ -195,7 +192,7 @@ class Diversity:
             yield own | {name: value[min(step, len(value) - 1)] for name, value in steps.items()}
 
     def _steps(self, name: str, larger: int, needs: list[tuple[str, int]]) -> list[int]:
-        """The least for which there is such a node, and the sizes among which there are enough as large."""
+        """The smallest amount of a resource, and the amounts at which enough values are as large."""
         sizes = capacities(self.catalog, larger, name)
         enough = (
             index
@@ -203,10 +200,10 @@ class Diversity:
             if various(self.catalog, larger & capacity_at_most(self.catalog, name, size), needs)
         )
         first = next(enough, 0)
-        return sorted({sizes[0], *sizes[first : first + _CHARGES]})
+        return sorted({sizes[0], *sizes[first : first + _MAX_SIZES_PER_LIMIT]})
 
     def _price(self, frontier: OfferingFrontier, node: int, larger: int, charge: Mapping[str, int]) -> float:
-        """What the cheapest node costs that every pod accepts who accepts the offering, where the offering lies."""
+        """The price of the cheapest offering, in the same domains, that all pods accept which accept this one."""
         index = int(frontier.full[node])
         entry = self.catalog.rows[index]
         if entry.pool not in self.problem.min_values:
@@ -223,7 +220,7 @@ class Diversity:
 
 
 def various(catalog: OfferingCatalog, mask: int, needs: Iterable[tuple[str, int]]) -> bool:
-    """Whether the offerings of a mask have as many different values of every label as are asked for."""
+    """Whether the offerings of a mask have the required number of different values of every label."""
     for key, least in needs:
         for value, where in catalog.by_label(key).items():
             if least <= 0:
@@ -235,8 +232,10 @@ def various(catalog: OfferingCatalog, mask: int, needs: Iterable[tuple[str, int]
 
 
 def varying(catalog: OfferingCatalog, choosy: Mapping[int, Iterable[tuple[str, int]]]) -> set[str]:
-    """The labels that vary on nodes of choosy pools: what they ask for, and where they have reservations the kind of
-    capacity, because a reserved node varies by those that are not reserved."""
+    """The labels of minValues and, for NodePools with reservations, the capacity type.
+
+    A reserved node meets minValues by offerings that are not reserved.
+    """
     keys = {key for needs in choosy.values() for key, _ in needs}
     reserved = any(catalog.of_pool[pool] & catalog.reserved for pool in choosy)
     return keys | {CAPACITY_TYPE} if reserved else keys
@@ -248,9 +247,9 @@ def huddled(
     accepted: Callable[[Kind, RelaxationLevel], int],
     choosy: Mapping[int, Sequence[tuple[str, int]]],
 ) -> frozenset[Group]:
-    """Affinities of pods to their own kind over a label which, once settled, leaves no node enough variety.
+    """Self-affinities over a label that, once fixed, leaves no node enough values for minValues.
 
-    To be near each other by such a label they must be on one node: then it need not be settled.
+    Pods of such an affinity must share one node: then the label need not be fixed.
     """
 
     def varies(kind: Kind, key: str) -> bool:
@@ -270,7 +269,7 @@ def huddled(
 
 
 def at_least(catalog: OfferingCatalog, dims: Iterable[str], index: int) -> int:
-    """What a node on an offering may become without losing room."""
+    """The offerings with at least the capacity of an offering."""
     columns = kind_mask(catalog, catalog.rows[index])
     for name in dims:
         columns &= catalog.holding(name, int(catalog.amounts(name)[index]))
@@ -278,19 +277,19 @@ def at_least(catalog: OfferingCatalog, dims: Iterable[str], index: int) -> int:
 
 
 def breadth(catalog: OfferingCatalog, dims: Sequence[str], choosy: Mapping[int, Iterable[tuple[str, int]]]) -> Ints:
-    """How many offerings are at least as large as each, up to plenty; nothing where a pool does not ask for variety."""
+    """The number of offerings at least as large as each, up to a bound; 0 for NodePools without minValues."""
     breadth: Ints = np.zeros(catalog.size, dtype=np.int64)
     for pool, needs in choosy.items():
         mine = catalog.listed(catalog.of_pool[pool] & catalog.available)
         offers = -(-len(mine) // max(1, len({entry.type.name for entry in mine})))
-        plenty = _PLENTY * offers * max(least for _, least in needs)
+        plenty = _MAX_COUNTED_MULTIPLE * offers * max(least for _, least in needs)
         for entry in mine:
             breadth[entry.index] = min(plenty, at_least(catalog, dims, entry.index).bit_count())
     return breadth
 
 
 def varied(pool: Pool, choices: Iterable[Choice]) -> bool:
-    """Whether offerings are as different as a pool's minValues ask."""
+    """Whether offerings meet the minValues of a NodePool."""
     held = list(choices)
     labels = {kind.name: kind.labels for kind in pool.types}
     named = {

@@ -1,8 +1,8 @@
 """The node index: all nodes of a snapshot as arrays, kept from one snapshot to the next.
 
-Only nodes that are other objects than last time are looked at again. Each has a slot of its own for as long as it
-stays; planning order is a permutation of the slots, so that nodes may come and go without moving the others. What a
-problem takes from here it copies, so that a later snapshot cannot change an earlier plan.
+Only nodes whose object has changed are read again. A node keeps its slot as long as it exists; the planning order is
+a permutation of the slots, so that nodes can be added and removed without moving others. A problem copies what it
+takes from here, so that a later snapshot cannot change an earlier plan.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from dovetail.planner.problem.topology_groups import ANTI, Group
 from dovetail.planner.snapshot import NodeState, Snapshot
 
 Pair = tuple[str, str]
-_HUGE = 1 << 52
-#: What the names of new nodes begin with.
+#: A resource amount that is never exceeded.
+_MAX_AMOUNT = 1 << 52
+#: Prefix of the names of new nodes.
 NEW = "m-"
 
 
-#: What is in a slot that no pod has.
+#: The content of an unused slot.
 _NOWHERE = NodeState(name="", labels={}, allocatable={})
 _NOTHING = NodeFacts(_NOWHERE, Memory())
 
 
 class Nodes:
-    """The nodes of a snapshot in planning order. They stay where they are and are looked up one by one: a plan for
-    a few pods has to touch few of them."""
+    """The nodes of a snapshot in planning order, looked up one by one: a plan for few pods touches few nodes."""
 
     __slots__ = ("_places", "_source")
 
@@ -52,12 +52,12 @@ class Nodes:
         return map(self._source.__getitem__, self._places.tolist())
 
     def some(self, rows: Ints) -> Nodes:
-        """Those in some of the rows."""
+        """The nodes in some of the rows."""
         return Nodes(self._source, self._places[rows])
 
 
 class NodeIndex:
-    """Rows in planning order: initialised nodes first, then by name. Nodes that go are not on it."""
+    """Rows in planning order: initialised nodes first, then by name. Nodes that are being deleted have no row."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -67,11 +67,11 @@ class NodeIndex:
 
     def _reset(self) -> None:
         self.population = 0
-        """How many pods are on the nodes of the snapshot, those included that go."""
+        """The number of pods on all nodes of the snapshot, including nodes that are being deleted."""
         self.alike: tuple[str, ...] = ()
-        """The names that begin as those of new nodes do."""
+        """Names of existing nodes with the prefix of new nodes."""
         self.pool_usage: defaultdict[str | None, Counter[str]] = defaultdict(Counter)
-        """What the nodes of each pool have in all, with their number as `nodes`."""
+        """The total capacity of each NodePool's nodes, with their number as `nodes`."""
         self._slots: dict[str, int] = {}
         self._spare: list[int] = []
         self._held: list[NodeState] = []
@@ -82,40 +82,40 @@ class NodeIndex:
         self._rows: Ints = np.zeros(0, dtype=np.int64)
         """The row of each slot."""
         self._places: Ints = np.zeros(0, dtype=np.int64)
-        """Where in the snapshot the node of each row is."""
+        """The index in the snapshot of each row's node."""
         self._free: dict[str, Ints] = {}
         self._codes: dict[str, tuple[dict[str | None, int], Ints]] = {}
         self._taints: dict[tuple[Taint, ...], int] = {(): 0}
         self._tainted: Ints = np.zeros(0, dtype=np.int64)
         self._parting: set[int] = set()
-        """The slots of nodes with pods on their way out."""
+        """The slots of nodes with terminating pods."""
         self._ported: set[int] = set()
         """The slots of nodes with ports or volumes in use."""
         self._shapes: dict[Shape, dict[int, int]] = {}
         self._fearful: dict[Shape, dict[int, int]] = {}
-        """Those of them that will not have others near."""
+        """The shapes of pods with required anti-affinity."""
         self._by_pair: dict[Pair, dict[Shape, None]] = {}
 
     def sync(self, source: tuple[NodeState, ...], daemons: Sequence[Daemon], daemon_key: tuple[object, ...]) -> None:
-        """Bring the rows up to the snapshot."""
+        """Update the rows to a snapshot."""
         if daemon_key != self._daemons:
             self._reset()
             self._daemons, self._source = daemon_key, ()
         if not self._same_nodes(source, daemons):
-            self._restaff(source, daemons)
+            self._reassign_slots(source, daemons)
         self._source = source
 
     @property
     def all_nodes(self) -> Nodes:
-        """The nodes in their rows."""
+        """The nodes by row."""
         return Nodes(self._source, self._places)
 
     def speaks_of(self, source: tuple[NodeState, ...]) -> bool:
-        """Whether the rows are those of a snapshot: another one may have been compiled since."""
+        """Whether the rows belong to a snapshot; another one may have been compiled since."""
         return self._source is source
 
     def _same_nodes(self, source: tuple[NodeState, ...], daemons: Sequence[Daemon]) -> bool:
-        """Whether every pod is still in their place; then those that changed are looked at again, and no others."""
+        """Whether the nodes are the same in the same order; then only changed ones are read again."""
         if len(source) != len(self._source) or self._twins:
             return False
         changed = [(new, old) for new, old in zip(source, self._source, strict=True) if new is not old]
@@ -128,8 +128,8 @@ class NodeIndex:
                 self._replace(slot, new, daemons)
         return True
 
-    def _restaff(self, source: tuple[NodeState, ...], daemons: Sequence[Daemon]) -> None:
-        """Nodes came or went, or changed places."""
+    def _reassign_slots(self, source: tuple[NodeState, ...], daemons: Sequence[Daemon]) -> None:
+        """Assign slots and rows again after nodes were added, removed or reordered."""
         staying: dict[str, tuple[NodeState, int]] = {}
         self._twins = False
         for place, node in enumerate(source):
@@ -138,12 +138,12 @@ class NodeIndex:
                 staying[f"{node.name}\0{len(staying)}" if twin else node.name] = node, place
                 self._twins = self._twins or twin
         for key in [key for key in self._slots if key not in staying]:
-            self._leave(self._slots.pop(key))
+            self._remove_node(self._slots.pop(key))
         places: dict[int, int] = {}
         for key, (node, place) in staying.items():
             slot = self._slots.get(key)
             if slot is None:
-                slot = self._slots[key] = self._join(node, daemons)
+                slot = self._slots[key] = self._add_node(node, daemons)
             elif self._held[slot] is not node:
                 self._replace(slot, node, daemons)
             places[slot] = place
@@ -162,7 +162,7 @@ class NodeIndex:
     def _rank(self, slot: int) -> tuple[bool, str]:
         return (not self._held[slot].initialized, self._held[slot].name)
 
-    def _join(self, node: NodeState, daemons: Sequence[Daemon]) -> int:
+    def _add_node(self, node: NodeState, daemons: Sequence[Daemon]) -> int:
         if not self._spare:
             self._extend(max(64, len(self._held)))
         slot = self._spare.pop()
@@ -179,10 +179,10 @@ class NodeIndex:
         self._codes = {key: (code, np.concatenate([codes, blank])) for key, (code, codes) in self._codes.items()}
         self._tainted = np.concatenate([self._tainted, blank])
 
-    def _leave(self, slot: int) -> None:
+    def _remove_node(self, slot: int) -> None:
         for shape in self._known[slot].shapes:
             self._gone(shape, slot)
-        self._owe(self._held[slot], -1)
+        self._count_usage(self._held[slot], -1)
         self._held[slot], self._known[slot] = _NOWHERE, _NOTHING
         self._parting.discard(slot)
         self._ported.discard(slot)
@@ -203,16 +203,16 @@ class NodeIndex:
         for name, free in self._free.items():
             free[slot] = self._room(slot, name)
         if old is _NOWHERE or node.capacity is not old.capacity or node.pool != old.pool:
-            self._owe(old, -1)
-            self._owe(node, 1)
+            self._count_usage(old, -1)
+            self._count_usage(node, 1)
         if node.taints is not old.taints:
             self._tainted[slot] = self._taints.setdefault(node.taints, len(self._taints))
         if fact.labels is not before.labels:
             for key, (code, codes) in self._codes.items():
                 codes[slot] = code.setdefault(fact.labels.get(key), len(code))
 
-    def _owe(self, node: NodeState, sign: int) -> None:
-        """Count a node to what its pool has launched, or no longer."""
+    def _count_usage(self, node: NodeState, sign: int) -> None:
+        """Add a node to the usage of its NodePool, or subtract it."""
         if node is not _NOWHERE:
             had = self.pool_usage[node.pool]
             had["nodes"] += sign
@@ -220,18 +220,18 @@ class NodeIndex:
                 had[name] += sign * amount
 
     def _where(self, shape: Shape) -> dict[int, int]:
-        """How many pods of a shape there are in each slot."""
+        """The number of pods of a shape in each slot."""
         slots = self._shapes.get(shape)
         if slots is None:
             slots = self._shapes[shape] = {}
-            if _fears(shape):
+            if _has_anti_affinity(shape):
                 self._fearful[shape] = slots
             for pair in shape.labels.items():
                 self._by_pair.setdefault(pair, {})[shape] = None
         return slots
 
     def _gone(self, shape: Shape, slot: int) -> None:
-        """No pod of a shape is left in a slot."""
+        """Record that no pod of a shape is left in a slot."""
         slots = self._shapes[shape]
         del slots[slot]
         if slots:
@@ -246,10 +246,10 @@ class NodeIndex:
     def _room(self, slot: int, name: str) -> int:
         node, fact = self._held[slot], self._known[slot]
         room = node.allocatable.get(name, 0) - fact.used.get(name, 0) - fact.unserved[name]
-        return max(-_HUGE, min(room, _HUGE))
+        return max(-_MAX_AMOUNT, min(room, _MAX_AMOUNT))
 
     def free(self, name: str) -> Ints:
-        """What is left of a resource on every row."""
+        """The free amount of a resource on every row."""
         cached = self._free.get(name)
         if cached is None:
             cached = np.array([self._room(slot, name) for slot in range(len(self._held))], dtype=np.int64)
@@ -266,11 +266,11 @@ class NodeIndex:
         return code[0], code[1][self._order]
 
     def taints(self) -> tuple[list[tuple[Taint, ...]], Ints]:
-        """What nodes are tainted with, and which of it every row has."""
+        """The distinct sets of taints, and the index of every row's set."""
         return list(self._taints), self._tainted[self._order]
 
     def where(self, test: Callable[[dict[str, str]], bool], keys: Sequence[str]) -> Bools:
-        """The rows whose labels pass a test that looks at these keys alone."""
+        """The rows whose labels pass a test that reads only these keys."""
         if not keys:
             return np.full(len(self._line), test({}), dtype=np.bool_)
         codes_by_value, alike = self.codes(keys[0])
@@ -286,11 +286,11 @@ class NodeIndex:
         return np.array(answers, dtype=np.bool_)[alike]
 
     def using(self) -> list[tuple[int, NodeFacts]]:
-        """The rows on which ports or volumes are in use, and what is known of them."""
+        """The rows on which host ports or volumes are in use, with their facts."""
         return sorted([(int(self._rows[slot]), self._known[slot]) for slot in self._ported], key=itemgetter(0))
 
     def members(self, group: Group) -> Ints:
-        """How many pods a group counts on every row."""
+        """The number of pods that a group counts on every row."""
         here = np.zeros(len(self._held), dtype=np.int64)
         for shape in self._candidates(group):
             slots = self._shapes[shape]
@@ -301,18 +301,18 @@ class NodeIndex:
         return here[self._order]
 
     def _candidates(self, group: Group) -> list[Shape]:
-        """The shapes worth asking: those with a label the selector names, where it names one."""
+        """The shapes that a group may select: those with a label that its selector names, if it names one."""
         for key, operator, values in group.selector:
             if operator == "In":
                 return [shape for value in values for shape in self._by_pair.get((key, value), ())]
         return list(self._shapes)
 
     def fearful(self) -> list[tuple[Shape, dict[int, int]]]:
-        """The shapes of running pods that will not have others near, and on which rows they are."""
+        """The shapes of running pods with required anti-affinity, and the rows that they are on."""
         slots_by_shape = {shape: dict(slots) for shape, slots in self._fearful.items()}
         for slot in self._parting:
             for shape in self._known[slot].leaving:
-                if _fears(shape):
+                if _has_anti_affinity(shape):
                     slots = slots_by_shape.setdefault(shape, {})
                     slots[slot] = slots.get(slot, 0) + 1
         rows = self._rows.tolist() if slots_by_shape else []
@@ -322,18 +322,18 @@ class NodeIndex:
 
 
 def present(numbers: Ints) -> list[int]:
-    """The numbers that occur, in their order; those below zero stand for nothing."""
+    """The numbers that occur, in order; negative ones are ignored."""
     present: list[int] = np.bincount(numbers[numbers >= 0]).nonzero()[0].tolist()
     return present
 
 
-def _fears(shape: Shape) -> bool:
-    """Whether pods of a shape will not have some others near."""
+def _has_anti_affinity(shape: Shape) -> bool:
+    """Whether pods of a shape have required anti-affinity."""
     return any(not near.weight for near in shape.anti)
 
 
 def node_index_of(snapshot: Snapshot) -> NodeIndex:
-    """The node index of the snapshots that share a memory; one without nodes leaves it as it is."""
+    """The node index of the snapshots that share a memory; a snapshot without nodes does not update it."""
     if not snapshot.nodes:
         return NodeIndex(snapshot.memory)
     table = snapshot.memory.table("node-index")

@@ -1,6 +1,6 @@
-"""The fleet: the existing nodes or on their way, as rows the packer can use at once.
+"""Facts about existing nodes and NodeClaims in progress: what their pods and daemons use.
 
-Facts about one node depend on that node alone and are remembered for as long as it stays the same object.
+The facts depend on one node alone and are cached as long as it is the same object.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dovetail.planner.problem.pod_spec import Shape, parting_shape_of, shape_of
 from dovetail.planner.requirements import NODE_NAME, Term, all_hold, bears
 from dovetail.planner.snapshot import NodeState, Snapshot
 
-#: What the daemonset controller adds to its pods by itself.
+#: Tolerations that the DaemonSet controller adds to its pods.
 DAEMON_TOLERATIONS = tuple(
     Toleration(key=f"node.kubernetes.io/{name}", operator="Exists", effect=effect)
     for name, effect in (
@@ -33,7 +33,7 @@ DAEMON_TOLERATIONS = tuple(
 
 
 class Daemon:
-    """A daemonset as overhead: which nodes it runs on, and what it takes there."""
+    """A DaemonSet as overhead: the nodes that it runs on, and its requests."""
 
     __slots__ = ("name", "shape", "tolerations", "uid")
 
@@ -49,7 +49,7 @@ class Daemon:
 
 
 def daemons_of(snapshot: Snapshot) -> list[Daemon]:
-    """What daemons take of nodes; those that claim devices find none on a new one."""
+    """The DaemonSets of a snapshot, without those that claim devices: a new node has none."""
     daemons = []
     for source in snapshot.daemons:
         template = source.spec.template
@@ -60,13 +60,13 @@ def daemons_of(snapshot: Snapshot) -> list[Daemon]:
     return daemons
 
 
-#: Shared by all nodes that have none, and where every daemon that belongs is there.
+#: Shared empty values: for nodes without such pods, and where all daemons are running.
 _NONE: frozenset[Any] = frozenset()
 _SERVED: Counter[str] = Counter()
 
 
 class NodeFacts:
-    """What the pods on one node amount to."""
+    """The totals of the pods on one node."""
 
     __slots__ = ("claims", "daemon_used", "labels", "leaving", "ports", "shapes", "unserved", "used")
 
@@ -75,7 +75,7 @@ class NodeFacts:
         self.daemon_used: dict[str, Mapping[str, int]] = {}
         self.shapes: dict[Shape, int] = {}
         self.leaving: tuple[Shape, ...] = ()
-        """Of pods on their way out: no pod counts on them any more, but they keep others away to the end."""
+        """Terminating pods: they satisfy no affinity, but their anti-affinity and ports apply until they end."""
         self.ports: frozenset[tuple[str, str, int]] = _NONE
         self.claims: frozenset[tuple[str, str | None]] = _NONE
         self.used: dict[str, int] = {}
@@ -100,7 +100,7 @@ class NodeFacts:
             self.shapes[shape] = self.shapes.get(shape, 0) + 1
 
     def after(self, old: NodeState, node: NodeState, memory: Memory) -> NodeFacts | None:
-        """The facts of the same node after a few pods have come or gone; None where that is more than a sum."""
+        """The facts of the same node after a few pods were added or removed; None where they must be computed again."""
         before, now = set(map(id, old.pods)), set(map(id, node.pods))
         gone = [(pod, parting_shape_of(pod, memory)) for pod in old.pods if id(pod) not in now]
         come = [(pod, shape_of(pod, memory)) for pod in node.pods if id(pod) not in before]
@@ -131,9 +131,9 @@ class NodeFacts:
             del self.shapes[shape]
 
     def settle(self, node: NodeState, daemons: Sequence[Daemon]) -> None:
-        """Work out what daemons that belong here, and are not here yet, will still take.
+        """Compute what the DaemonSets that will run here, and are not running yet, will take.
 
-        Each by itself: what another DaemonSet's pod takes is no room for this one.
+        Each is counted by itself: the running pod of another DaemonSet leaves no room for it.
         """
         if not daemons:
             self.unserved = _SERVED
@@ -149,7 +149,7 @@ class NodeFacts:
 
 
 def node_labels(node: NodeState) -> dict[str, str]:
-    """A node's labels with the names it answers to."""
+    """A node's labels, with its name as label and field."""
     labels = dict(node.labels)
     labels.setdefault(HOSTNAME, node.name)
     labels[NODE_NAME] = node.name
