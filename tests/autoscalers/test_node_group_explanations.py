@@ -10,6 +10,7 @@ from dovetail.autoscalers.node_groups.explanations import refusal
 from dovetail.autoscalers.node_groups.scale_up import IN_BACKOFF, MAX_SIZE_REACHED, MAX_TOTAL_REACHED, NOT_READY
 from dovetail.cli.cluster_session import Cluster
 from dovetail.cli.explain_subjects import Question, answer, subject_of
+from dovetail.cli.history import KINDS
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.explain import Answer
 from dovetail.kube.resources import NODECLAIMS, NODEPOOLS, NODES, PDBS, PODS
@@ -91,6 +92,7 @@ def test_decisions_about_groups_are_kept_for_the_history() -> None:
         removed = [decision for decision in decisions if decision.kind == "scale-down"]
         assert removed and all(decision.removed for decision in removed)
         assert len({decision.id for decision in decisions}) == len(decisions)
+        assert set(kinds) <= set(KINDS), "dovetail history --kind names them"
 
     play(body, GroupSpec(name="a", min_size=1, max_size=6, size=1))
 

@@ -14,7 +14,20 @@ from dovetail.language.system_errors import system_error
 if TYPE_CHECKING:
     from dovetail.controllers.history.decisions import Decision
 
-KINDS = ("provision", "refuse", "disrupt", "undo", "end", "unhealthy", "keep", "safe-mode", "drift-stop", "shadow")
+KINDS = (
+    "provision",
+    "refuse",
+    "disrupt",
+    "undo",
+    "end",
+    "unhealthy",
+    "keep",
+    "safe-mode",
+    "drift-stop",
+    "shadow",
+    "scale-up",
+    "scale-down",
+)
 
 
 @click.command()

@@ -58,7 +58,8 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """`kind` is provision, refuse, disrupt, undo, end, unhealthy, keep, safe-mode, drift-stop or shadow.
+    """`kind` is provision, refuse, disrupt, undo, end, unhealthy, keep, safe-mode, drift-stop or shadow; of node groups
+    it is scale-up, scale-down or refuse.
 
     `reason` is of its vocabulary; `about` are NodeClaims and NodePools that it concerns beside those it names.
     """
