@@ -29,13 +29,14 @@ from dovetail.autoscalers.node_groups.flags import FLAGS
 from dovetail.autoscalers.vpa.settings import TABLES
 from dovetail.cli.main import COMMANDS, LANGUAGE_HELP
 from dovetail.cli.main import main as main_command
-from dovetail.language import DOMAIN, LOCALES
+from dovetail.language import CLICK_DOMAIN, DOMAIN, LOCALES
 from dovetail.model.kinds.crds import definitions
 from dovetail.model.reasons import REASONS
 
 SOURCE = LOCALES.parents[1]
 PO = LOCALES / "ko" / "LC_MESSAGES" / f"{DOMAIN}.po"
 MO = PO.with_suffix(".mo")
+CLICK_MO = PO.with_name(f"{CLICK_DOMAIN}.mo")
 KEYWORDS: dict[str, tuple[int, ...] | None] = {"message": None, "plural": (1, 2), "source": None, "translated": None}
 CLICK_KEYWORDS: dict[str, tuple[int, ...] | None] = {"_": None, "ngettext": (1, 2)}
 METHODS = [("**.py", "python")]
@@ -58,10 +59,7 @@ Text = str | tuple[str, ...]
 
 def asked() -> set[Text]:
     """Every text of the source that a person reads."""
-    texts: set[Text] = set()
-    for root, keywords in ((SOURCE, KEYWORDS), (Path(inspect.getfile(click)).parent, CLICK_KEYWORDS)):
-        for _, _, text, _, _ in extract_from_dir(root, METHODS, keywords=keywords):
-            texts.add(tuple(text) if isinstance(text, (tuple, list)) else text)
+    texts = _extracted(SOURCE, KEYWORDS) | of_click()
     texts.update(_help())
     for reason in REASONS.values():
         texts.update((reason.text, reason.remedy))
@@ -71,6 +69,16 @@ def asked() -> set[Text]:
         texts.update(text for flag in table for text in (flag.meaning, flag.idle))
     texts.update(_rules())
     return {text for text in texts if text}
+
+
+def of_click() -> set[Text]:
+    """Click's own sentences."""
+    return _extracted(Path(inspect.getfile(click)).parent, CLICK_KEYWORDS)
+
+
+def _extracted(root: Path, keywords: dict[str, tuple[int, ...] | None]) -> set[Text]:
+    found = (text for _, _, text, _, _ in extract_from_dir(root, METHODS, keywords=keywords))
+    return {tuple(text) if isinstance(text, tuple | list) else text for text in found}
 
 
 def _rules() -> Iterator[str]:
@@ -157,27 +165,35 @@ def _facts(text: str) -> frozenset[str]:
     return frozenset(names | set(_PERCENT.findall(text)))
 
 
-def encoded(catalogue: Catalog) -> tuple[bytes, bytes]:
-    """The two files: `.po` for people, sorted so that changes merge, and `.mo` for gettext."""
-    po, mo = io.BytesIO(), io.BytesIO()
+def encoded(catalogue: Catalog) -> dict[Path, bytes]:
+    """The files: `.po` for people, sorted so that changes merge, and `.mo` for the commands and for Click."""
+    po = io.BytesIO()
     write_po(po, catalogue, width=120, no_location=True, omit_header=True, sort_output=True)
+    mine = of_click()
+    return {
+        PO: HEADER.encode() + po.getvalue(),
+        MO: _compiled(catalogue),
+        CLICK_MO: _compiled(updated(catalogue, {text for text in mine if text})),
+    }
+
+
+def _compiled(catalogue: Catalog) -> bytes:
+    mo = io.BytesIO()
     write_mo(mo, catalogue)
-    return HEADER.encode() + po.getvalue(), mo.getvalue()
+    return mo.getvalue()
 
 
 def main(arguments: list[str]) -> int:
     catalogue = updated(read(), asked())
-    po, mo = encoded(catalogue)
+    files = encoded(catalogue)
     problems = list(faults(catalogue))
     if "--check" in arguments:
-        stale = [
-            path.name for path, content in ((PO, po), (MO, mo)) if not path.exists() or path.read_bytes() != content
-        ]
+        stale = [path.name for path, content in files.items() if not path.exists() or path.read_bytes() != content]
         problems += [f"{name} is not what the source asks for: python scripts/build_messages.py" for name in stale]
     else:
         PO.parent.mkdir(parents=True, exist_ok=True)
-        PO.write_bytes(po)
-        MO.write_bytes(mo)
+        for path, content in files.items():
+            path.write_bytes(content)
     for problem in problems:
         print(problem)
     print(f"{sum(1 for _ in _entries(catalogue))} texts, {len(problems)} problems", file=sys.stderr)

@@ -67,13 +67,13 @@ def _literals(node: ast.expr) -> Iterator[str]:
 
 #: What is no sentence: code, quoted values, flags, assignments, paths, addresses, field names.
 _CODE = re.compile(
-    r"`[^`]*`|\"[^\"\n]*\"|'[^'\n]*'|\[[^\]\n]*\]|\{[^}\n]*\}|<[^>\n]*>|--[\w-]+(?:[= ][\w.,/=-]+)?"
+    r"사용법:.*|`[^`]*`|\"[^\"\n]*\"|'[^'\n]*'|\[[^\]\n]*\]|\{[^}\n]*\}|<[^>\n]*>|--[\w-]+(?:[= ][\w.,/=-]+)?"
     r"|\b(?:kubectl|aws|dovetail|helm|eksctl|envsubst|pip|make|eval|chmod|export|source)\b[^,;()가-힣\n]*"
     r"|\S*[/_=:@$]\S*|\b\w+(?:[.-]\w+)+\b|\b[A-Z]\w*\b|#.*"
 )
 _SENTENCE = re.compile(r"\b[a-z]{2,}(?:[,;]? [a-z]{2,}){2,}\b")
 #: A list of names is no sentence.
-_LIST = re.compile(r"[a-z]+(?:, [a-z]+)+(?: [a-z]+)?")
+_LIST = re.compile(r"[a-z]+(?: [a-z]+)?(?:, [a-z]+(?: [a-z]+)?)+")
 
 
 def english_sentences(text: str) -> list[str]:
@@ -97,7 +97,7 @@ def cases(folder: Path) -> Iterator[tuple[str, ...]]:
     )
     empty.write_text("")
     broken.write_text("kind: [Pod\nmetadata: {name: x")
-    words.write_text("no manifest, only words")
+    words.write_text("words")
     pod.write_text(
         "apiVersion: v1\nkind: Pod\nmetadata: {name: lonely}\n"
         "spec: {containers: [{name: c, image: i, resources: {requests: {cpu: -1, memory: x}}}]}\n"

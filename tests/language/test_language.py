@@ -13,6 +13,7 @@ from babel.messages.mofile import write_mo
 
 from dovetail import language
 from dovetail.language import choose, english, message, plural, speaking
+from dovetail.language.catalogue import Catalogue
 
 
 @pytest.fixture
@@ -22,8 +23,7 @@ def korean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     catalogue.add(("{n} pod waits for {pool}", "{n} pods wait for {pool}"), ("파드 {n}개가 {pool:을} 기다립니다",))
     encoded = io.BytesIO()
     write_mo(encoded, catalogue)
-    encoded.seek(0)
-    monkeypatch.setitem(language._catalogues, "ko", gettext.GNUTranslations(encoded))
+    monkeypatch.setitem(language._catalogues, "ko", Catalogue(encoded.getvalue()))
     with speaking("ko"):
         yield
 
@@ -79,3 +79,20 @@ def test_option_then_own_variable_then_locale(option: str | None, environment: d
 def test_an_output_that_cannot_show_korean_gets_english(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="latin-1"))
     assert choose("ko", {}) == "en"
+
+
+def test_the_catalogue_agrees_with_the_standard_library() -> None:
+    path = language.LOCALES / "ko" / "LC_MESSAGES" / "dovetail.mo"
+    ours = Catalogue.of_file(path)
+    with path.open("rb") as file:
+        theirs = gettext.GNUTranslations(file)
+    entries = list(ours.entries())
+    assert len(entries) > 2000
+    for english_text, _ in entries:
+        assert ours.gettext(english_text) == (
+            theirs.gettext(english_text)
+            if theirs.gettext(english_text) != english_text
+            else theirs.ngettext(english_text, "", 1) or english_text
+        )
+    assert ours.gettext("not in it") == "not in it"
+    assert [ours.ngettext("{n} cat", "{n} cats", n) for n in (1, 2)] == ["{n} cat", "{n} cats"]

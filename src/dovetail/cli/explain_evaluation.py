@@ -46,20 +46,21 @@ def evaluated(evaluation: Evaluation, key: str, note: str = "") -> Answer:
         found = refused(key, refusal, source="evaluated")
         return msgspec.structs.replace(found, details=(*found.details, *notes))
     if place.node is not None:
-        line = message("pending: it fits node {node} now; kube-scheduler has not bound it yet", node=place.node)
+        what = message("it fits node {node} now; kube-scheduler has not bound it yet", node=place.node)
+        line = message("pending: {what}", what=what)
         return Answer(subject=subject, line=line, source="evaluated", details=notes, facts={"node": place.node})
     planned = evaluation.new_node(key)
     assert planned is not None
     choice = planned.choice
-    line = message(
-        "pending: a node would be launched for it: "
-        "{instance_type} in {zone}, {capacity_type}, {dollars} (NodePool {pool})",
+    what = message(
+        "a node would be launched for it: {instance_type} in {zone}, {capacity_type}, {dollars} (NodePool {pool})",
         instance_type=choice.instance_type,
         zone=choice.zone,
         capacity_type=choice.capacity_type,
         dollars=dollars(choice.price),
         pool=planned.pool,
     )
+    line = message("pending: {what}", what=what)
     offering = msgspec.to_builtins(choice)
     return Answer(subject=subject, line=line, source="evaluated", details=notes, facts={"offering": offering})
 
@@ -128,10 +129,13 @@ def what_if(evaluation: Evaluation, key: str, asked: str) -> Answer:
     after = evaluation.changed(manifests)
     found = evaluated(after, key)
     words = found.line.removeprefix("pending: ")
-    verdict = message("would still wait: ") if after.refusal(key) is not None else message("would have a node: ")
-    return msgspec.structs.replace(
-        with_changes(found, after, key), line=f"with {asked}: {verdict}{words}", facts={**found.facts, "whatIf": asked}
+    verdict = (
+        message("would still wait: {what}", what=words)
+        if after.refusal(key) is not None
+        else message("would have a node: {what}", what=words)
     )
+    line = message("with {asked}: {answer}", asked=asked, answer=verdict)
+    return msgspec.structs.replace(with_changes(found, after, key), line=line, facts={**found.facts, "whatIf": asked})
 
 
 def _set(spec: Json, setting: str) -> None:

@@ -150,8 +150,8 @@ def _speak(option: str | None) -> None:
         # Click asks the standard library's gettext for its own sentences ("Usage", "No such option").
         import gettext
 
-        gettext.bindtextdomain(language.DOMAIN, str(language.LOCALES))
-        gettext.textdomain(language.DOMAIN)
+        gettext.bindtextdomain(language.CLICK_DOMAIN, str(language.LOCALES))
+        gettext.textdomain(language.CLICK_DOMAIN)
         os.environ["LANGUAGE"] = chosen
 
 

@@ -163,7 +163,7 @@ def _extras(paths: tuple[str, ...]) -> Iterator[Json]:
         try:
             documents = list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
         except yaml.YAMLError as error:
-            raise Problem(f"{name}: not YAML: {error}") from error
+            raise Problem(f"{name}: " + message("not YAML: {problem}", problem=error)) from error
         for document in documents:
             yield from _items(document)
 

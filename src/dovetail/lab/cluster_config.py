@@ -15,6 +15,7 @@ import msgspec
 import yaml
 
 from dovetail.language import message, source, translated
+from dovetail.language.system_errors import system_error
 from dovetail.model.spelling import nearest
 
 KIND = "ClusterConfig"
@@ -277,13 +278,19 @@ def _plain(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _why(problem: OSError | UnicodeDecodeError) -> str:
+    return system_error(problem) if isinstance(problem, OSError) else str(problem)
+
+
 def read(path: Path) -> ClusterConfig:
     """The file. Raises ConfigRefused."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         raise ConfigRefused(
-            message("{path}: cannot be read ({problem}); name an eksctl ClusterConfig", path=path, problem=problem)
+            message(
+                "{path}: cannot be read ({problem}); name an eksctl ClusterConfig", path=path, problem=_why(problem)
+            )
         ) from problem
     return parse(text, str(path))
 
@@ -295,7 +302,9 @@ def parse(text: str, source: str = "cluster.yaml") -> ClusterConfig:
     except yaml.YAMLError as problem:
         mark = getattr(problem, "problem_mark", None)
         line = f":{mark.line + 1}" if mark is not None else ""
-        raise ConfigRefused(f"{source}{line}: not YAML: {getattr(problem, 'problem', problem)}") from problem
+        raise ConfigRefused(
+            f"{source}{line}: " + message("not YAML: {problem}", problem=getattr(problem, "problem", problem))
+        ) from problem
     if root is None:
         raise ConfigRefused(message("{source}: is empty; write an eksctl ClusterConfig", source=source))
     reader = _Reader(source)

@@ -23,15 +23,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gettext import NullTranslations
+    from dovetail.language.catalogue import Catalogue
 
 LANGUAGES = ("en", "ko")
 #: Where gettext finds `ko/LC_MESSAGES/dovetail.mo`; `scripts/build_messages.py` writes it from the `.po` beside it.
 LOCALES = Path(__file__).parent / "locales"
 DOMAIN = "dovetail"
+#: Click's own sentences by themselves: it reads its catalogue whole.
+CLICK_DOMAIN = "click"
 
 _language: ContextVar[str] = ContextVar("language", default="en")
-_catalogues: dict[str, NullTranslations] = {}
+_catalogues: dict[str, Catalogue] = {}
 
 
 def message(template: str, /, **facts: object) -> str:
@@ -62,12 +64,12 @@ def _format(language: str, template: str, facts: Mapping[str, object]) -> str:
     return FORMATTER.vformat(template, (), facts)
 
 
-def _catalogue(language: str) -> NullTranslations:
+def _catalogue(language: str) -> Catalogue:
     catalogue = _catalogues.get(language)
     if catalogue is None:
-        import gettext
+        from dovetail.language.catalogue import Catalogue  # a reader of English never pays for it
 
-        catalogue = gettext.translation(DOMAIN, LOCALES, [language])
+        catalogue = Catalogue.of_file(LOCALES / language / "LC_MESSAGES" / f"{DOMAIN}.mo")
         _catalogues[language] = catalogue
     return catalogue
 

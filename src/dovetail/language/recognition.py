@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import re
 import string
-import struct
 from collections.abc import Iterable
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from dovetail.language import DOMAIN, LOCALES, current
+from dovetail.language import _catalogue, current
 from dovetail.language.korean import FORMATTER
 
 #: Letters beside the facts that a template needs to be recognized by: `{name}: {why}` would fit everything.
@@ -73,10 +72,21 @@ def _filled(text: str, templates: Iterable[_Template]) -> str | None:
     """Of the templates that may have made it the one that leaves least in English; of equals the first."""
     found: list[str] = []
     for template in templates:
-        if template.fragment in text and (match := _pattern(template.text).fullmatch(text)):
+        match = _pattern(template.text).fullmatch(text) if template.fragment in text else None
+        if match is not None and all(map(_is_balanced, match.groups())):
             facts = {name: _Fact(_fact(fact)) for name, fact in match.groupdict().items()}
             found.append(FORMATTER.vformat(template.translation, (), facts))
     return min(found, key=lambda shown: len(_WORD.findall(shown)), default=None)
+
+
+def _is_balanced(text: str) -> bool:
+    """Whether every parenthesis is closed that is opened, and none before: a fact ends where it began."""
+    depth = 0
+    for char in text:
+        depth += (char == "(") - (char == ")")
+        if depth < 0:
+            return False
+    return depth == 0
 
 
 def _fact(text: str) -> str:
@@ -89,7 +99,7 @@ def _with_addition(text: str) -> str | None:
     for start in _ADDITIONS:
         place = text.rfind(start)
         before = text[:place]
-        if place < 1 or before.count("(") != before.count(")"):
+        if place < 1 or not _is_balanced(before):
             continue
         if (added := _filled(text[place:], _additions())) is not None:
             return _recognized(before) + added
@@ -104,6 +114,8 @@ def _parts(text: str) -> str | None:
             return f"{found[0]} ({found[1]})"
     for joint in _JOINTS:
         if joint in text:
+            if (halves := _halves(text, joint)) is not None:
+                return halves
             parts = text.split(joint)
             shown = [_fact(part) for part in parts]
             if shown != parts:
@@ -111,9 +123,20 @@ def _parts(text: str) -> str | None:
     return None
 
 
+def _halves(text: str, joint: str) -> str | None:
+    """Two texts, of which each is whole, although either has a joint of its own."""
+    place = text.find(joint)
+    while place > 0:
+        first, second = _whole(text[:place]), _whole(text[place + len(joint) :])
+        if first and second:
+            return first + joint + second
+        place = text.find(joint, place + 1)
+    return None
+
+
 @cache
 def _fixed() -> dict[str, str]:
-    return {text: translation for text, translation in _entries() if not _names(text)}
+    return {text: translation for text, translation in _catalogue(current()).entries() if not _names(text)}
 
 
 @cache
@@ -125,7 +148,7 @@ def _additions() -> tuple[_Template, ...]:
 def _templates() -> tuple[_Template, ...]:
     """Those with facts: what begins with a text before what begins with a fact, and the one with most text first."""
     found: list[tuple[int, _Template]] = []
-    for text, translation in _entries():
+    for text, translation in _catalogue(current()).entries():
         if not _names(text):
             continue
         literals = [literal for literal, _, _, _ in string.Formatter().parse(text) if literal]
@@ -160,19 +183,3 @@ def _pattern(text: str) -> re.Pattern[str]:
         pattern += f"(?P={name})" if name in seen else f"(?P<{name}>{form})"
         seen.add(name)
     return re.compile(pattern, re.DOTALL)
-
-
-def _entries() -> list[tuple[str, str]]:
-    """English and Korean of the compiled catalogue; both forms of a plural, which gettext does not give out."""
-    data = (LOCALES / current() / "LC_MESSAGES" / f"{DOMAIN}.mo").read_bytes()
-    _, _, count, english_table, korean_table = struct.unpack_from("<5I", data)
-    found: list[tuple[str, str]] = []
-    for index in range(count):
-        english, korean = (_text(data, table + 8 * index) for table in (english_table, korean_table))
-        found.extend((form, korean) for form in english.split("\0") if form)
-    return found
-
-
-def _text(data: bytes, place: int) -> str:
-    length, offset = struct.unpack_from("<2I", data, place)
-    return data[offset : offset + length].decode()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from dovetail.language import message, source
+from dovetail.language.recognition import recognized
+
 LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 SUBDOMAIN = LABEL + r"(\." + LABEL + ")*"
 LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
@@ -206,5 +209,70 @@ def header_name(value: str) -> list[str]:
 def yaml_problem(problem: Exception) -> str:
     """`line 2, column 1: expected ',' or ']'`, of an error of the parser; of another error, its own words."""
     mark = getattr(problem, "problem_mark", None)
-    what = " ".join((getattr(problem, "problem", None) or str(problem)).split())
-    return what if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: {what}"
+    what = recognized(" ".join((getattr(problem, "problem", None) or str(problem)).split()))
+    if mark is None:
+        return what
+    return message("line {line}, column {column}: {what}", line=mark.line + 1, column=mark.column + 1, what=what)
+
+
+#: What the parsers of YAML and JSON say; `recognized` knows them by this.
+PARSER_TEXTS = (
+    source("block sequence entries are not allowed in this context"),
+    source("control characters are not allowed"),
+    source("could not determine a constructor for the tag {tag}"),
+    source("could not find expected ':'"),
+    source("did not find URI escaped octet"),
+    source("did not find expected '-' indicator"),
+    source("did not find expected ',' or ']'"),
+    source("did not find expected ',' or '}'"),
+    source("did not find expected <document start>"),
+    source("did not find expected alphabetic or numeric character"),
+    source("did not find expected comment or line break"),
+    source("did not find expected hexdecimal number"),
+    source("did not find expected key"),
+    source("did not find expected node content"),
+    source("did not find expected whitespace or line break"),
+    source("expected ',' or ']', but got {token}"),
+    source("expected ',' or '}}', but got {token}"),
+    source("expected '<document start>', but found {token}"),
+    source("expected <block end>, but found {token}"),
+    source("expected a mapping node, but found {token}"),
+    source("expected alphabetic or numeric character, but found {token}"),
+    source("expected the node content, but found {token}"),
+    source("found a tab character that violates indentation"),
+    source("found a tab character where an indentation space is expected"),
+    source("found character that cannot start any token"),
+    source("found character {character} that cannot start any token"),
+    source("found incompatible YAML document"),
+    source("found undefined alias"),
+    source("found undefined alias {alias}"),
+    source("found undefined tag handle"),
+    source("found unexpected document indicator"),
+    source("found unexpected document separator"),
+    source("found unexpected end of stream"),
+    source("found unhashable key"),
+    source("found unknown escape character"),
+    source("found unknown escape character {character}"),
+    source("invalid leading UTF-8 octet"),
+    source("invalid trailing UTF-8 octet"),
+    source("mapping keys are not allowed here"),
+    source("mapping keys are not allowed in this context"),
+    source("mapping values are not allowed here"),
+    source("mapping values are not allowed in this context"),
+    source("sequence entries are not allowed here"),
+    source("special characters are not allowed"),
+    source("Expected `{expected}`, got `{got}`"),
+    source("Expected `{expected}`, got `{got}` - at `{place}`"),
+    source("Input data was truncated"),
+    source("Invalid enum value {value}"),
+    source("Invalid enum value {value} - at `{place}`"),
+    source("Invalid value {value}"),
+    source("Invalid value {value} - at `{place}`"),
+    source("JSON is malformed: {why} (byte {place})"),
+    source("Object contains unknown field `{field}`"),
+    source("Object contains unknown field `{field}` - at `{place}`"),
+    source("Object missing required field `{field}`"),
+    source("Object missing required field `{field}` - at `{place}`"),
+    source("invalid character"),
+    source("trailing characters"),
+)

@@ -367,7 +367,7 @@ def _documents(text: str) -> list[Any]:
     try:
         found = [each for each in yaml.load_all(text, Loader=StrictLoader) if each is not None]
     except yaml.YAMLError as problem:
-        raise Problem(f"not YAML: {yaml_problem(problem)}") from problem
+        raise Problem(message("not YAML: {problem}", problem=yaml_problem(problem))) from problem
     if _written(found, {}) > _MOST_WRITTEN:
         raise Problem(message("aliases make it endless, or nearly so; write out what they stand for"))
     return found

@@ -85,7 +85,7 @@ def read(text: bytes | str) -> Market:
     try:
         return msgspec.convert(_with_todays_keys(yaml.safe_load(text) or {}), Market)
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
-        raise MarketError(f"not YAML: {yaml_problem(problem)}") from problem
+        raise MarketError(message("not YAML: {problem}", problem=yaml_problem(problem))) from problem
     except RecursionError as problem:
         raise MarketError(message("nested too deeply to be a market")) from problem
     except msgspec.ValidationError as problem:

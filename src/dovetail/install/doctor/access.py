@@ -29,6 +29,7 @@ from dovetail.install.doctor.facts import (
 from dovetail.install.doctor.permissions import BROAD_PASS_ROLE, BROAD_TERMINATION, LAUNCH, PASS_ROLE, Denial
 from dovetail.kube.resources import DAEMONSETS, EC2NODECLASSES, SERVICEACCOUNTS
 from dovetail.language import message
+from dovetail.model.formats import yaml_problem
 
 NODE_GROUPS = frozenset(("system:bootstrappers", "system:nodes"))
 NODE_USER = "system:node:{{EC2PrivateDNSName}}"
@@ -177,8 +178,8 @@ def _aws_auth_fault(data: Mapping[str, str] | None, arn: str) -> str:
     try:
         roles = yaml.safe_load(data.get("mapRoles") or "[]")
     except yaml.YAMLError as error:
-        line = str(error).replace("\n", " ")
-        return message("mapRoles of the ConfigMap kube-system/aws-auth is not YAML ({line})", line=line)
+        why = yaml_problem(error)
+        return message("mapRoles of the ConfigMap kube-system/aws-auth is not YAML ({why})", why=why)
     if not isinstance(roles, list):
         return message("mapRoles of the ConfigMap kube-system/aws-auth is not a list")
     mapped = [row for row in roles if isinstance(row, dict) and row.get("rolearn") == _mapped_arn(arn)]

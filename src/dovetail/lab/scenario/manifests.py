@@ -28,7 +28,7 @@ def load(source: str | Json | tuple[Json, ...], folder: Path) -> list[Json]:
         except OSError as error:
             raise ScenarioError(f"{path}: {system_error(error)}") from error
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ScenarioError(f"{path}: not YAML: {yaml_problem(error)}") from error
+            raise ScenarioError(f"{path}: " + message("not YAML: {problem}", problem=yaml_problem(error))) from error
         except RecursionError as error:
             raise ScenarioError(message("{path}: nested too deeply to be a manifest", path=path)) from error
         return [item for document in documents if document for item in _flat(document)]

@@ -288,7 +288,7 @@ def read(path: Path) -> Scenario:
             message("{path}: {system_error}; name the file of a scenario", path=path, system_error=system_error(error))
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"{path}: not YAML: {yaml_problem(error)}") from error
+        raise ScenarioError(f"{path}: " + message("not YAML: {problem}", problem=yaml_problem(error))) from error
     except RecursionError as error:
         raise ScenarioError(message("{path}: nested too deeply to be a scenario", path=path)) from error
     return convert(document, str(path))

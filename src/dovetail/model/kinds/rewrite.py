@@ -95,7 +95,7 @@ def _trees(pieces: Sequence[tuple[str, str]]) -> Iterator[CommentedMap | None]:
                 message("line {line}: not YAML: {problem}", line=line, problem=error.problem or error.context)
             ) from error
         except YAMLError as error:
-            raise ConversionError(f"not YAML: {str(error).splitlines()[0]}") from error
+            raise ConversionError(message("not YAML: {problem}", problem=str(error).splitlines()[0])) from error
         except RecursionError as error:
             raise ConversionError(message("nested too deeply to be a manifest")) from error
         yield tree if isinstance(tree, CommentedMap) else None

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from dovetail.language import source
+from dovetail.language import message, source
 from dovetail.planner.offerings.catalog import Floats
 from dovetail.planner.optimise.lower_bound import WORDS, relaxed, whole
 from dovetail.planner.optimise.relaxation import Relaxation
@@ -20,7 +20,7 @@ from dovetail.planner.problem.compile import Problem
 
 #: The bound is the maximum over this many scalings of the dual prices between 0 and 1.
 _DUAL_SCALINGS = 64
-_MAX_LISTED = source("any part of the fleet launched anew, whatever the disruption budgets of pods")
+_FLEET = source("any part of the fleet launched anew, whatever the disruption budgets of pods, where {relaxations}")
 _KEPT = source("; of NodePools with a budget as many nodes stay as must")
 
 
@@ -66,7 +66,7 @@ def floor_of(
     )
     if all(node.replaceable for node in removable):
         kept = max(kept, whole(problem, nowhere))
-    words = f"{_MAX_LISTED}, where {WORDS}{_KEPT if any(count > 0 for count in must.values()) else ''}"
+    words = message(_FLEET, relaxations=WORDS) + (_KEPT if any(count > 0 for count in must.values()) else "")
     return Floor(float(staying + kept), words)
 
 
