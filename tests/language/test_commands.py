@@ -64,7 +64,7 @@ def test_no_command_speaks_english_to_a_reader_of_korean() -> None:
     [
         ("오류: the file cannot be read", ["the file cannot be read"]),
         ("참고: run it again once more", ["run it again once more"]),
-        ("종류: pod, node, nodeclaim, machine", []),
+        ("종류: pod, node, nodeclaim, provisioner", []),
         ("조치: kubectl get nodes --all and wait", []),
         ("`dovetail plan says why it waits` 참조", []),
         ('"web has no node at all"은 이름입니다', []),
@@ -160,7 +160,7 @@ def test_the_catalogue_is_read_within_ten_milliseconds() -> None:
 
 
 def _slowness() -> float:
-    """How much slower than the reference this machine is now, and at least 1."""
+    """How much slower than the reference this host is now, and at least 1."""
     start = time.process_time()
     sum(range(2_000_000))
     return max(1.0, (time.process_time() - start) / 0.05)
