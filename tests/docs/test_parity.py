@@ -14,19 +14,9 @@ ENGLISH = sorted(path for path in (ROOT / "docs").rglob("*.md") if not path.name
 #: Pages that the Korean site shows in English until they are translated.
 UNTRANSLATED = {
     "diff.md",
-    "api.md",
-    "cluster-autoscaler.md",
-    "compare.md",
     "dependencies.md",
-    "disruption.md",
     "doctor.md",
-    "head-to-head.md",
-    "lint.md",
-    "planner.md",
     "reasons.md",
-    "record-replay.md",
-    "scenarios.md",
-    "vpa.md",
 }
 PAGES = [page for page in ENGLISH if str(page.relative_to(ROOT / "docs")) not in UNTRANSLATED]
 HANGUL = re.compile(r"[가-힣]")
