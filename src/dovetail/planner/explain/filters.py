@@ -1,12 +1,7 @@
-"""Questions: what a pod requests of an offering, one after the other, in words and as the offerings that pass.
+"""Filters: each requirement of a pod on an offering, as text and as the mask of offerings that pass.
 
-Those here concern the offering alone; what other pods and limits have to say about it is in the second part. They
-tell why
-a pod has no node, and why a cheaper offering was not taken.
-
-Obstacles: what other pods, limits and reservations have against an offering that suits a pod by itself.
-
-They are asked of the packing state as the plan leaves it, in the form of the questions that come before them.
+They explain why a pod has no node, and why a cheaper offering was not chosen. The first filters depend on the offering
+alone; the later ones (topology rules, limits, reservations) depend on the packing state that the plan ends with.
 """
 
 from __future__ import annotations
@@ -211,7 +206,7 @@ def at_last(problem: Problem, pool: int) -> Question:
 
 
 def _beside(problem: Problem, state: PackingState, request: PlacementRequest, counter: TopologyCounter) -> Question:
-    """Co-located pods on one node: a new node has none, unless the first pod of its own kind opens it."""
+    """A hostname affinity: a new node has no target pods, unless the pod is the first of a self-affinity."""
     there = bool((state.host_counts[counter.slot, : state.size] > 0).any())
     why = message("no room beside it") if there else _missed(problem, counter)
     opens = not there and counter in request.topology.own
@@ -219,7 +214,7 @@ def _beside(problem: Problem, state: PackingState, request: PlacementRequest, co
 
 
 def _missed(problem: Problem, counter: TopologyCounter) -> str:
-    """Why co-located pods is not there."""
+    """Why the target of an affinity is missing."""
     waiting = any(counter.group in one.kind.members for one in problem.classes)
     return message("those pods have no node either") if waiting else message("no such pod")
 

@@ -1,6 +1,6 @@
-"""Hints: what there is, for a pod that asks for what there is not.
+"""Suggestions: the existing labels, values and amounts, for a pod that requires others.
 
-Most pods without a node ask for a label that no pod has, for a value that a pod mistyped, or for too much.
+Most unschedulable pods require a label that no offering has, a mistyped value, or too much of a resource.
 """
 
 from __future__ import annotations

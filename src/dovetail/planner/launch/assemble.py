@@ -13,8 +13,8 @@ from dovetail.planner.plan import Cost, Placement, Plan, PlannedNode
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.min_values import varied
 
-#: Up to this many nodes one more zone is worth a little; more than that are in every zone by themselves.
-_DISPERSED = 200
+#: Up to this many new nodes, one is moved to an unused zone for a small extra cost; more are in every zone anyway.
+_MAX_ZONE_PINNED_NODES = 200
 
 
 def _price(planned_nodes: Sequence[PlannedNode]) -> float:
@@ -22,10 +22,10 @@ def _price(planned_nodes: Sequence[PlannedNode]) -> float:
 
 
 def plan_of(problem: Problem, packing: Packing, tier: int = 1, bound: float | None = None, bound_of: str = "") -> Plan:
-    """The packing as a plan, with reasons for those left over."""
+    """The packing as a plan, with reasons for its unplaced pods."""
     planned_nodes, placements, left = nodes_and_placements(problem, packing)
     least = _price(planned_nodes)
-    if tier > 1 and len(planned_nodes) <= _DISPERSED:
+    if tier > 1 and len(planned_nodes) <= _MAX_ZONE_PINNED_NODES:
         choosy = {problem.pools[node].name: problem.pools[node] for node in problem.min_values}
 
         def settled(was: PlannedNode, planned: PlannedNode) -> PlannedNode | None:

@@ -77,7 +77,7 @@ class Launcher:
         return self._explained <= _MAX_EXPLAINED_NODES
 
     def offerings(self, node: int, these: NodeConstraints, entry: CatalogEntry, used: list[int]) -> int:
-        """All offerings that hold the co-located pods on a node, and what is `used` of it."""
+        """All offerings that the pods on a node accept and that hold the resources `used`."""
         cached = self._fitting.get((entry.index, these))
         if cached is None:
             cached = self._fitting[entry.index, these] = self._fit_for(these, entry)
@@ -90,24 +90,21 @@ class Launcher:
         return self._keeping_preferences(mask, node, entry) if self.problem.preferences else mask
 
     def _sayable(self, mask: int, entry: CatalogEntry) -> int:
-        """What a claim can say of a mask, if that leaves the variety that its pool asks for."""
+        """The part of a mask that a NodeClaim can express, if that meets the NodePool's minValues."""
         needs = self.problem.min_values.get(entry.pool, ())
         return sayable(self.catalog, mask, entry, lambda left: various(self.catalog, left, needs))
 
     def _fit_for(self, these: NodeConstraints, entry: CatalogEntry) -> tuple[int, bool]:
-        """What a node on an offering may become for its co-located pods, whatever its size, and whether a claim can
-        say so.
-        """
+        """The alternatives of an offering that a node's pods accept, and whether a NodeClaim can express them."""
         mask = kind_mask(self.catalog, entry) & these.mask
         for key in these.keys:
             mask &= self.catalog.by_label(key).get(self.catalog.label(entry, key), 0)
         return mask, not beyond(self.catalog, mask, entry)
 
     def _keeping_preferences(self, mask: int, node: int, entry: CatalogEntry) -> int:
-        """Of some offerings those that keep every preference about nodes which the node keeps where it stands, and the
-        co-located pods that its pods like to have near.
+        """The offerings of a mask that keep every node and pod-affinity preference which holds on the node now.
 
-        Where its pool asks for variety, the heaviest come first, as far as they leave enough.
+        Where its NodePool has minValues, the heaviest preferences come first, as long as enough offerings are left.
         """
         needs, contents = self.problem.min_values.get(entry.pool), self.state.contents[node]
         preferred = {
@@ -277,7 +274,7 @@ def _prefix(problem: Problem) -> str:
 def nodes_and_placements(
     problem: Problem, packing: Packing
 ) -> tuple[tuple[PlannedNode, ...], dict[str, Placement], dict[int, list[str]]]:
-    """The new nodes, where every placed pod goes, and the names of those left over by class."""
+    """The new nodes, the placement of every placed pod, and the names of unplaced pods by class."""
     state, placement_requests = packing.state, packing.state.placement_requests
     names = _pod_names(problem, state)
     taken, starts = [0] * len(problem.classes), _starts(problem, state, names)

@@ -1,4 +1,4 @@
-"""Why the cheaper offerings lost: for each new node, what speaks against those that cost less."""
+"""Rejected offerings: for each new node, why offerings that cost less were not chosen."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _forbidden(state: PackingState, entry: CatalogEntry, chosen: CatalogEntry) -
 
 
 def _failed_insertions(state: PackingState, node: int, entry: CatalogEntry) -> str:
-    """Which of the pods on a node asks what of the node that an offering has not, or would rather have it."""
+    """The pod on a node whose requirement or preference an offering does not meet, as text."""
     placement_requests = (state.placement_requests[number] for number in state.contents[node])
     unwilling = next(request for request in placement_requests if not request.mask >> entry.index & 1)
     return f"{unwilling.cls.pods[0]} {_verb(state, unwilling, entry)}"

@@ -10,8 +10,8 @@ from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from dovetail.planner.offerings.catalog import CatalogEntry, OfferingCatalog, lowest, of_bits
 from dovetail.planner.offerings.open_labels import RESERVATION
 
-#: What a NodeClaim says of the node it wants, each by itself; the fewest values first.
-_SAID = (CAPACITY_TYPE, ZONE, INSTANCE_TYPE)
+#: The labels that a NodeClaim requires independently of each other; those with fewest values first.
+_CLAIM_KEYS = (CAPACITY_TYPE, ZONE, INSTANCE_TYPE)
 
 
 def kind_mask(catalog: OfferingCatalog, entry: CatalogEntry) -> int:
@@ -31,25 +31,25 @@ def kind_mask(catalog: OfferingCatalog, entry: CatalogEntry) -> int:
 
 
 def beyond(catalog: OfferingCatalog, mask: int, entry: CatalogEntry) -> int:
-    """What a claim admits beside a mask: it names types, zones and capacity types, and any of them go together."""
+    """Offerings that a NodeClaim admits beyond a mask: its types, zones and capacity types combine freely."""
     rows = kind_mask(catalog, entry) & ~mask
-    for key in _SAID:
+    for key in _CLAIM_KEYS:
         if rows:
             rows &= reduce(or_, (where for where in catalog.by_label(key).values() if where & mask), 0)
     return rows
 
 
 def sayable(catalog: OfferingCatalog, mask: int, entry: CatalogEntry, enough: Callable[[int], bool]) -> int:
-    """Of a mask what a claim can say, and admit nothing else: pods with alternatives refuse some combinations.
+    """The largest part of a mask that a NodeClaim can express exactly: pods may refuse some combinations of values.
 
-    The values go that let in most for what is lost with them; those of the cheapest offering stay. Where what is left
-    would not be `enough`, the mask stays as it is.
+    Values are removed that admit most unwanted offerings per lost one; those of the cheapest offering stay. If what is
+    left would not be `enough`, the mask is returned unchanged.
     """
     best, said = catalog.rows[lowest(mask)], mask
     while admitted := beyond(catalog, said, entry):
         ways = [
             where
-            for key in _SAID
+            for key in _CLAIM_KEYS
             for value, where in catalog.by_label(key).items()
             if where & admitted and value != catalog.label(best, key) and enough(said & ~where)
         ]

@@ -34,7 +34,8 @@ from dovetail.planner.snapshot import Pool
 UNBORN = "\0unborn"
 #: What every node is labelled with, whatever its type and pool.
 _OF_ALL = (ZONE, CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, HOSTNAME, NODE_NAME, RESERVATION)
-_MOST_REMEMBERED = 4096
+#: Cached results of one catalog.
+_MAX_CACHED = 4096
 _CAP = 1 << 62
 
 T = TypeVar("T")
@@ -122,7 +123,7 @@ class OfferingCatalog:
         self._steps: dict[str, tuple[list[int], list[int]]] = {}
         self._bools: dict[int, Bools] = {}
         self.remembered: dict[object, Any] = {}
-        """What was worked out for masks of these offerings; see `recall`."""
+        """Cached results for masks of these offerings; see `recall`."""
 
     def reservations(self) -> Mapping[str, int]:
         """Nodes that each reservation still has; the smallest figure counts where it is listed twice."""
@@ -138,10 +139,10 @@ class OfferingCatalog:
         return self.recall("reservations", found)
 
     def recall(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` makes, once for each key: offerings outlive a plan, and plans ask much the same of them."""
+        """The cached result of `make` for a key: a catalog outlives a plan, and plans use much the same results."""
         cached = self.remembered.get(key)
         if cached is None:
-            if len(self.remembered) >= _MOST_REMEMBERED:
+            if len(self.remembered) >= _MAX_CACHED:
                 self.remembered.clear()
             cached = self.remembered[key] = make()
         value: T = cached
@@ -279,7 +280,7 @@ class OfferingCatalog:
         return masks[beyond - 1] & among
 
     def steps(self, name: str) -> tuple[list[int], list[int]]:
-        """How much of a resource offerings have, in rising order, and those with as much or more; at the end no pod."""
+        """The amounts of a resource in rising order, and the offerings with at least as much; none at the end."""
         cached = self._steps.get(name)
         if cached is None:
             cached = self._steps[name] = self._price_indexes(name)

@@ -1,7 +1,7 @@
-"""Classes: pending pods that are alike for every purpose of scheduling, with a count.
+"""Pod classes: pending pods that are equal for scheduling, with a count.
 
-A shape's labels matter only through the groups that select them, and its volumes only through what they ask
-of a node. So shapes that differ in nothing else (ordinals, hashes, claim names) are one class.
+A shape's labels matter only through the topology groups that select them, and its volumes only through their
+requirements on a node. So shapes that differ only in ordinals, hashes or claim names are one class.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from dovetail.planner.problem.volumes import NOTHING, Storage, Volume, scarce, s
 from dovetail.planner.requirements import of_selector
 from dovetail.planner.snapshot import Preferences, Snapshot
 
-#: No pod owns this much of anything; a request beyond it cannot be counted, and need not be.
+#: Requests are cut to this amount: no node has as much of any resource.
 TOO_MUCH = 1 << 52
-#: Pods with more different labels than this are not remembered all at once.
-_MOST_KNOWN = 10_000
+#: Cached pods with different labels.
+_MAX_CACHED_PODS = 10_000
 
 
 class Kind:
-    """What pods ask apart from what they take: all classes that are alike in it share it, and what follows from it."""
+    """The constraints of pods without their resource requests, shared by all classes with equal ones."""
 
     __slots__ = ("alternatives", "levels", "members", "tolerated", "tolerations")
 
@@ -48,7 +48,7 @@ class Kind:
 
 
 class PodClass(msgspec.Struct, eq=False):
-    """Pods that are one to the planner; `requests` are what each of them takes, `error` what is wrong with them."""
+    """Pods that are equal for the planner; `requests` are those of each pod, `error` forbids placing them."""
 
     index: int
     shape: Shape
@@ -67,19 +67,19 @@ class PodClass(msgspec.Struct, eq=False):
 
     @property
     def members(self) -> frozenset[Group]:
-        """The groups that count them."""
+        """The groups that count its pods."""
         return self.kind.members
 
 
 class _Alike(msgspec.Struct, frozen=True, eq=False):
-    """What the pods of one class have in common, beside what they take and what is wrong with them."""
+    """What the pods of one class have in common, apart from their requests and errors."""
 
     kind: Kind
     priority: int
 
 
 class _LevelTable:
-    """A shape, its relaxation levels, and where its volumes let it run."""
+    """A shape, its relaxation levels, and its storage requirements."""
 
     __slots__ = ("alike", "levels", "shape", "storage")
 
@@ -88,7 +88,7 @@ class _LevelTable:
         self.levels = levels
         self.storage = storage
         self.alike: tuple[object, Any] = (None, None)
-        """What was found of it last, and by whom; see `_Kinds`."""
+        """The last cached result and the `_Kinds` that computed it."""
 
 
 _levels = attrgetter("levels")
@@ -104,10 +104,10 @@ def classes_of(
     huddled: frozenset[Group],
     running: Callable[[], Iterable[Set[Volume]]],
 ) -> tuple[list[PodClass], list[Group], Sharing]:
-    """The classes of pending pods, every group that matters to them (their own, and those they must fear), and how
-    the volumes are counted that they share with each other, or with pods that are `running`.
+    """The classes of pending pods, the topology groups that apply to them, and how shared volumes are counted.
 
-    `huddled` are affinities that only one node for all can keep.
+    The groups are their own and the anti-affinities of running pods (`feared`). Volumes may be shared with `running`
+    pods. `huddled` are affinities that can only hold on a single node.
     """
     levels_of, lots = (
         _constraints_by_level(list(by_shape), snapshot, namespaces, dislikes, huddled),
@@ -115,10 +115,10 @@ def classes_of(
     )
     shared = NO_PODS
     if any(map(_claims, by_shape)):
-        levels_of, lots = _in_turn(levels_of, lots, snapshot)
+        levels_of, lots = _separate_waiting_pods(levels_of, lots, snapshot)
         shared = _sharing(levels_of, list(map(len, lots)), snapshot, running)
     if shared.bits:
-        levels_of = [_relieved(level, shared) for level in levels_of]
+        levels_of = [_with_shared_volumes(level, shared) for level in levels_of]
     constraints = list(map(_levels, levels_of))
     distinct = dict(zip(map(id, constraints), constraints, strict=True))
     owned = [group for levels in distinct.values() for group in (*levels[0].hard, *levels[0].soft)]
@@ -147,14 +147,14 @@ def classes_of(
 
 
 def _traits(storage: Storage) -> tuple[object, ...]:
-    """What makes pods different by their volumes, beside where those let them run."""
+    """What distinguishes pods by their volumes, apart from the nodes that the volumes allow."""
     return (tuple(sorted(driver for driver, _ in storage.attached)), storage.shared, storage.error)
 
 
-def _in_turn(
+def _separate_waiting_pods(
     levels_of: list[_LevelTable], lots: list[list[str]], snapshot: Snapshot
 ) -> tuple[list[_LevelTable], list[list[str]]]:
-    """The same, with those apart who wait for a volume that is for one pod at a time."""
+    """The same, with pods in shapes of their own that wait for a ReadWriteOncePod claim."""
     usable = [level.shape for level in levels_of if not level.shape.error and not level.storage.error]
     claims = scarce({key for shape in usable for key, _ in shape.claims}, snapshot)
     if not claims:
@@ -186,7 +186,7 @@ def _sharing(
     snapshot: Snapshot,
     running: Callable[[], Iterable[Set[Volume]]],
 ) -> Sharing:
-    """How volumes are counted that several pods use: an existing node counts as a pod for what it holds."""
+    """How volumes are counted that several pods use; an existing node counts as one pod for its volumes."""
     uses: Counter[Volume] = Counter()
     for table, count in zip(levels_of, pods, strict=True):
         for volume in table.storage.attached:
@@ -200,13 +200,13 @@ def _sharing(
     return sharing(uses, offered.union(*(node.attach_limits for node in snapshot.nodes)))
 
 
-def _relieved(levels_of: _LevelTable, shared: Sharing) -> _LevelTable:
+def _with_shared_volumes(levels_of: _LevelTable, shared: Sharing) -> _LevelTable:
     storage = shared.relieved(levels_of.storage)
     return levels_of if storage is levels_of.storage else _LevelTable(levels_of.shape, levels_of.levels, storage)
 
 
 class _Kinds:
-    """Finds what makes pods one class: their kind, the groups that count them, of all that there are, and the rest."""
+    """Finds the kind of pods, the groups that count them, and what else makes them one class."""
 
     def __init__(self, groups: frozenset[Group], priorities: Mapping[str, int]) -> None:
         self._named, self._general = _by_label(groups)
@@ -218,7 +218,7 @@ class _Kinds:
         self._same: dict[frozenset[Group], frozenset[Group]] = {}
 
     def of(self, levels_of: Sequence[_LevelTable]) -> list[_Alike]:
-        """For each of them what its pods have in common with others of their class; what was found before holds."""
+        """For each shape what its pods have in common with others of their class, cached."""
         token = self._token
         return [last[1] if (last := level.alike)[0] is token else self._find(level) for level in levels_of]
 
@@ -250,12 +250,12 @@ class _Kinds:
 
     @property
     def outgrown(self) -> bool:
-        """Whether most of it speaks of pods that are gone by now."""
-        return len(self._counted) > _MOST_KNOWN or len(self._alike) > _MOST_KNOWN
+        """Whether most cached entries are about deleted pods."""
+        return len(self._counted) > _MAX_CACHED_PODS or len(self._alike) > _MAX_CACHED_PODS
 
 
 def _by_label(groups: Iterable[Group]) -> tuple[dict[tuple[str, str], list[Group]], list[Group]]:
-    """Groups by a label that all of their members have, and those that name none."""
+    """Groups by a label that all of their members have, and the groups without such a label."""
     named: dict[tuple[str, str], list[Group]] = {}
     general: list[Group] = []
     for group in groups:
@@ -269,12 +269,12 @@ def _by_label(groups: Iterable[Group]) -> tuple[dict[tuple[str, str], list[Group
 
 
 def _priority(shape: Shape, priorities: Mapping[str, int]) -> int:
-    """That of the pod itself, of the class it names, or (under the empty name) of the default class."""
+    """The priority of the pod itself, of its PriorityClass, or (under the empty name) of the default class."""
     return priorities.get(shape.priority_class, 0) if shape.priority is None else shape.priority
 
 
 def _kinds_of(groups: frozenset[Group], snapshot: Snapshot) -> _Kinds:
-    """The kinds where there are these groups: snapshot after snapshot it is much the same that pods ask."""
+    """The kinds for these groups, cached: pods of successive snapshots have much the same constraints."""
     table = snapshot.memory.table("kinds")
     key = (groups, tuple(snapshot.priorities.items()))
     kinds: _Kinds | None = table.get(key)
@@ -285,7 +285,7 @@ def _kinds_of(groups: frozenset[Group], snapshot: Snapshot) -> _Kinds:
 
 
 def pods_by_shape(snapshot: Snapshot) -> dict[Shape, list[str]]:
-    """The pending pods by what they ask, in their order."""
+    """The pending pods by shape, in their order."""
     pods: defaultdict[Shape, list[str]] = defaultdict(list)
     for pod_class in _waiting(snapshot):
         pods[pod_class.shape].append(pod_class.name)
@@ -299,9 +299,7 @@ def _constraints_by_level(
     dislikes: bool,
     huddled: frozenset[Group],
 ) -> list[_LevelTable]:
-    """The relaxation levels of shapes, each remembered where it depends on the shape alone; equal relaxation levels
-    are one object.
-    """
+    """The relaxation levels of shapes, cached if they depend on the shape alone; equal levels are one object."""
     made_for = (snapshot.preferences, dislikes, bool(snapshot.default_spread))
     made_for = snapshot.memory.table("levels by selector").setdefault(made_for, made_for)
     tables: list[_LevelTable] = [
@@ -311,8 +309,8 @@ def _constraints_by_level(
         for shape in shapes
     ]
     if huddled:
-        tables = [_climbing(table, on_one_node(table.levels, huddled), snapshot.memory) for table in tables]
-    return [_stored(table, snapshot) if table.shape.claims else table for table in tables]
+        tables = [_with_levels(table, on_one_node(table.levels, huddled), snapshot.memory) for table in tables]
+    return [_with_storage(table, snapshot) if table.shape.claims else table for table in tables]
 
 
 def _levels_of(
@@ -331,22 +329,24 @@ def _levels_of(
     return level_table
 
 
-def _climbing(levels_of: _LevelTable, levels: tuple[RelaxationLevel, ...], memory: Memory) -> _LevelTable:
-    """The same on another relaxation levels."""
+def _with_levels(levels_of: _LevelTable, levels: tuple[RelaxationLevel, ...], memory: Memory) -> _LevelTable:
+    """The same shape with other relaxation levels."""
     return _LevelTable(levels_of.shape, memory.table("levels").setdefault(levels, levels), levels_of.storage)
 
 
-def _stored(levels_of: _LevelTable, snapshot: Snapshot) -> _LevelTable:
-    """The same for pods with volumes: those go home first that have one."""
+def _with_storage(levels_of: _LevelTable, snapshot: Snapshot) -> _LevelTable:
+    """The same with the storage of the shape; nodes that already have its volume come first."""
     storage = storage_of(levels_of.shape.claims, snapshot)
     level_table = _LevelTable(levels_of.shape, levels_of.levels, storage)
     return (
-        _climbing(level_table, homed(levels_of.levels, storage.home), snapshot.memory) if storage.home else level_table
+        _with_levels(level_table, homed(levels_of.levels, storage.home), snapshot.memory)
+        if storage.home
+        else level_table
     )
 
 
 class _Waiting(msgspec.Struct, frozen=True, gc=False):
-    """A pending pod as it is remembered from one snapshot to the next."""
+    """A pending pod as cached from one snapshot to the next."""
 
     pod: Pod
     shape: Shape
@@ -358,10 +358,10 @@ _order = attrgetter("order")
 
 
 def _waiting(snapshot: Snapshot) -> list[_Waiting]:
-    """The pending pods in their order; of those that were pending before nothing is worked out again.
+    """The pending pods in their order; those that were pending before are cached.
 
-    They are remembered for as long as a pod holds their snapshot. To let go of a thousand pods takes as long as to
-    plan a few hundred: a pod that comes next should not wait for that.
+    They are cached as long as their snapshot is referenced. Releasing a thousand pods takes as long as planning a few
+    hundred, and the next plan should not wait for that.
     """
     memory = snapshot.memory
     last: dict[str, Any] = memory.table("pending")
@@ -385,9 +385,9 @@ def pod_key(pod: Pod) -> str:
 
 
 def _pod_order(pod: Pod) -> str:
-    """Older pods first, then by UID, then by name with the ordinal as a number: it decides who of a kind goes short.
+    """The sort key of a pod: age, then UID, then name with the ordinal as a number.
 
-    One text, because those are put in order fastest: its parts are compared one after the other.
+    It decides which pods of a class stay unplaced. It is one string, because strings are sorted fastest.
     """
     meta = pod.metadata
     made = meta.creation_timestamp.isoformat() if meta.creation_timestamp is not None else ""

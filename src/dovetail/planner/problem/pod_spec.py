@@ -1,7 +1,7 @@
-"""Shapes: what a pod requests of scheduling, read once and shared by all pods that ask the same.
+"""Shapes: the scheduling constraints of a pod, read once and shared by all pods with equal ones.
 
-Two pods have one shape when everything the planner reads of them is equal. The key is exact by construction:
-the encoded fields themselves. Which labels and volumes really matter is decided later, per snapshot.
+Two pods have one shape if everything that the planner reads of them is equal. The key is the encoded fields
+themselves, so it is exact. Which labels and volumes matter is decided later, for each snapshot.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _encode = msgspec.msgpack.Encoder().encode
 #: (ip, protocol, port)
 Port = tuple[str, str, int]
 _EVERYWHERE = "0.0.0.0"
-#: What begins so among a pod's claims is a disk that it names itself.
+#: Prefix of a pod's claims that are disks named in the pod itself.
 DISK = "disk "
 
 
@@ -50,7 +50,7 @@ class Near(msgspec.Struct, frozen=True):
 
 
 class Shape:
-    """What scheduling requests of the pods that have it. Identity is equality: shapes are interned."""
+    """The scheduling constraints of pods. Shapes are interned, so identity is equality."""
 
     __slots__ = (
         "affinity",
@@ -82,13 +82,13 @@ class Shape:
         self.namespace = meta.namespace or "default"
         self.labels: Mapping[str, str] = meta.labels
         self.who = repr((self.namespace, sorted(meta.labels.items())))
-        """By what selectors know the pods; a text, because those remember their hash."""
+        """Namespace and labels, for selectors; a string, because strings cache their hash."""
         self.tolerations: tuple[Toleration, ...] = spec.tolerations
         self.priority = spec.priority
         self.priority_class = spec.priority_class_name
         self.error = "the pod claims devices, which are not planned for" if spec.resource_claims else ""
         self.code = "DEVICES" if spec.resource_claims else "UNREADABLE"
-        """The reason of the error, if there is one."""
+        """The reason code of the error, if there is one."""
         self.requests = self._requests(pod)
         self.amounts = tuple(sorted(self.requests.items()))
         self.tolerated = tuple(
@@ -119,9 +119,9 @@ class Shape:
         self.anti = self._near(affinity.pod_anti_affinity if affinity else None)
         self.ports = (*_ports(pod), *((_EVERYWHERE, disk, 1) for disk in disks_of(pod)))
         self.takes = repr((self.amounts, self.ports))
-        """What they take of a node, as a text."""
+        """The requests as a string."""
         self.relaxation_levels: tuple[object, Any] = (None, None)
-        """The relaxation levels that were made of it last, and for which circumstances; see `pod_classes`."""
+        """The relaxation levels that were computed last, and their inputs; see `pod_classes`."""
         self.claims = tuple(sorted(claim_names(pod))) if spec.volumes else ()
         owner = meta.controller
         self.daemon = owner is not None and owner.kind in ("DaemonSet", "Node")
@@ -162,7 +162,7 @@ class Shape:
 
 
 def _required(pod: Pod) -> tuple[Term, ...]:
-    """The required terms, any of which will do; the node selector is part of each."""
+    """The alternative required terms; the node selector is part of each."""
     base: list[Clause] = [clause(key, "In", (value,)) for key, value in pod.spec.node_selector.items()]
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     if affinity is None or affinity.required is None:
@@ -192,7 +192,7 @@ def _ports(pod: Pod) -> tuple[Port, ...]:
 
 
 def claim_names(pod: Pod) -> Iterable[tuple[str, str | None]]:
-    """The pod's claims by key, with the class a claim would be made of when the pod brings its own template."""
+    """The pod's claims by key, with the StorageClass of an ephemeral volume's template."""
     namespace = pod.metadata.namespace or "default"
     for volume in pod.spec.volumes:
         if volume.persistent_volume_claim is not None:
@@ -204,7 +204,7 @@ def claim_names(pod: Pod) -> Iterable[tuple[str, str | None]]:
 
 
 def disks_of(pod: Pod) -> list[str]:
-    """The disks that a pod names itself. A node takes each of them once, as it has each port once."""
+    """The disks that a pod names itself. A node attaches each of them once, as it has each port once."""
     return [DISK + name for name in sorted(set(filter(None, map(disk_name, pod.spec.volumes))))]
 
 
@@ -256,7 +256,7 @@ def signature(pod: Pod) -> bytes:
 
 
 def _key(parts: tuple[object, ...]) -> bytes:
-    """The parts as bytes. Quantities may be larger than 64 bits; such pods are rare, and fit nowhere."""
+    """The parts as bytes. Quantities may exceed 64 bits; such pods are rare and fit on no node."""
     try:
         return _encode(parts)
     except OverflowError:
@@ -264,14 +264,14 @@ def _key(parts: tuple[object, ...]) -> bytes:
 
 
 class Shaped(msgspec.Struct, frozen=True, gc=False):
-    """A pod with its shape. There is one for every pod of a cluster: nothing for the collector to walk through."""
+    """A pod with its shape. There is one for every pod of a cluster, so the garbage collector does not track it."""
 
     pod: Pod
     shape: Shape
 
 
 def shape_of(pod: Pod, memory: Memory) -> Shape:
-    """The pod's shape, remembered by the pod's UID for as long as the pod object stays the same."""
+    """The pod's shape, cached by UID as long as the pod object is the same."""
     by_uid: dict[str, Shaped] = memory.table("pods")
     cached = by_uid.get(pod.metadata.uid)
     if cached is not None and cached.pod is pod:
@@ -283,7 +283,7 @@ def shape_of(pod: Pod, memory: Memory) -> Shape:
 
 
 def last_shapes_of(pods: Iterable[Pod], memory: Memory) -> list[Shape]:
-    """The shapes of pods, of which nothing is remembered that is not known already."""
+    """The shapes of pods, from the cache where possible; new ones are not cached."""
     by_uid: dict[str, Shaped] = memory.table("pods")
     shapes: dict[bytes, Shape] = memory.table("shapes")
     last_shapes = []
@@ -301,7 +301,7 @@ def last_shapes_of(pods: Iterable[Pod], memory: Memory) -> list[Shape]:
 
 
 def parting_shape_of(pod: Pod, memory: Memory) -> Shape:
-    """The shape of a pod that has left its node; it is not remembered any longer."""
+    """The shape of a pod that has left its node; it is removed from the cache."""
     by_uid: dict[str, Shaped] = memory.table("pods")
     cached = by_uid.get(pod.metadata.uid)
     if cached is None or cached.pod is not pod:
@@ -311,7 +311,7 @@ def parting_shape_of(pod: Pod, memory: Memory) -> Shape:
 
 
 def interned(pod: Pod, memory: Memory) -> Shape:
-    """The pod's shape; of the pod itself nothing is remembered."""
+    """The pod's shape, interned; the pod itself is not cached."""
     shapes = memory.table("shapes")
     key = signature(pod)
     shape: Shape | None = shapes.get(key)

@@ -1,8 +1,7 @@
-"""Preferences: what pods would like and can do without, counted where every pod has ended up.
+"""Preferences of pod classes, for counting violations on a finished packing.
 
-A preference counts as kept if it holds in the end, whether or not it was relaxed on the way: preferred node affinity,
-soft
-(anti-)affinity and spreads, and staying off PreferNoSchedule taints.
+A preference counts as kept if it holds in the end, whether or not it was relaxed before: preferred node affinity,
+preferred pod (anti-)affinity, soft spreads, and PreferNoSchedule taints.
 """
 
 from __future__ import annotations
@@ -25,9 +24,7 @@ if TYPE_CHECKING:
 
 
 class ClassPreferences(msgspec.Struct, frozen=True):
-    """What a pod of a class preferences: how many preferences fail on each offering and each existing node, and
-    topology counters.
-    """
+    """The preferences of a class: violations on each offering and each existing node, and its topology counters."""
 
     offerings: Ints
     nodes: Ints
@@ -68,10 +65,9 @@ def _soft(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
 
 
 def welcome(problem: Problem) -> dict[int, Bools]:
-    """The offerings on which most preferences about nodes hold, for classes whose relaxation levels does not lead
-    there by itself.
+    """The offerings on which most node preferences hold, for classes whose relaxation levels may miss them.
 
-    On each level only the heaviest preference that is left counts, so a class with several may miss those beside it.
+    At each level only the heaviest remaining preference counts, so a class with several may miss the others.
     """
     welcome: dict[int, Bools] = {}
     for index, preferences in problem.preferences.items():

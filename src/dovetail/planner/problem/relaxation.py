@@ -1,8 +1,8 @@
-"""The relaxation levels: what a pod relaxes, one step at a time, before it goes without a node.
+"""Relaxation levels: the preferences that a pod gives up, one at a time, before it stays unplaced.
 
-Everything soft is first taken as hard. On failure exactly one thing is dropped: the heaviest preferred pod
-affinity, then anti-affinity, then node affinity, then a soft spread, then the dislike of PreferNoSchedule taints.
-Only the heaviest node preference that is left counts at any step.
+At first every preference is required. Each level drops one: the heaviest preferred pod affinity, then anti-affinity,
+then node affinity, then a soft spread, then avoiding PreferNoSchedule taints. Of the node preferences only the
+heaviest remaining one counts at each level.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _AWAY = source("the node that has its volume attached")
 
 
 class RelaxationLevel(msgspec.Struct, frozen=True, cache_hash=True):
-    """One level. `hard` groups bind and are tracked; `soft` ones bind this pod only, and only on this `level`."""
+    """One level. `hard` groups bind all pods and are counted; `soft` ones bind only this pod, at this `level`."""
 
     terms: tuple[Term, ...]
     hard: tuple[Group, ...]
@@ -40,7 +40,7 @@ def relaxation_levels(
     namespaces: Mapping[str, Mapping[str, str]],
     dislikes: bool,
 ) -> tuple[RelaxationLevel, ...]:
-    """The levels from everything kept to nothing soft left. `dislikes`: some PreferNoSchedule taint is about."""
+    """The levels from all preferences to none. `dislikes`: some node or NodePool has a PreferNoSchedule taint."""
     hard = [spread_group(shape, each) for each in spreads if each.hard]
     hard += affinity_groups([each for each in shape.affinity if not each.weight], namespaces)
     hard += [near_group(each, ANTI, namespaces) for each in shape.anti if not each.weight]
@@ -75,7 +75,7 @@ def relaxation_levels(
 
 
 def on_one_node(levels: tuple[RelaxationLevel, ...], groups: Set[Group]) -> tuple[RelaxationLevel, ...]:
-    """The same relaxation levels, where being near by some groups means being on the same node."""
+    """The same relaxation levels, with some affinity groups required on the same node."""
     if groups.isdisjoint(levels[0].hard):
         return levels
     hard = tuple(replace(group, key=HOSTNAME) if group in groups else group for group in levels[0].hard)
@@ -83,9 +83,7 @@ def on_one_node(levels: tuple[RelaxationLevel, ...], groups: Set[Group]) -> tupl
 
 
 def homed(levels: tuple[RelaxationLevel, ...], home: tuple[Term, ...]) -> tuple[RelaxationLevel, ...]:
-    """The relaxation levels of pods with volumes that are somewhere already: any preference is relaxed before the way
-    home is.
-    """
+    """The relaxation levels of pods whose volumes are on a node already: that node is given up last."""
     at_home = (replace(level, terms=_both(level.terms, home)) for level in levels)
     away = (
         replace(level, relaxed=(_AWAY, *level.relaxed), level_index=len(levels) + level.level_index) for level in levels

@@ -1,8 +1,7 @@
-"""Requests: a class on one level of its relaxation levels, in the form that packing wants it in.
+"""Placement requests: a pod class at one relaxation level, in the form that packing uses.
 
-What requests have in common they share: equal requests are one `Size`, equal relations to other pods one
-`TopologyConstraints`, equal
-demands on the node itself one `NodeFilter`. Whatever depends on one of these alone is worked out once for all of them.
+Requests share equal parts: equal resource requests are one `Size`, equal topology rules one `TopologyConstraints`,
+equal node requirements one `NodeFilter`. What depends on one of these alone is computed once for all of them.
 """
 
 from __future__ import annotations
@@ -20,15 +19,13 @@ from dovetail.planner.problem.relaxation import RelaxationLevel
 from dovetail.planner.problem.topology_counters import TopologyCounter
 from dovetail.planner.problem.topology_groups import AFFINITY, ANTI, Group
 
-#: No existing node, where there is none.
+#: The mask of existing nodes where there are none.
 NOWHERE: Bools = np.zeros(0, dtype=np.bool_)
 _index = attrgetter("index")
 
 
 class Size:
-    """A request in every form that packing wants it in, and the shared volumes that come with it, see
-    `shared_volumes`.
-    """
+    """The resource requests of a pod in every form that packing uses, and its shared volumes (see `shared_volumes`)."""
 
     __slots__ = ("amounts", "shared", "steps")
 
@@ -39,10 +36,9 @@ class Size:
 
 
 class Owned:
-    """The topology counters that pods own on a level: those that bind others as well are required by others, the rest
-    are preferences.
+    """The topology counters that pods own at a level: required ones, which bind other pods as well, and preferences.
 
-    `places` are the topology keys of those over domains, with their keys.
+    `places` are the topology keys, by index, of the counters over domains.
     """
 
     __slots__ = ("domains", "hosts", "inverse_domains", "inverse_hosts", "places", "preferences")
@@ -50,38 +46,35 @@ class Owned:
     def __init__(self, counters: Mapping[Group, TopologyCounter], level: RelaxationLevel) -> None:
         hard = [counters[group] for group in dict.fromkeys(level.hard)]
         self.preferences = [counters[group] for group in dict.fromkeys(level.soft) if group not in level.hard]
-        self.inverse_hosts, self.inverse_domains = _apart(hard)
-        self.hosts, self.domains = _apart([*hard, *self.preferences])
+        self.inverse_hosts, self.inverse_domains = _hosts_and_domains(hard)
+        self.hosts, self.domains = _hosts_and_domains([*hard, *self.preferences])
         self.places = {counter.place: counter.group.key for counter in self.domains}
 
 
 class Counting:
-    """The topology counters that count the pods which are members of some groups, beside those that do not see them."""
+    """The topology counters that count members of some groups, except `unseen` ones."""
 
     __slots__ = ("domains", "groups", "hosts", "places")
 
     def __init__(self, counters: Mapping[Group, TopologyCounter], groups: Set[Group], unseen: Set[Group]) -> None:
         self.groups = groups
         seen = [counters[group] for group in groups if group not in unseen]
-        self.hosts, self.domains = _apart(sorted(seen, key=_index))
+        self.hosts, self.domains = _hosts_and_domains(sorted(seen, key=_index))
         self.places = {counter.place: counter.group.key for counter in self.domains}
 
 
-def _apart(counters: list[TopologyCounter]) -> tuple[list[TopologyCounter], list[TopologyCounter]]:
-    """Topology counters on the hostname key, and those over domains."""
+def _hosts_and_domains(counters: list[TopologyCounter]) -> tuple[list[TopologyCounter], list[TopologyCounter]]:
+    """Counters on the hostname key, and counters over domains."""
     return [counter for counter in counters if counter.host], [counter for counter in counters if not counter.host]
 
 
 class TopologyConstraints:
     """The topology counters that pods own and those that count them: on the hostname key, and over domains.
 
-    Of the topology counters owned, others must keep to the `required by others` ones as well; the rest bind these
-    pods alone, and only while
-    they are placed. `own` are those that count the pods themselves: among them `self_affine` are affinities to their
-    own
-    kind on one node, `settling` such affinities over domains, and `refused` what makes them refuse each other's
-    co-located pods on a node. `keys` are the topology keys that matter to them, beside the hostname; `topology keys`
-    their numbers.
+    Of the counters owned, the `inverse` ones bind other pods as well; `preferences` bind only these pods, and only
+    while they are placed. `own` are the owned counters that count the pods themselves: of these, `self_affine` are
+    hostname affinities, `settling` affinities over domains, and `refused` hostname anti-affinities. `keys` are the
+    topology keys that they use, except the hostname; `topology_keys` their indices.
     """
 
     __slots__ = (
@@ -110,12 +103,12 @@ class TopologyConstraints:
         places = {**owned.places, **counting.places}
         self.topology_keys, self.keys = list(places), list(places.values())
         self.ruled = bool(self.host_owned or self.host_members)
-        """Whether any hostname rule has a say about them."""
+        """Whether any hostname rule applies."""
         self.self_affine: list[TopologyCounter] = []
         self.settling: list[TopologyCounter] = []
         self.refused: list[TopologyCounter] = []
         self.one_per_node = False
-        """Whether they want a node each."""
+        """Whether a hostname spread or anti-affinity limits the pods of their kind on a node."""
         mine: list[TopologyCounter] = []
         for counter in owned.hosts:
             if counter.group in counting.groups:
@@ -135,9 +128,7 @@ class TopologyConstraints:
 
 
 class NodeFilter:
-    """Which nodes pods accept: to launch, as offerings of the frontier and of all, and there; and the keys that pin
-    them.
-    """
+    """The nodes that pods accept: offerings of the frontier, `mask` of all offerings, existing nodes, topology keys."""
 
     __slots__ = ("keys", "mask", "nodes", "offerings")
 
@@ -149,9 +140,7 @@ class NodeFilter:
 
 
 class LevelConstraints(NamedTuple):
-    """A level of the relaxation levels of a kind: the topology counters that matter on it, and the nodes that are
-    accepted there.
-    """
+    """A relaxation level of a kind with its topology counters and its node filter."""
 
     level: RelaxationLevel
     topology: TopologyConstraints
@@ -159,9 +148,9 @@ class LevelConstraints(NamedTuple):
 
 
 class PlacementRequest(msgspec.Struct, eq=False):
-    """A class on one level of its relaxation levels: what a pod takes, how it is tied to others, and where it may go.
+    """A class at one relaxation level: resource requests, topology constraints and node filter of a pod.
 
-    `shared` are volumes that the first pod of those who use them brings to a node, beside what each pod takes.
+    `shared` are volumes that take an attachment only for the first pod on a node that uses them.
     """
 
     number: int
@@ -175,25 +164,25 @@ class PlacementRequest(msgspec.Struct, eq=False):
 
     @property
     def offerings(self) -> Bools:
-        """The offerings of the frontier that are accepted."""
+        """The accepted offerings of the frontier."""
         return self.node_filter.offerings
 
     @property
     def mask(self) -> int:
-        """The offerings of all that are accepted."""
+        """The accepted offerings of the catalog."""
         return self.node_filter.mask
 
     @property
     def nodes(self) -> Bools:
-        """The existing nodes that are accepted."""
+        """The accepted existing nodes."""
         return self.node_filter.nodes
 
     @property
     def keys(self) -> list[str]:
-        """The topology keys that matter, beside the hostname."""
+        """The topology keys that are used, except the hostname."""
         return self.topology.keys
 
     @property
     def dims(self) -> list[int]:
-        """The dimensions that a pod takes some of."""
+        """The dimensions of a pod's requests."""
         return [dim for dim, _ in self.steps]

@@ -1,6 +1,6 @@
-"""Demand: what the pods of every class take of a node, by dimension; classes that take the same are one size.
+"""Demand: the requests of every pod class by dimension; classes with equal requests have one size.
 
-Host ports as a resource: one of each port of each address; a pod that listens everywhere takes them all.
+A host port is a resource of which a node has one for each address; a pod on 0.0.0.0 takes the port on all addresses.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOTHING: Mapping[str, int] = {}
 
 
 class Demand(NamedTuple):
-    """`requests` has a row for each class, `sizes` its size; `total` is what all pods take together."""
+    """`requests` has a row for each class, `sizes` its size; `total` is the sum over all pods."""
 
     dims: list[str]
     requests: np.ndarray[tuple[int, int], np.dtype[np.int64]]
@@ -35,9 +35,9 @@ class Demand(NamedTuple):
 
 
 def demand_of(classes: Sequence[PodClass], addresses: Addresses, shared: Sharing) -> Demand:
-    """What classes ask for, with ports and volumes as resources of their own; every class is listed its `requests`.
+    """The requests of classes, with host ports and volumes as resources; sets the `requests` of every class.
 
-    Those count shared volumes, too: it is what a pod takes of a node where no other pod is.
+    They include shared volumes: they are what a pod takes of an otherwise empty node.
     """
     distinct: list[Mapping[str, int]] = []
     number: dict[object, int] = {}
@@ -83,7 +83,7 @@ def _attachments(volumes: Iterable[Volume]) -> Mapping[str, int]:
 
 
 def _requests(pod_class: PodClass, addresses: Addresses, volumes: Mapping[str, int]) -> Mapping[str, int]:
-    """What a pod of a class asks for; more than any pod has is cut to what can still be counted."""
+    """The requests of a pod of a class, cut to `TOO_MUCH`."""
     requests: Mapping[str, int] = pod_class.shape.requests
     if pod_class.shape.ports or volumes:
         requests = {**requests, **port_requests(pod_class.shape.ports, addresses), **volumes}
@@ -101,7 +101,7 @@ def with_ports(requests: dict[str, int], ports: Sequence[Port]) -> dict[str, int
 
 
 def port_requests(ports: tuple[Port, ...], addresses: dict[tuple[str, int], set[str]]) -> dict[str, int]:
-    """Host ports as a resource of which there is one; the wildcard address takes the port on every address."""
+    """Host ports as resources of amount one; the wildcard address takes the port on every address."""
     port_requests: dict[str, int] = {}
     for ip, protocol, number in ports:
         wanted = {ip} | (addresses.get((protocol, number), set()) if ip == EVERYWHERE else set())

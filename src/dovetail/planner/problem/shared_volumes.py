@@ -1,8 +1,8 @@
-"""Sharing: volumes that several pods use, which a node attaches once.
+"""Shared volumes: volumes that several pods use and that a node attaches once.
 
-What a pod takes of a node is added up, but a shared volume takes an attachment from the first pod alone that uses it
-there. So each has a bit, a pod brings a mask of them, and a node knows the mask of those that it has attached: what
-a pod takes beside its own is what it brings and the node has not. Whatever nothing limits is not looked at.
+Requests of pods are summed, but a shared volume takes an attachment only for the first pod on a node that uses it. So
+each shared volume has a bit, a pod has a mask of them, and a node the mask of those attached: a pod adds attachments
+for the bits that the node does not have. Volumes of drivers without an attach limit are ignored.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from dovetail.planner.problem.volumes import Storage, Volume
 
-#: Names of dimensions that count attachments begin so; the driver follows.
+#: Prefix of dimensions that count attachments; the CSI driver follows.
 ATTACH = "attach:"
 
 
@@ -30,13 +30,13 @@ class Sharing(msgspec.Struct, frozen=True):
         return {ATTACH + driver for driver, _ in self.bits}
 
     def relieved(self, storage: Storage) -> Storage:
-        """The same, with what is shared apart from the pod's own."""
+        """The storage with its shared volumes separated from the pod's own."""
         shared = self.bits.keys() & storage.attached
         own = tuple(volume for volume in storage.attached if volume not in shared)
         return replace(storage, attached=own, shared=tuple(sorted(shared))) if shared else storage
 
     def over(self, dims: Sequence[str]) -> Sharing:
-        """The same for the dimensions that there are."""
+        """The same for the dimensions of a problem."""
         names = self.names
         pairs = [
             (dim, self.mask(bit for bit in self.bits if ATTACH + bit[0] == name))
@@ -46,11 +46,11 @@ class Sharing(msgspec.Struct, frozen=True):
         return replace(self, by_dim=tuple(pairs))
 
     def mask(self, volumes: Iterable[Volume]) -> int:
-        """The bits of those that are shared."""
+        """The bits of the shared ones among some volumes."""
         return sum(self.bits.get(volume, 0) for volume in {*volumes})
 
     def amounts(self, mask: int) -> tuple[tuple[int, int], ...]:
-        """How many attachments the volumes of a mask take, by dimension."""
+        """The attachments of the volumes of a mask, by dimension."""
         return tuple((dim, (mask & mine).bit_count()) for dim, mine in self.by_dim if mask & mine)
 
 
@@ -63,7 +63,7 @@ def driver_of(name: str) -> str:
 
 
 def sharing(uses: Mapping[Volume, int], limited: Iterable[str]) -> Sharing:
-    """How shared volumes are counted: `uses` says how many pods use each, `limited` whose attachments run out."""
+    """How shared volumes are counted: `uses` are the pods of each volume, `limited` the drivers with a limit."""
     drivers = {*limited}
     shared = sorted(volume for volume, count in uses.items() if count > 1 and volume[0] in drivers)
     return Sharing({volume: 1 << index for index, volume in enumerate(shared)}) if shared else NO_PODS

@@ -1,8 +1,8 @@
-"""Precedence: whose spreads are asked before whom.
+"""Spread order: which pods can be bound after the owners of which spreads.
 
-The scheduler asks a spread of its owners alone, so pods that it only counts may come after them and tip the balance.
-That works unless those owners need them near, or are counted by a spread of theirs: no pod comes after himself. Pods in
-such a circle see each other's spreads; all other pods has a node in line.
+kube-scheduler checks a spread only for its owners, so pods that it only counts may be bound later and exceed maxSkew.
+That order is impossible if the owners have an affinity to those pods or are counted by a spread of theirs. Pods in such
+a cycle are counted by each other's spreads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dovetail.planner.problem.topology_groups import AFFINITY, SPREAD, Group
 
 
 class Precedence:
-    """Which spreads need not see the pods of a kind, because those can wait until the owners are placed."""
+    """The spreads that need not count pods of a kind, because these can be bound after the owners."""
 
     def __init__(self, kinds: Sequence[Kind]) -> None:
         self._kinds = kinds
@@ -24,7 +24,7 @@ class Precedence:
         self.matters = any(self._counted.values())
 
     def foreign(self, kind: Kind) -> set[Group]:
-        """The spreads that count pods of a kind without binding them, and whose owners can all come before them."""
+        """The spreads that count pods of a kind but are not theirs, and whose owners can all be bound before them."""
         after = self._after(kind)
         return {group for group in self._counted[kind] if after.isdisjoint(self._owners[group])}
 
@@ -39,7 +39,7 @@ class Precedence:
 
     @cached_property
     def _later(self) -> dict[Kind, set[Kind]]:
-        """The kinds that must wait for each kind: those its spreads are not to see, and those that need it near."""
+        """The kinds bound after each kind: those that its spreads do not count, and its affinity dependents."""
         later: dict[Kind, set[Kind]] = {kind: set() for kind in self._kinds}
         for kind, groups in self._counted.items():
             for group in groups:
@@ -53,7 +53,7 @@ class Precedence:
         return later
 
     def _after(self, kind: Kind) -> set[Kind]:
-        """The kinds that must wait for this one, and for those that wait for it."""
+        """The kinds that are bound after this one, directly or indirectly."""
         kinds: set[Kind] = set()
         left = [kind]
         while left:

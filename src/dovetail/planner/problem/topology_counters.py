@@ -1,7 +1,7 @@
-"""Topology counters: topology groups made ready to count, over the domains of their key.
+"""Topology counters: the counts of topology groups by domain.
 
-A spread counts only nodes its policies admit, and takes its minimum over every domain that the pools could
-open, not only those that are open. On the hostname key each node is its own domain and the minimum is 0,
+A spread counts only nodes that its policies admit, and takes its minimum over every domain that the NodePools could
+launch nodes in, not only those with nodes. On the hostname key each node is its own domain and the minimum is 0,
 because a new node is always possible.
 """
 
@@ -21,7 +21,7 @@ from dovetail.planner.requirements import Term, bears, holds
 
 
 class TopologyKey:
-    """A topology key (never the hostname) with its domains, and where each node and offering lies on it."""
+    """A topology key (not the hostname) with its domains, and the domain of each node and offering."""
 
     __slots__ = ("at", "key", "nodes", "offerings", "there", "values")
 
@@ -37,7 +37,7 @@ class TopologyKey:
         place = np.array([self.at.get(value or "", -1) for value in codes_by_value], dtype=np.int64)
         self.nodes: Ints = place[lying] if len(lying) else lying
         self.there = frozenset(present(self.nodes))
-        """The domains of the existing nodes, also where those are full."""
+        """The domains of the existing nodes, including full ones."""
         self.offerings: Ints = np.full(catalog.size, -1, dtype=np.int64)
         for value, mask in by_label.items():
             if value is not None and mask:
@@ -45,10 +45,9 @@ class TopologyKey:
 
 
 class TopologyCounter:
-    """A group with its starting counts. `topology key` is None on the hostname key; `place` is its number among the
-    topology keys.
+    """A group with its initial counts. `topology_key` is None for the hostname; `place` is the index of the key.
 
-    `universe` are the domains that a spread takes its minimum over, `among` their numbers, `beyond` those of others.
+    `universe` are the domains of a spread's minimum, `among` their indices, `beyond` the indices of other domains.
     """
 
     __slots__ = (
@@ -85,20 +84,20 @@ class TopologyCounter:
         self.owners: Ints = np.zeros(0, dtype=np.int64)
         self.universe: Bools = np.zeros(0, dtype=np.bool_)
         self.there: frozenset[int] = frozenset()
-        """The domains of the existing nodes and that it looks at, also where those are full."""
+        """The domains of the existing nodes that it counts, including full ones."""
         self.counted_nodes: Bools | None = None
         self.counted_offerings: Bools | None = None
         self.everywhere = True
-        """Whether it counts pods on whatever node they are."""
+        """Whether it counts pods on all nodes."""
 
     @property
     def open_ended(self) -> bool:
-        """Whether all of its domains may be filled as high as wanted if they rise together."""
+        """Whether all of its domains can take any number of pods if their counts rise evenly."""
         return len(self.among) >= self.group.min_domains
 
 
 def _fill_counter(counter: TopologyCounter, catalog: OfferingCatalog, node_index: NodeIndex) -> None:
-    """Count what is running, and settle which domains the minimum is taken over."""
+    """Count running pods, and set the domains of the minimum."""
     group = counter.group
     tolerations = honoured(group)
     filtered = group.terms is not None and group.terms != ((),)
@@ -150,7 +149,7 @@ def _universe(counter: TopologyCounter, catalog: OfferingCatalog, tolerations: t
 
 
 def honoured(group: Group) -> tuple[Toleration, ...] | None:
-    """What a spread's pods tolerate, where it looks only at nodes whose taints they do; None where at all."""
+    """The tolerations of a spread that counts only nodes with tolerated taints; None if it counts all nodes."""
     if group.tolerations is None:
         return None
     return tuple(Toleration(key=k, operator=o, value=v, effect=e) for k, o, v, e in group.tolerations)
@@ -184,7 +183,7 @@ def tolerated(catalog: OfferingCatalog, tolerations: Sequence[Toleration], prefe
 def counters_of(
     groups: Sequence[Group], catalog: OfferingCatalog, node_index: NodeIndex
 ) -> tuple[dict[Group, TopologyCounter], list[TopologyKey]]:
-    """One topology counter for each group, those of hostnames and others numbered apart."""
+    """A topology counter for each group; hostname counters and others have separate slots."""
     topology_keys: dict[str, TopologyKey] = {}
     counters: dict[Group, TopologyCounter] = {}
     hosts = others = 0
@@ -205,7 +204,7 @@ def counters_of(
 
 
 def add_owners(counter: TopologyCounter, where: dict[int, int]) -> None:
-    """Nodes on which running pods own this anti-affinity."""
+    """Add the nodes on which running pods own this anti-affinity."""
     assert counter.kind == ANTI
     for index, count in where.items():
         if counter.topology_key is None:
@@ -215,7 +214,7 @@ def add_owners(counter: TopologyCounter, where: dict[int, int]) -> None:
 
 
 def keep_rows(counters: Sequence[TopologyCounter], topology_keys: Sequence[TopologyKey], kept: Ints) -> None:
-    """Leave out nodes no pod could use; what runs on them has been counted."""
+    """Drop nodes that no pod can use; their pods have been counted."""
     for topology_key in topology_keys:
         topology_key.nodes = topology_key.nodes[kept]
     for counter in counters:

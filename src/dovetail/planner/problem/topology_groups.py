@@ -1,8 +1,7 @@
-"""Topology groups: who counts whom, over which key.
+"""Topology groups: a selector of pods in some namespaces, and a topology key.
 
-A group is a question about pods (a selector in some namespaces) and a topology key. Pods *own* a group when
-their constraint asks it, and are *members* when it selects them. Owners look at the members' counts; members
-must not break what owners were required by others. One group serves every pod that asks the same.
+Pods *own* a group if it is their spread or (anti-)affinity, and are *members* if it selects them. Owners are placed by
+the counts of members; members must not violate the constraints of owners. Equal constraints are one group.
 """
 
 from __future__ import annotations
@@ -75,6 +74,6 @@ def affinity_groups(terms: Iterable[Near], namespaces: Mapping[str, Mapping[str,
 
 
 def known_namespaces(snapshot: Snapshot, shapes: list[Shape]) -> dict[str, dict[str, str]]:
-    """Every namespace a pod lives in, with its labels; its own name is always one of them."""
+    """The namespaces of all pods with their labels, including the name label."""
     names = {shape.namespace for shape in shapes} | set(snapshot.namespaces)
     return {name: {**snapshot.namespaces.get(name, {}), "kubernetes.io/metadata.name": name} for name in sorted(names)}

@@ -1,21 +1,15 @@
-"""Storage: where a pod's volumes let it run, and what they take of a node's attachments.
+"""Storage: the nodes that a pod's volumes allow, and the attachments that they take.
 
-A bound claim runs where its volume is; one that waits for its first consumer runs where its class allows.
-Volumes constrain the node, not the pod: a spread does not count them. A node attaches a volume once, however many
-pods share it.
-
-What may still come is no reason to leave a pod out: a node may bring volumes for classes that make none, and a claim
-to a disk inside a node is made anew once that is gone. The place where such a volume is already is the pod's `home`:
-kube-scheduler will have it nowhere else for now, so it goes there if it can.
-
-Stock: free volumes of classes that make none, and which open claim of a waiting pod each of them will serve.
-
-A volume serves one claim, so it draws one pod, not all that could use it.
-
-Turns: volumes for one pod at a time, and who has to wait for theirs.
-
-kube-scheduler keeps a pod off every node while another uses its ReadWriteOncePod claim, so a node launched for it
-would stand empty. A pod that has such a volume keeps it; else the most important, then the oldest pod goes first.
+- A bound claim restricts the pod to its volume's topology; a claim with WaitForFirstConsumer to that of its
+  StorageClass. These restrict the node, not the pod: a spread does not use them. A node attaches a volume once,
+  however many pods share it.
+- A pod is not excluded by a volume that may still appear: a new node may provide local volumes of a class without a
+  provisioner, and a claim to a local volume is recreated after its node is gone. The node that already has such a
+  volume is the pod's `home`: kube-scheduler would use no other for now, so the pod goes there if it can.
+- Free volumes of classes without a provisioner are matched to the unbound claims of pending pods: a volume serves one
+  claim, so it attracts one pod.
+- While another pod uses its ReadWriteOncePod claim, kube-scheduler keeps a pod off every node, and a node launched for
+  it would stay empty. A running pod keeps the claim; else the pod with the highest priority, then the oldest, is first.
 """
 
 from __future__ import annotations
@@ -39,18 +33,18 @@ _EBS = "ebs.csi.aws.com"
 #: In-tree provisioners and the CSI drivers that took over their volumes.
 MIGRATED = {"kubernetes.io/aws-ebs": _EBS, "kubernetes.io/gce-pd": "pd.csi.storage.gke.io"}
 _OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
-_MOST_ALTERNATIVES = 64
+#: Alternative terms of a pod's volumes together.
+_MAX_ALTERNATIVES = 64
 
-#: A driver, and what it knows a volume by.
+#: A CSI driver and its volume handle.
 Volume = tuple[str, str]
 
 
 class Storage(msgspec.Struct, frozen=True):
-    """`alternatives`: any of the terms will do. `error` forbids the pod, for the reason `code`.
+    """`alternatives`: one of the terms must hold. `error` forbids placing the pod, with the reason `code`.
 
-    `attached` are the volumes that take an attachment of their own; `shared` those that others use too, see
-    `shared_volumes`.
-    `home`: any of the terms leads to where volumes are already; empty where there is nothing to say.
+    `attached` are volumes that only this pod uses; `shared` those that other pods use as well (see `shared_volumes`).
+    `home`: terms that select the nodes that already have the volumes; empty where there are none.
     """
 
     alternatives: tuple[Term, ...] = ((),)
@@ -66,7 +60,7 @@ _ANYWHERE: tuple[Term, ...] = ((),)
 
 
 class _Claim(msgspec.Struct, frozen=True):
-    """What one claim amounts to."""
+    """The requirements of one claim."""
 
     terms: tuple[Term, ...] = _ANYWHERE
     volume: Volume = ("", "")
@@ -74,7 +68,7 @@ class _Claim(msgspec.Struct, frozen=True):
 
 
 def storage_of(claims: tuple[tuple[str, str | None], ...], snapshot: Snapshot) -> Storage:
-    """What the claims of a pod amount to."""
+    """The requirements of the claims of a pod."""
     if not claims:
         return NOTHING
     alternatives = home = _ANYWHERE
@@ -90,13 +84,13 @@ def storage_of(claims: tuple[tuple[str, str | None], ...], snapshot: Snapshot) -
 
 
 def held(claims: Iterable[tuple[str, str | None]], snapshot: Snapshot) -> set[Volume]:
-    """The volumes that pods with these claims hold."""
+    """The volumes of these claims."""
     return {volume for claim in claims for volume in storage_of((claim,), snapshot).attached}
 
 
 def _both(left: tuple[Term, ...], right: tuple[Term, ...]) -> tuple[Term, ...]:
     joined = dict.fromkeys(tuple(sorted({*pod_class, *other})) for pod_class, other in product(left, right))
-    return tuple(joined)[:_MOST_ALTERNATIVES]
+    return tuple(joined)[:_MAX_ALTERNATIVES]
 
 
 def _claim(key: str, made_of: str | None, snapshot: Snapshot) -> _Claim | Trouble:
@@ -117,7 +111,7 @@ def _claim(key: str, made_of: str | None, snapshot: Snapshot) -> _Claim | Troubl
 
 
 def _open(key: str, claim: PersistentVolumeClaim | None, asked: str | None, snapshot: Snapshot) -> _Claim | Trouble:
-    """A claim, perhaps one that is still to be made, that has no volume yet."""
+    """An unbound claim, perhaps one that is still to be created."""
     is_open = open_class(key.partition("/")[2], asked, snapshot.storage_classes)
     if isinstance(is_open, Trouble):
         return is_open
@@ -140,12 +134,12 @@ def _allowed(storage_class: StorageClass) -> tuple[Term, ...]:
 
 
 def _any_of(terms: Iterable[Term]) -> tuple[Term, ...]:
-    """Alternatives as Kubernetes reads them: one that asks nothing allows nothing."""
+    """Alternatives as Kubernetes reads them: an empty term matches nothing."""
     return tuple(filter(None, terms)) or ((NEVER,),)
 
 
 def _expected(claim: PersistentVolumeClaim, storage_class: StorageClass, snapshot: Snapshot) -> tuple[Term, ...]:
-    """Where an open claim is to find its volume: on the node chosen for it, or where one is free for it."""
+    """The nodes for an unbound claim's volume: the selected node, or those of a matching free volume."""
     chosen = claim.metadata.annotations.get(SELECTED_NODE)
     if chosen is not None:
         return (((NODE_NAME, "In", (chosen,)),),)
@@ -170,7 +164,7 @@ def _driver(volume: PersistentVolume) -> str:
 
 
 def _exact(volume: PersistentVolume) -> tuple[Term, ...]:
-    """Where a volume can be used: by its affinity, which knows no node's name, and by the zone in its labels."""
+    """The nodes that can use a volume: by its node affinity and by the zone in its labels."""
     labels = volume.metadata.labels
     zones: Term = tuple(clause(ZONE, "In", labels[key].split("__")) for key in (_OLD_ZONE, ZONE) if key in labels)
     affinity = volume.spec.node_affinity.required if volume.spec.node_affinity else None
@@ -185,7 +179,7 @@ def _exact(volume: PersistentVolume) -> tuple[Term, ...]:
 
 
 def spoken_for(snapshot: Snapshot) -> Mapping[str, PersistentVolume]:
-    """The volume for each open claim that finds one: that which is meant for it, or the smallest that will do."""
+    """The free volume matched to each unbound claim: the one reserved for it, or the smallest that suffices."""
     table = snapshot.memory.table("stock")
     made_of = (snapshot.pending, snapshot.claims, snapshot.volumes)
     cached = table.get("spoken for")
@@ -210,7 +204,7 @@ def _matched(snapshot: Snapshot) -> dict[str, PersistentVolume]:
 
 
 def _stock(snapshot: Snapshot) -> dict[str, list[PersistentVolume]]:
-    """The volumes of each class that makes none, those that are meant for a pod first, then the smallest."""
+    """The volumes of each class without a provisioner: reserved ones first, then the smallest."""
     stock: dict[str, list[PersistentVolume]] = {
         name: []
         for name, storage_class in snapshot.storage_classes.items()
@@ -228,13 +222,13 @@ _ONE_POD = "ReadWriteOncePod"
 
 
 def scarce(claims: Iterable[str], snapshot: Snapshot) -> frozenset[str]:
-    """Those of some claims that are for one pod at a time."""
+    """The ReadWriteOncePod claims among some claims."""
     claimed = ((key, snapshot.claims.get(key)) for key in claims)
     return frozenset(key for key, claim in claimed if claim is not None and _ONE_POD in claim.spec.access_modes)
 
 
 def turns(line: Iterable[tuple[str, Pod]], claims: Set[str], snapshot: Snapshot) -> dict[str, Trouble]:
-    """Who of a line of pods waits for one of the claims, and for whom."""
+    """The pods of a queue that must wait for one of the claims, with the pod that uses it."""
     line = list(line)
     users = _users(claims, {name for name, _ in line}, snapshot)
     first: dict[str, str] = {}
@@ -251,7 +245,7 @@ def turns(line: Iterable[tuple[str, Pod]], claims: Set[str], snapshot: Snapshot)
 
 
 def _users(claims: Set[str], waiting: Set[str], snapshot: Snapshot) -> dict[str, str]:
-    """The running pods that have the claims and keep them: a pod that leaves, or is to be placed anew, does not."""
+    """Claim → running pod that uses it; not pods that are terminating or to be placed again."""
     users: dict[str, str] = {}
     for pod in (pod for state in snapshot.nodes if not state.deleting for pod in state.pods):
         if not pod.spec.volumes or pod.finished or pod.terminating:

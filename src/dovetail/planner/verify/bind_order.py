@@ -1,8 +1,8 @@
-"""The replay: is there an order in which kube-scheduler would put every pod where the plan wants it?
+"""Binding order: whether kube-scheduler can bind every pod to its planned node in some order.
 
-A spread is asked of its owners alone. So those that it only counts wait until the owners are placed, or until no pod
-else can go, and whom their spreads only count waits for them in turn; and of pods with a label in common zones take
-turns, so that a spread rises evenly.
+kube-scheduler checks a spread only for its owners. So pods that a spread only counts are bound after its owners, or
+when no other pod can be bound. Pods with a common label alternate between zones, so that the counts of a spread rise
+evenly.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify.cluster import World
 from dovetail.planner.verify.counts import Tallies
 
-#: From this many pods on those that are only counted go turn by turn.
+#: From this many pods on, pods that a spread only counts are bound in stages.
 _MANY = 1000
 
 
 class Step(msgspec.Struct, frozen=True, eq=False):
     """A pod and the node it is planned for; `turn` is its place in line.
 
-    First come those whom no spread of others counts; then how many of its like go to the same zone before it decides.
+    Pods that no spread of other pods counts come first; then the number of similar pods before it in the zone decides.
     """
 
     turn: tuple[int, int]
@@ -121,9 +121,9 @@ def _unbound(info: PodInfo, snapshot: Snapshot) -> PodInfo:
 
 
 def _stages(steps: Iterable[Step]) -> dict[int, int]:
-    """When pods of each shape come: after the owners of every spread that counts without binding them.
+    """The stage of each shape's pods: after the owners of every spread that counts them but is not theirs.
 
-    In a circle, those come together that own a spread. Empty where no pod is counted by others.
+    In a cycle, the owners of a spread are in one stage. Empty where no spread counts other pods.
     """
     shapes = {id(step.info.shape): step.info for step in steps}
     owned = {

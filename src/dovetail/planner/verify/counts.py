@@ -51,7 +51,7 @@ class _Tally(Generic[State]):
         self._looked = len(self._lines)
 
     def now(self) -> State:
-        """The count with every pod who has come."""
+        """The count including every pod placed so far."""
         if self._looked < len(self._lines):
             self._look()
         for index, line in enumerate(self._heeded):
@@ -80,7 +80,7 @@ class Tallies:
         self._lines: dict[tuple[int, bytes], _Line] = {}
         self._all: list[_Line] = []
         self._wary: list[_Line] = []
-        """Those that will not have some others near them: a pod that asks nothing himself heeds no others."""
+        """Lines of pods with anti-affinity: a pod without rules of its own depends only on these."""
         self._spreads: dict[bytes, _Tally[SpreadState]] = {}
         self._affinities: dict[bytes, _Tally[AffinityState]] = {}
         self._marks: dict[tuple[int, int], tuple[_Marks, PodInfo]] = {}

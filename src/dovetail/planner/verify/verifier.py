@@ -27,12 +27,12 @@ from dovetail.planner.verify.cluster import ATTACHED, PoolOfferings, World, avai
 from dovetail.planner.verify.labels import settles
 from dovetail.planner.verify.offerings import Lots
 
-#: Dollars an hour that no pod counts.
-_CENT = 1e-6
+#: Tolerance of prices in $/h.
+_PRICE_TOLERANCE = 1e-6
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """A requirement that is not kept: the rule, whom it concerns, and what is wrong."""
+    """A violated requirement: the rule, the object, and what is wrong."""
 
     rule: str
     subject: str
@@ -135,9 +135,9 @@ def _cost(plan: Plan, snapshot: Snapshot) -> list[Violation]:
     if cost.before is not None:
         total += cost.before - sum(state.price or 0.0 for state in snapshot.nodes if state.name in removed)
     violations = []
-    if not isclose(cost.per_hour, total, rel_tol=_CENT, abs_tol=_CENT):
+    if not isclose(cost.per_hour, total, rel_tol=_PRICE_TOLERANCE, abs_tol=_PRICE_TOLERANCE):
         violations.append(Violation("cost", "plan", f"{cost.per_hour} an hour, not {total}"))
-    if cost.lower_bound is not None and cost.lower_bound > cost.per_hour + _CENT:
+    if cost.lower_bound is not None and cost.lower_bound > cost.per_hour + _PRICE_TOLERANCE:
         violations.append(Violation("cost", "plan", f"its bound is {cost.lower_bound}, and it costs {cost.per_hour}"))
     return violations
 
