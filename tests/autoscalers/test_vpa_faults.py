@@ -19,6 +19,7 @@ from dovetail.autoscalers.vpa.settings import ElectionSettings
 from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.kube.errors import NotFound
+from dovetail.kube.lease import LeadershipLost
 from dovetail.kube.resources import DEPLOYMENTS, PDBS
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.server import LabServer, Middleware
@@ -162,6 +163,10 @@ async def troubled(world: World, seed: int) -> None:
             updaters[number].cancel()
             await asyncio.gather(updaters[number], return_exceptions=True)
             updaters[number] = world.start_updater(f"updater-{'ab'[number]}{second}", election=election)
+        for number, task in enumerate(updaters):
+            if task.done() and not task.cancelled() and isinstance(task.exception(), LeadershipLost):
+                world.tasks.remove(task)  # the program ended, as it should; its pod restarts it
+                updaters[number] = world.start_updater(f"updater-{'ab'[number]}{second}", election=election)
         running = sum(_ready(pod) for pod in await world.pods())
         least = min(least, running)
     assert trouble.mistakes == []
