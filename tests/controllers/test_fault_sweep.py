@@ -48,6 +48,7 @@ CALLS = (
             "volumeattachments",
             "nodeoverlays",
             "ec2nodeclasses",
+            "events",
         )
     ),
     ("create", "nodeclaims"),
