@@ -109,9 +109,10 @@ def cases(folder: Path) -> Iterator[tuple[str, ...]]:
         yield (name, "--no-such-flag")
     examples = sorted(str(path) for path in (ROOT / "examples").glob("*.yaml"))
     for command in ("plan", "lint", "convert", "rightsize"):
-        for file in ("/nope", str(empty), str(broken), str(words), str(pod), *examples):
+        for file in ("/nope", str(empty), str(broken), str(words), str(pod)):
             yield (command, "-f", file)
-        yield (command, "-f", str(ROOT / "examples"))
+        for file in (*examples, str(ROOT / "examples")) if command != "convert" else ():  # which prints its input
+            yield (command, "-f", file)
         yield (command,)
     yield ("plan", "-v", "-f", str(ROOT / "examples"))
     yield ("plan", "--consolidate", "-f", str(ROOT / "examples"))

@@ -138,7 +138,13 @@ class Player:
         wanted = {group.type for group in part.groups}
         types = {kind.name: kind for kind in catalog.load(part.region) if kind.name in wanted}
         if missing := sorted(wanted - types.keys()):
-            raise ScenarioError(f"nodeGroups: {', '.join(missing)}: no instance type of {part.region} is called so")
+            raise ScenarioError(
+                message(
+                    "nodeGroups: {names}: no instance type of {region} is called so",
+                    names=", ".join(missing),
+                    region=part.region,
+                )
+            )
         settings = GroupSettings(groups=tuple(map(spec_of, part.groups)), types=types, flags=part.flags)
         if part.market:
             settings = msgspec.structs.replace(settings, market=read_market(yaml.safe_dump(part.market)))

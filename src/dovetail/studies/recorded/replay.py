@@ -18,6 +18,7 @@ from dovetail.lab.scenario.fleet import Fleet
 from dovetail.lab.scenario.node_groups import GroupFleet, GroupSettings
 from dovetail.lab.scenario.runner import Outcome, Player
 from dovetail.lab.scenario.schema import Scenario, ScenarioError, Step
+from dovetail.language import message
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.meta import view
 from dovetail.model.nodes import Node
@@ -83,7 +84,7 @@ def replay(recording: Recording, question: Question, target: Path) -> Replay:
     if workload.node_pools():
         bound = bound_of(workload)
     elif question.autoscaler is not None:
-        raise ScenarioError(f"{recording.path}: there is no NodePool in it; name one with --nodepool")
+        raise ScenarioError(f"{recording.path}: " + message("there is no NodePool in it; name one with --nodepool"))
     if question.autoscaler is NodeAutoscaler.CLUSTER_AUTOSCALER:
         workload = with_groups(workload, recording.path)
     outcome = run_virtual(_play(recording, msgspec.structs.replace(made, workload=workload), question, target))

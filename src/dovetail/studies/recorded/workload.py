@@ -20,6 +20,7 @@ from dovetail.lab.durations import Seconds
 from dovetail.lab.kubelet.container_model import PREFIX
 from dovetail.lab.scenario.schema import AutoscalerPart, Cluster, Scale, Scenario, ScenarioError, Step, Target
 from dovetail.lab.simulated_groups import GroupSpec
+from dovetail.language import message
 from dovetail.model import wellknown
 from dovetail.model.kinds.convert import ConversionError, expand
 from dovetail.offline.recording import Recording
@@ -147,7 +148,7 @@ def build(
 def with_groups(workload: Workload, where: Path) -> Workload:
     """The workload with the node groups that a platform team would make for the same NodePools."""
     if not workload.node_pools():
-        raise ScenarioError(f"{where}: there is no NodePool in it; name one with --nodepool")
+        raise ScenarioError(f"{where}: " + message("there is no NodePool in it; name one with --nodepool"))
     groups: tuple[GroupSpec, ...] = node_groups.derived(workload.manifests, tuple(workload.types().values()))
     check_groups(groups, workload.types(), str(where))
     return msgspec.structs.replace(workload, groups=groups)
