@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -48,6 +48,13 @@ def kubeconfig(named: str | None, name: str | None = None) -> str | None:
     if "KUBERNETES_SERVICE_HOST" in os.environ or not running():
         return None
     return lab(None).kubeconfig
+
+
+def refuse_with_recording(given: Mapping[str, str | None]) -> None:
+    """Options that say something of a cluster: with a recording there is none."""
+    for option, value in given.items():
+        if value is not None:
+            raise Problem(message("{option}: is for a cluster; with --recording there is none", option=option))
 
 
 T = TypeVar("T")

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
 from dovetail.errors import Problem
 from dovetail.language import message
 from dovetail.language.system_errors import system_error
+
+if TYPE_CHECKING:
+    from dovetail.web.run import Options
 
 
 @click.command()
@@ -31,6 +37,13 @@ from dovetail.language.system_errors import system_error
     "--history-namespace", default=None, help="Namespace of the history.  [default: that of the controller's lease]"
 )
 @click.option("--open", "open_browser", is_flag=True, help="Open the page in the browser.")
+@click.option(
+    "--recording",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    metavar="FILE",
+    help="Show a recording of dovetail record, with a time slider, in place of a cluster.",
+)
 @click.option("--name", "lab", default=None, metavar="LAB", help="Show the lab of this name.")
 @click.option("--kubeconfig", default=None, help="Kubeconfig file; default as kubectl's.")
 @click.option("--context", default=None, help="Context of the kubeconfig.")
@@ -46,6 +59,7 @@ def dashboard(
     lang: str | None,
     history_namespace: str | None,
     open_browser: bool,
+    recording: Path | None,
     lab: str | None,
     kubeconfig: str | None,
     context: str | None,
@@ -85,13 +99,25 @@ def dashboard(
         user_header=user_header,
         group_header=group_header,
     )
-    _serve(cluster_session.kubeconfig(kubeconfig, lab), context, options, open_browser)
+    if recording is None:
+        _serve(cluster_session.kubeconfig(kubeconfig, lab), context, options, open_browser)
+        return
+    cluster_session.refuse_with_recording(
+        {
+            "--name": lab,
+            "--kubeconfig": kubeconfig,
+            "--context": context,
+            "--history-namespace": history_namespace,
+            "--auth": auth if auth != "url" else None,
+        }
+    )
+    _serve_recording(recording, options, open_browser)
 
 
 MIN_TOKEN_CHARS = 16
 
 
-def _serve(kubeconfig: str | None, context: str | None, options: object, open_browser: bool) -> None:
+def _serve(kubeconfig: str | None, context: str | None, options: Options, open_browser: bool) -> None:
     import asyncio
     import signal
     import webbrowser
@@ -106,10 +132,8 @@ def _serve(kubeconfig: str | None, context: str | None, options: object, open_br
     from dovetail.kube.config import load
     from dovetail.kube.credentials import ConfigError
     from dovetail.kube.errors import Disconnected, KubeError
-    from dovetail.web.run import Options
     from dovetail.web.run import dashboard as served
 
-    assert isinstance(options, Options)
     quiet_logs()
 
     async def main() -> None:
@@ -146,11 +170,49 @@ def _serve(kubeconfig: str | None, context: str | None, options: object, open_br
     except (ConfigError, KubeError) as problem:
         raise Problem(str(problem)) from problem
     except OSError as problem:
-        where = f"{options.host}:{options.port}" if options.port is not None else options.host
-        raise Problem(
-            message(
-                "cannot listen on {where}: {strerror}; choose another --port or --listen",
-                where=where,
-                strerror=system_error(problem),
-            )
-        ) from problem
+        raise _not_listening(options, problem) from problem
+
+
+def _serve_recording(path: Path, options: Options, open_browser: bool) -> None:
+    import asyncio
+    import signal
+    import webbrowser
+
+    import msgspec
+
+    from dovetail.cli.terminal import quiet_logs, waiting
+    from dovetail.clock import run_scaled
+    from dovetail.offline.recorded_fleet import RecordedFleet, instant_text
+    from dovetail.web.run import recorded_dashboard
+
+    quiet_logs()
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        for each in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(each, stop.set)
+        with waiting(message("reading the recording …")):
+            recorded = await RecordedFleet.opened(path)
+        async with recorded_dashboard(recorded, msgspec.structs.replace(options, title=path.name)) as (url, _):
+            click.echo(f"dashboard   {url}")
+            span = {"start": instant_text(recorded.start), "end": instant_text(recorded.end)}
+            click.echo(message("recording   {path}   {start} to {end}   (Ctrl-C ends the page)", path=path, **span))
+            if open_browser:
+                await asyncio.to_thread(webbrowser.open, url)
+            await stop.wait()
+
+    try:
+        run_scaled(main())
+    except OSError as problem:
+        raise _not_listening(options, problem) from problem
+
+
+def _not_listening(options: Options, problem: OSError) -> Problem:
+    where = f"{options.host}:{options.port}" if options.port is not None else options.host
+    return Problem(
+        message(
+            "cannot listen on {where}: {strerror}; choose another --port or --listen",
+            where=where,
+            strerror=system_error(problem),
+        )
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -47,6 +48,20 @@ SORTS = ("name", "cpu", "memory", "pods", "type", "price", "state", "age", "pool
 @click.option(
     "--history-namespace", default=None, help="Namespace of the history.  [default: that of the controller's lease]"
 )
+@click.option(
+    "--recording",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    metavar="FILE",
+    help="Print what a recording of dovetail record holds, in place of a cluster.",
+)
+@click.option(
+    "--at",
+    "time",
+    default=None,
+    metavar="TIME",
+    help="With --recording: the time, 2026-01-31T12:00:00Z.  [default: its end]",
+)
 @click.option("--name", "lab", default=None, metavar="LAB", help="Show the lab of this name.")
 @click.option("--kubeconfig", default=None, help="Kubeconfig file; default as kubectl's.")
 @click.option("--context", default=None, help="Context of the kubeconfig.")
@@ -60,6 +75,8 @@ def view(
     pods: bool,
     width: int | None,
     history_namespace: str | None,
+    recording: Path | None,
+    time: str | None,
     lab: str | None,
     kubeconfig: str | None,
     context: str | None,
@@ -67,11 +84,12 @@ def view(
     """Show the nodes of a cluster with their load and price, its pods, what is pending and why. It writes nothing."""
     from dovetail.cli import cluster_session
 
-    plain = once or form == "json" or not is_terminal()
+    plain = once or form == "json" or recording is not None or not is_terminal()
     if not plain and (pods or width is not None or reverse):
         option = "--pods" if pods else "--reverse" if reverse else "--width"
         raise Problem(message("{option}: is for --once; on the screen there are keys for it (?)", option=option))
-    file = cluster_session.kubeconfig(kubeconfig, lab)
+    if recording is None and time is not None:
+        raise Problem(message("--at: is for --recording FILE; a cluster is shown as it is now"))
 
     async def show(observer: Observer, server: str) -> None:
         if plain:
@@ -79,7 +97,13 @@ def view(
         else:
             await _live(observer, server, filter_text, sort, usage)
 
-    _observe(file, context, history_namespace, show)
+    if recording is None:
+        _observe(cluster_session.kubeconfig(kubeconfig, lab), context, history_namespace, show)
+        return
+    cluster_session.refuse_with_recording(
+        {"--name": lab, "--kubeconfig": kubeconfig, "--context": context, "--history-namespace": history_namespace}
+    )
+    _read(recording, time, show)
 
 
 def is_terminal() -> bool:
@@ -144,6 +168,23 @@ async def _live(observer: Observer, server: str, filter_text: str, sort: str, us
         sort=sort,
         usage=usage,
     ).run_async()
+
+
+def _read(path: Path, time: str | None, show: Callable[[Observer, str], Awaitable[None]]) -> None:
+    """Show a recording at an instant."""
+    from dovetail.cli.terminal import quiet_logs, waiting
+    from dovetail.clock import run_scaled
+    from dovetail.offline.recorded_fleet import RecordedFleet
+
+    quiet_logs()
+
+    async def main() -> None:
+        with waiting(message("reading the recording …")):
+            recorded = await RecordedFleet.opened(path)
+            observer = await recorded.at(recorded.instant(time) if time is not None else recorded.end)
+        await show(observer, path.name)
+
+    run_scaled(main())
 
 
 def _observe(

@@ -93,23 +93,13 @@ def time(context: PageContext, decisions: Sequence[Decision]) -> Markup:
     t = context.t
     permitted = context.rights.history and context.rights.pods
     marked = [decision for decision in decisions if decision.kind in MARKED] if permitted else []
-    names = {"cost": t("Cost an hour"), "nodes": t("Nodes"), "pending": t("Pending"), "evictions": t("Evictions")}
-    plots = [
-        tag(
-            "figure",
-            tag("figcaption", label),
-            tag("div", class_="plot", data_plot=name, data_label=label),
-        )
-        for name, label in names.items()
-    ]
     return join(
         tag("h1", t("Time")),
         tag(
             "p",
             t("Since this page's server started; lines mark decisions. Point to one to read it, click to open it."),
         ),
-        tag("div", "", id="hover", aria_live="polite", class_="hover"),
-        tag("div", *plots, id="plots", data_chart="/data/time", role="group", aria_label=t("Time")),
+        plots(t),
         card(
             t("Decisions"),
             decision_table(marked, t)
@@ -117,6 +107,19 @@ def time(context: PageContext, decisions: Sequence[Decision]) -> Markup:
             else tag("p", t("Needs the right to read the decision history."), class_="empty"),
             id_="decisions",
         ),
+    )
+
+
+def plots(t: Catalogue) -> Markup:
+    """The frames that the script draws the series into."""
+    names = {"cost": t("Cost an hour"), "nodes": t("Nodes"), "pending": t("Pending"), "evictions": t("Evictions")}
+    frames = [
+        tag("figure", tag("figcaption", label), tag("div", class_="plot", data_plot=name, data_label=label))
+        for name, label in names.items()
+    ]
+    return join(
+        tag("div", "", id="hover", aria_live="polite", class_="hover"),
+        tag("div", *frames, id="plots", data_chart="/data/time", role="group", aria_label=t("Time")),
     )
 
 
@@ -191,12 +194,16 @@ def health_page(context: PageContext, findings: Sequence[Finding] | None, proble
     unknown = t("unknown")
     safe = unknown if state.safe_mode is None else state.safe_mode or t("off")
     autoscaler = unknown if state.autoscaler is None else state.autoscaler or t("renews its lease")
+    recording = t("recording") if context.moment is not None else ""
+    answers = t("answers") if state.connected else t("does not answer")
+    errors = f"{state.api_errors:,} {state.last_api_error}".strip()
+    metrics = t("not recorded") if recording and state.metrics else state.metrics
     facts = [
-        (t("API server"), t("answers") if state.connected else t("does not answer"), state.connected),
+        (t("API server"), recording or answers, None if recording else state.connected),
         (t("Safe mode"), safe, None if state.safe_mode is None else not state.safe_mode),
         (t("Autoscaler"), autoscaler, None if state.autoscaler is None else not state.autoscaler),
-        (t("Metrics of nodes"), state.metrics or t("measured"), not state.metrics),
-        (t("API errors"), f"{state.api_errors:,} {state.last_api_error}".strip(), state.api_errors == 0),
+        (t("Metrics of nodes"), metrics or t("measured"), None if recording and metrics else not metrics),
+        (t("API errors"), recording or errors, None if recording else state.api_errors == 0),
         ("Kubernetes", state.kubernetes or unknown, None if state.kubernetes is None else True),
         ("Dovetail", state.dovetail or unknown, True),
         (
@@ -209,7 +216,10 @@ def health_page(context: PageContext, findings: Sequence[Finding] | None, proble
     columns = [(t("What"), ""), (t("State"), ""), ("", "")]
     kinds: list[list[Markup | str]] = []
     kinds += [[isolated(name), isolated(why), _mark(False, t)] for name, why in sorted(state.problems.items())]
-    kinds += [[isolated(name), t(why), _mark(None, t)] for name, why in sorted(state.unread.items())]
+    kinds += [
+        [isolated(name), t("not recorded") if recording else t(why), _mark(None, t)]
+        for name, why in sorted(state.unread.items())
+    ]
     pools: list[list[Markup | str]] = [
         [link(pool.name, "nodepool", pool.name), isolated(pool.problem), _mark(pool.ready, t)]
         for pool in context.view.pools.values()
@@ -233,6 +243,8 @@ def _mark(good: bool | None, t: Catalogue) -> Markup:
 
 def _doctor(context: PageContext, findings: Sequence[Finding] | None, problem: str) -> Markup:
     t = context.t
+    if context.moment is not None:
+        return card("doctor", tag("p", t("A recording: doctor checks clusters."), class_="empty"))
     if not context.rights.everything:
         return card("doctor", tag("p", t("Needs the right to list every kind."), class_="empty"))
     if findings is None:

@@ -8,9 +8,24 @@ from datetime import datetime
 import msgspec
 
 from dovetail.view.model import FleetView
+from dovetail.view.observer import Observer
 from dovetail.web.catalogue import Catalogue
 from dovetail.web.palette import Palette
 from dovetail.web.rights import Rights
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """Where in a recording a page is. `before` and `after` are the nearest launches or removals of a node."""
+
+    instant: datetime
+    start: datetime
+    end: datetime
+    step: int
+    steps: int
+    before: datetime | None = None
+    after: datetime | None = None
+    #: When the recorder did not run, if that was then.
+    gap: tuple[datetime, datetime] | None = None
 
 
 class PageContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,6 +33,7 @@ class PageContext(msgspec.Struct, frozen=True, kw_only=True):
 
     t: Catalogue
     view: FleetView
+    observer: Observer
     rights: Rights
     palette: Palette
     now: datetime
@@ -28,3 +44,5 @@ class PageContext(msgspec.Struct, frozen=True, kw_only=True):
     viewer: str = ""
     #: What the page is about: a cluster, or a recording.
     title: str = ""
+    #: Where in the recording; None for a live cluster.
+    moment: Moment | None = None

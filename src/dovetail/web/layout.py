@@ -10,6 +10,7 @@ from dovetail.web import figures
 from dovetail.web.blocks import STATES
 from dovetail.web.catalogue import LANGUAGES, Catalogue
 from dovetail.web.context import PageContext
+from dovetail.web.instant import carried, slider
 from dovetail.web.markup import Markup, isolated, join, link, tag, text
 
 PAGES = (
@@ -44,6 +45,7 @@ def page(context: PageContext, title: str, main: Markup, stream: str, *, plots: 
         tag("a", t("Skip to the content"), href="#main", class_="skip"),
         _header(context),
         tag("div", _lost(t), health(context.view, t), id="notices", role="status", aria_live="polite"),
+        slider(context) if context.moment is not None else None,
         fleet_figures(context.view, t),
         tag("main", main, id="main", tabindex="-1"),
         _footer(context),
@@ -51,7 +53,7 @@ def page(context: PageContext, title: str, main: Markup, stream: str, *, plots: 
         data_unknown=t("unknown"),
     )
     theme = context.theme if context.theme in ("dark", "light") else None
-    return f"<!doctype html>{tag('html', head, body, lang=t.language, data_theme=theme)}"
+    return carried(f"<!doctype html>{tag('html', head, body, lang=t.language, data_theme=theme)}", context.moment)
 
 
 def _header(context: PageContext) -> Markup:

@@ -15,6 +15,7 @@ from dovetail.install.doctor.checks import report
 from dovetail.install.doctor.collect import collect
 from dovetail.install.doctor.facts import Finding
 from dovetail.kube.client import Kube
+from dovetail.offline.recorded_fleet import RecordedFleet
 from dovetail.view.observer import Observer
 from dovetail.web.access import Access, KubernetesTokens, ProxyHeaders, Reviews, UrlToken
 from dovetail.web.server import Dashboard, ServerSettings
@@ -55,6 +56,15 @@ async def dashboard(kube: Kube, clock: Clock, options: Options) -> AsyncIterator
             await watching
 
 
+@asynccontextmanager
+async def recorded_dashboard(recorded: RecordedFleet, options: Options) -> AsyncIterator[tuple[str, Dashboard]]:
+    """The page over a recording while the block runs; yields the URL to open, with the token."""
+    access = UrlToken(options.token)
+    observer = await recorded.at(recorded.end)
+    async with _served(observer, access, options, recorded) as (url, served):
+        yield f"{url}?token={access.token}", served
+
+
 def _access(kube: Kube, clock: Clock, options: Options, observer: Observer) -> Access:
     if options.auth == "url":
         return UrlToken(options.token)
@@ -71,7 +81,9 @@ def _access(kube: Kube, clock: Clock, options: Options, observer: Observer) -> A
 
 
 @asynccontextmanager
-async def _served(observer: Observer, access: Access, options: Options) -> AsyncIterator[tuple[str, Dashboard]]:
+async def _served(
+    observer: Observer, access: Access, options: Options, recorded: RecordedFleet | None = None
+) -> AsyncIterator[tuple[str, Dashboard]]:
     async def examine() -> Sequence[Finding]:
         return report(await collect(observer.kube, None, server=options.server, cluster=""), [])
 
@@ -87,7 +99,7 @@ async def _served(observer: Observer, access: Access, options: Options) -> Async
     asked = (settings,) if options.port is not None else (settings, msgspec.structs.replace(settings, port=0))
     async with AsyncExitStack() as stack:
         for attempt in asked:
-            served = Dashboard(observer, access, attempt, examine)
+            served = Dashboard(observer, access, attempt, None if recorded is not None else examine, recorded)
             try:
                 url = await stack.enter_async_context(served.serving())
                 break

@@ -9,6 +9,7 @@ import msgspec
 
 from dovetail.controllers.history.decisions import Decision
 from dovetail.view.model import FleetView
+from dovetail.web.markup import path
 
 MAX_POINTS = 4000
 #: Decisions that something was done about: those that change the fleet, or say that it cannot be changed.
@@ -48,6 +49,8 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     summary: str
     evictions: int
+    #: Where a click on it leads.
+    href: str
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +62,8 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     pending: list[int]
     evictions: list[int | None]
     marks: list[Mark]
+    #: The instant of a recording that is seen, in seconds since 1970.
+    instant: float | None = None
 
 
 def chart(points: Sequence[Point], decisions: Sequence[Decision], now: datetime, history: bool) -> Chart:
@@ -71,6 +76,7 @@ def chart(points: Sequence[Point], decisions: Sequence[Decision], now: datetime,
             kind=decision.kind,
             summary=decision.summary,
             evictions=decision.evictions,
+            href=path("decision", decision.id),
         )
         for decision in decisions
         if decision.kind in MARKED

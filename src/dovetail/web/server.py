@@ -8,20 +8,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from importlib import resources
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
 from aiohttp import web
 
+from dovetail.errors import Problem
 from dovetail.install.doctor.facts import Finding
 from dovetail.kube.errors import KubeError, NotFound
+from dovetail.offline.recorded_fleet import RecordedFleet, instant_text
 from dovetail.view.observer import Observer
-from dovetail.web import cluster_pages, fleet_page, object_pages
+from dovetail.web import cluster_pages, fleet_page, object_pages, recorded_pages
 from dovetail.web.access import Access, Credentials, KubernetesTokens, NotAllowed, Viewer
 from dovetail.web.autoscaler_pages import autoscalers
 from dovetail.web.catalogue import Catalogue, catalogue, chosen
 from dovetail.web.context import PageContext
+from dovetail.web.instant import carried
 from dovetail.web.layout import page
 from dovetail.web.look import Look, comfortable_zoom, look_of
 from dovetail.web.manifest import as_yaml
@@ -74,12 +78,22 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Dashboard:
-    """Serves one observer's view. `examine` makes doctor's checks; without it they are shown as not made."""
+    """Serves one observer's view. `examine` makes doctor's checks; without it they are shown as not made.
+
+    With `recorded` every page is of the instant that its URL names, and `observer` of the end of the recording.
+    """
 
     def __init__(
-        self, observer: Observer, access: Access, settings: ServerSettings, examine: Examine | None = None
+        self,
+        observer: Observer,
+        access: Access,
+        settings: ServerSettings,
+        examine: Examine | None = None,
+        recorded: RecordedFleet | None = None,
     ) -> None:
         self._observer = observer
+        self._recorded = recorded
+        self._recorded_series = recorded_pages.RecordedSeries(recorded) if recorded is not None else None
         self._access = access
         self._settings = settings
         self._examine = examine
@@ -131,18 +145,18 @@ class Dashboard:
         pages: dict[str, Callable[[PageContext, web.Request], tuple[str, Markup | None]]] = {
             "/pending": lambda c, r: ("Pending pods", fleet_page.pending_page(c)),
             "/cost": lambda c, r: ("Cost", cluster_pages.cost(c)),
-            "/time": lambda c, r: ("Time", cluster_pages.time(c, self._observer.decisions.all())),
-            "/autoscalers": lambda c, r: ("Autoscalers", autoscalers(c, self._observer)),
-            "/budgets": lambda c, r: ("Budgets", cluster_pages.budget_calendar(c, self._observer)),
+            "/time": lambda c, r: ("Time", self._time_page(c)),
+            "/autoscalers": lambda c, r: ("Autoscalers", autoscalers(c, c.observer)),
+            "/budgets": lambda c, r: ("Budgets", cluster_pages.budget_calendar(c, c.observer)),
             "/health": self._health_page,
             "/search": lambda c, r: (
                 "Search",
-                cluster_pages.search_page(c, self._observer, r.query.get("q", "")[:200]),
+                cluster_pages.search_page(c, c.observer, r.query.get("q", "")[:200]),
             ),
             "/group/{name}": lambda c, r: ("Node group", fleet_page.group_page(c, r.match_info["name"])),
             "/decision/{id}": lambda c, r: (
                 "Decision",
-                object_pages.decision_page(c, self._observer.decisions.all(), r.match_info["id"]),
+                object_pages.decision_page(c, c.observer.decisions.all(), r.match_info["id"]),
             ),
             "/workload/{namespace}/{kind}/{name}": lambda c, r: (
                 "Workload",
@@ -280,13 +294,19 @@ class Dashboard:
 
     async def _context(self, request: web.Request) -> tuple[PageContext, str | None]:
         viewer, rights, session = await self._viewer(request)
-        await self._observer.ready.wait()
+        observer, moment = self._observer, None
+        if self._recorded is not None:
+            moment = recorded_pages.moment(self._recorded, _instant(self._recorded, request))
+            observer = await self._recorded.at(moment.instant)
+        await observer.ready.wait()
         context = PageContext(
             t=self._language(request),
-            view=self.stream.view(rights),
+            view=self.stream.view(rights) if moment is None else observer.view,
+            observer=observer,
+            moment=moment,
             rights=rights,
             palette=self._palette,
-            now=self._observer.clock.now(),
+            now=observer.clock.now() if moment is None else moment.instant,
             path=request.path,
             query={name: value for name, value in request.query.items() if name not in ("token", "lang")},
             theme=request.query.get("theme") or request.cookies.get("dovetail-theme", ""),
@@ -317,7 +337,7 @@ class Dashboard:
 
         def draw() -> str:
             main = fleet_page.fleet(context, look)
-            return page(context, context.t("Fleet"), main, f"/events{_fields(look)}")
+            return page(context, context.t("Fleet"), main, "" if context.moment else f"/events{_fields(look)}")
 
         return self._answer(request, session, draw, 200)
 
@@ -328,7 +348,8 @@ class Dashboard:
             context, session = await self._context(request)
             title, main = draw(context, request)
             about = request.path.lstrip("/")
-            stream = f"/events?{urlencode({'about': about, 'lang': context.t.language})}"
+            fields = urlencode({"about": about, "lang": context.t.language})
+            stream = "" if context.moment else f"/events?{fields}"
             status = 200
             if main is None:
                 status = 404
@@ -356,9 +377,14 @@ class Dashboard:
             title = object_pages.TITLES[kind]
             if not object_pages.permitted(context, kind, namespace):
                 return title, None
-            return title, object_pages.object_page(context, self._observer, kind, namespace, name)
+            return title, object_pages.object_page(context, context.observer, kind, namespace, name)
 
         return draw
+
+    def _time_page(self, context: PageContext) -> Markup:
+        if self._recorded is not None:
+            return recorded_pages.time(context, self._recorded)
+        return cluster_pages.time(context, context.observer.decisions.all())
 
     def _health_page(self, context: PageContext, request: web.Request) -> tuple[str, Markup | None]:
         findings = self._checked() if context.rights.everything else None
@@ -384,14 +410,17 @@ class Dashboard:
     async def _results(self, request: web.Request) -> web.StreamResponse:
         context, _ = await self._context(request)
         asked = request.query.get("q", "")[:200]
-        search_results = cluster_pages.search_results(context, self._observer, asked)
-        return web.Response(text=search_results, content_type="text/html", charset="utf-8")
+        search_results = cluster_pages.search_results(context, context.observer, asked)
+        return web.Response(text=carried(search_results, context.moment), content_type="text/html", charset="utf-8")
 
     async def _chart(self, request: web.Request) -> web.StreamResponse:
         context, _ = await self._context(request)
         if not (context.rights.nodes and context.rights.pods):
             raise NotAllowed("the series are of all nodes and pods: they need the right to list those", 403)
-        decisions = self._observer.decisions.all() if context.rights.history else ()
+        if self._recorded_series is not None:
+            drawn = await self._recorded_series.chart(context.now)
+            return web.Response(body=msgspec.json.encode(drawn), content_type="application/json")
+        decisions = context.observer.decisions.all() if context.rights.history else ()
         history = context.rights.history and context.view.health.safe_mode is not None
         drawn = chart(self._series.points, decisions, context.now, history)
         return web.Response(body=msgspec.json.encode(drawn), content_type="application/json")
@@ -406,7 +435,7 @@ class Dashboard:
         if not object_pages.permitted(context, kind, namespace):
             raise NotAllowed("you may not read this object", 403)
         try:
-            obj = await self._observer.kube.get(resource, request.match_info["name"], namespace or None)
+            obj = await context.observer.kube.get(resource, request.match_info["name"], namespace or None)
         except NotFound:
             raise web.HTTPNotFound from None
         except KubeError as problem:
@@ -430,6 +459,8 @@ class Dashboard:
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         _, rights, _ = await self._viewer(request)
+        if self._recorded is not None:  # nothing happens in a recording
+            raise web.HTTPNotFound
         await self._observer.ready.wait()
         language = self._language(request).language
         look, about = look_of(request.query, language), request.query.get("about", "")[:500]
@@ -457,6 +488,21 @@ def _fields(look: Look) -> str:
     """The look, whole: the stream must draw what the page has."""
     names = ("group", "colour", "zoom", "form", "filter")
     return f"?{urlencode({'lang': look.language, **{name: getattr(look, name) for name in names}})}"
+
+
+def _instant(recorded: RecordedFleet, request: web.Request) -> datetime:
+    """The instant that the URL names, or the end. A step of the slider is answered with the URL of its instant."""
+    step, named = request.query.get("step"), request.query.get("at")
+    if step is not None:
+        if not step.isdecimal():
+            raise NotAllowed("there is no such step", 400)
+        kept = {name: value for name, value in request.query.items() if name not in ("step", "at")}
+        kept["at"] = instant_text(recorded.instant_of(int(step)))
+        raise web.HTTPFound(f"{request.path}?{urlencode(kept)}")
+    try:
+        return recorded.instant(named) if named else recorded.end
+    except Problem as problem:
+        raise NotAllowed(str(problem), 400) from problem
 
 
 def _wants_page(request: web.Request) -> bool:

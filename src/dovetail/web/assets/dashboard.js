@@ -28,7 +28,10 @@
     }).catch(() => setLost(true));
   }
 
+  const live = () => document.body.dataset.stream !== ""; // a recording has no stream
+
   function listen() {
+    if (!live()) return;
     if (source) source.close();
     source = new EventSource(document.body.dataset.stream);
     const alive = () => { heard = Date.now(); setLost(false); };
@@ -218,15 +221,39 @@
               const x = Math.round(self.valToPos(mark.time, "x", true));
               ctx.beginPath(); ctx.moveTo(x, bbox.top); ctx.lineTo(x, bbox.top + bbox.height); ctx.stroke();
             }
+            if (chart.instant !== null) {
+              const x = Math.round(self.valToPos(chart.instant, "x", true));
+              ctx.strokeStyle = colour("--ink"); ctx.globalAlpha = 1; ctx.lineWidth = 3;
+              ctx.beginPath(); ctx.moveTo(x, bbox.top); ctx.lineTo(x, bbox.top + bbox.height); ctx.stroke();
+            }
             ctx.restore();
           }],
           setCursor: [(self) => say(self.cursor.idx, near(self))],
         },
       }, [chart.time, chart[name]], element);
-      plot.over.addEventListener("click", () => { const mark = near(plot); if (mark) location.href = "/decision/" + encodeURIComponent(mark.id); });
+      plot.over.addEventListener("click", () => { const mark = near(plot); if (mark) location.href = mark.href; });
       return plot;
     });
     holder.dataset.drawn = String(chart.time.length);
+  }
+
+  // The slider of a recording: it says its time while it moves, and leads there when it rests.
+  function slide() {
+    const slider = byId("step"), said = byId("instant");
+    if (!slider) return;
+    const start = Date.parse(slider.dataset.start), end = Date.parse(slider.dataset.end);
+    if (sessionStorage.getItem("slid")) { sessionStorage.removeItem("slid"); slider.focus({ preventScroll: true }); }
+    let timer = 0;
+    slider.addEventListener("input", () => {
+      const instant = new Date(start + (end - start) * slider.value / slider.max);
+      said.textContent = instant.toISOString().slice(0, 19).replace("T", " ") + " UTC";
+      slider.setAttribute("aria-valuetext", said.textContent);
+      clearTimeout(timer);
+    });
+    slider.addEventListener("change", () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => { sessionStorage.setItem("slid", "1"); slider.form.requestSubmit(); }, 400);
+    });
   }
 
   function begin() {
@@ -237,6 +264,8 @@
 
   document.addEventListener("DOMContentLoaded", () => {
     byId("theme").addEventListener("click", theme);
+    slide();
+    if (!live()) { begin(); return; }
     setInterval(countdown, 1000);
     setInterval(() => { if (Date.now() - heard > SILENCE_MS) { setLost(true); if (source.readyState !== EventSource.CONNECTING) listen(); } }, 1000);
     addEventListener("offline", () => setLost(true));
