@@ -16,7 +16,7 @@ UNTRANSLATED = {
     "diff.md",
     "dependencies.md",
     "doctor.md",
-    "reasons.md",
+    "glossary.md",
 }
 PAGES = [page for page in ENGLISH if str(page.relative_to(ROOT / "docs")) not in UNTRANSLATED]
 HANGUL = re.compile(r"[가-힣]")
