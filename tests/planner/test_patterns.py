@@ -100,7 +100,7 @@ def test_a_pattern_seen_in_one_zone_is_offered_in_the_others() -> None:
     first = quick(problem)
     patterns = Patterns(problem, first)
     patterns.learn(first.state)
-    places = {problem.frontier.places[cut.offering] for cut in patterns._cuts()}
+    places = {problem.frontier.places[cut.offering] for cut in patterns._pattern_uses()}
     assert len(places) == 3
 
 

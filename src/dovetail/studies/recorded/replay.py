@@ -27,7 +27,7 @@ from dovetail.offline.recorder import Recorder, Settings
 from dovetail.offline.recording import OfferingKey, RecordedPrice, Recording, Writer, read
 from dovetail.offline.timeline import Bound, Decision, Timeline, timeline
 from dovetail.studies import karpenter
-from dovetail.studies.bound import LowerBound
+from dovetail.studies.bound import LowerBound, pools_of
 from dovetail.studies.recorded.nodes import RecordedFleet, RecordedNodes, changes, ready_seconds, standing_nodes
 from dovetail.studies.recorded.workload import RecordedWorkload, build, with_groups
 from dovetail.studies.run import BOOT, CLUSTER_AUTOSCALER_FLAGS
@@ -191,7 +191,7 @@ def priced(kind: InstanceType, region: str, prices: dict[OfferingKey, RecordedPr
 
 def bound_of(workload: Workload) -> Bound:
     """The lower bound of pods and of nodes that stand whatever is launched, in $/h."""
-    bound = LowerBound(workload.node_pools(), tuple(workload.types().values()))
+    bound = LowerBound(pools_of(workload.node_pools(), tuple(workload.types().values())))
 
     def per_hour(pods: list[Json], standing: list[Json]) -> float:
         return bound.per_hour([view(pod, Pod) for pod in pods], [view(node, Node) for node in standing])
