@@ -132,7 +132,7 @@ def planner(say: Say) -> str:
             0.9,
             say(
                 "problem\npod classes, offerings,\ntopology groups, nodes",
-                "problem\n파드 클래스, 오퍼링,\n토폴로지 그룹, 노드",
+                "problem\n파드 클래스, 제안,\n토폴로지 그룹, 노드",
             ),
         ),
         Box("packing", 2.15, 0.2, say("packing, tier 1\nportfolio of strategies", "packing, 1단계\n전략 포트폴리오")),
@@ -151,7 +151,7 @@ def planner(say: Say) -> str:
             "launch",
             4.25,
             0.9,
-            say("launch\nNodeClaims with all\ncompatible offerings", "launch\n맞는 오퍼링을 모두 담은\nNodeClaim"),
+            say("launch\nNodeClaims with all\ncompatible offerings", "launch\n맞는 제안을 모두 담은\nNodeClaim"),
         ),
         Box("explain", 2.15, 2.75, say("explain\nfunnels, remedies", "explain\n필터 단계, 해결 방법")),
         Box(

@@ -52,9 +52,9 @@ PLAN = {
     "machines[].labels": ("labels beyond those of its requirements", "요구 사항 외의 레이블"),
     "machines[].offerings[]": (
         "every offering that holds its pods, cheapest first",
-        "파드를 담을 수 있는 모든 오퍼링. 저렴한 순",
+        "파드를 담을 수 있는 모든 제안. 저렴한 순",
     ),
-    "machines[].cheaper[]": ("cheaper offerings, and why each was rejected", "더 저렴한 오퍼링과 각각 제외된 까닭"),
+    "machines[].cheaper[]": ("cheaper offerings, and why each was rejected", "더 저렴한 제안과 각각 제외된 까닭"),
     "machines[].reservationId": ("the capacity reservation", "용량 예약"),
     "machines[].minValuesRelaxed": ("whether minValues was relaxed", "minValues를 완화했는지"),
     "cost.perHour": (

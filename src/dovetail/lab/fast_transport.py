@@ -118,7 +118,7 @@ class FastLane:
 
     async def _short(self, request: Request, parts: list[str]) -> Response | None:
         """The answer to a write to pods or events where there is a shorter way to it."""
-        if may_concern(self._server, parts[1], parts[3] if len(parts) > 3 else ""):
+        if len(parts) < 2 or may_concern(self._server, parts[1], parts[3] if len(parts) > 3 else ""):
             return None
         match request.method, parts:
             case "POST", [namespace, "pods"]:
