@@ -133,6 +133,14 @@ def test_no_mojibake_in_any_locale(locale: str, arguments: tuple[str, ...]) -> N
     assert any("가" <= char <= "힣" for char in text)
 
 
+def test_json_is_never_translated() -> None:
+    """Programs read it: the same bytes whatever the reader speaks."""
+    lint = ("lint", "-o", "json", "-f", "examples/mistake.yaml", "--lang")
+    english, korean = run(*lint, "en").stdout, run(*lint, "ko").stdout
+    assert b"is not an instance type" in english
+    assert english == korean
+
+
 def test_an_output_in_another_encoding_gets_english() -> None:
     done = run("lint", "-f", "examples/mistake.yaml", "--lang", "ko", PYTHONIOENCODING="latin-1")
     assert done.stdout.decode("latin-1").startswith("error: ")

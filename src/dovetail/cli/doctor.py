@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dovetail.language import message, source
+from dovetail.language import data_in_english, message, source
 from dovetail.language.system_errors import system_error
 
 if TYPE_CHECKING:
@@ -95,7 +95,8 @@ def doctor(
     if bundle:
         _write(bundle, facts)
         return
-    findings = report(facts, wanted, pre=pre)
+    with data_in_english(output):
+        findings = report(facts, wanted, pre=pre)
     if fix and dry_run:
         _print_remedies(findings)
         return
@@ -103,7 +104,8 @@ def doctor(
     if fix:
         failures = _mend(findings, place)
         facts = place.collect()
-        findings = report(facts, wanted, pre=pre)
+        with data_in_english(output):
+            findings = report(facts, wanted, pre=pre)
     if output == "json":
         import msgspec
 

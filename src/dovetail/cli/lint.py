@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.language import message
+from dovetail.language import data_in_english, message
 
 if TYPE_CHECKING:
     from dovetail.model.lint import Finding, Source
@@ -50,7 +50,8 @@ def lint(
         raise Problem(f"--region: {UnknownRegion(region)}")
     if fix:
         sources = _fix(sources, lambda given: _findings(given, shop, region, aws=False))
-    findings = _findings(sources, shop, region, aws)
+    with data_in_english(output):
+        findings = _findings(sources, shop, region, aws)
     _note_strangers(sources)
     _report(findings, output, shop, err=fix and any(source.name == "<stdin>" for source in sources))
     bad = [each for each in findings if each.severity == "error" or (strict and each.severity == "warning")]

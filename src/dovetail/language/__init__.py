@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,6 +106,11 @@ def speaking(language: str) -> Iterator[None]:
 def english() -> AbstractContextManager[None]:
     """Controllers, and whatever else writes events, logs and status, speak English whatever the reader speaks."""
     return speaking("en")
+
+
+def data_in_english(output: str) -> AbstractContextManager[None]:
+    """Inside, texts are English where `output` is a format that programs read: JSON is never translated."""
+    return english() if output == "json" else nullcontext()
 
 
 def choose(option: str | None, environ: Mapping[str, str] = os.environ) -> str:
