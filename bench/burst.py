@@ -150,7 +150,7 @@ def fleet(bodies: list[dict[str, Any]], pool: Pool, cores: int, share: float, se
         and "amd64" in each.labels["kubernetes.io/arch"]
         and 2000 <= each.capacity["cpu"] <= 1000 * cores
     ]
-    found = []
+    found: list[NodeState] = []
     while waiting:
         kind, zone, held = rng.choice(types), rng.choice(zones), list[Pod]()
         price = next((o.price for o in kind.offerings if (o.zone, o.capacity_type) == (zone, "on-demand")), None)

@@ -291,7 +291,7 @@ async def _cut() -> None:
         cluster_state.pods._put(*_served(podstock.served(number), number % 5000, Pod))
     snapshot_builder = SnapshotBuilder(cluster_state)
     pool = Pool(name="default", types=burst.fake_types())
-    provision(snapshot_builder.cut((pool,), burst.pods(burst.diverse(100, random.Random(1), "p"))))
+    provision(snapshot_builder.build((pool,), burst.pods(burst.diverse(100, random.Random(1), "p"))))
     gc.collect()
     gc.freeze()
     times, rng = [], random.Random(2)
@@ -300,7 +300,7 @@ async def _cut() -> None:
             body = podstock.served(number)
             body["metadata"]["resourceVersion"] = str(2_000_000 + turn)
             cluster_state.pods._put(*_served(body, (number + turn + 1) % 5000, Pod))
-        seconds, _, _ = timed(lambda: snapshot_builder.cut((pool,), ()))
+        seconds, _, _ = timed(lambda: snapshot_builder.build((pool,), ()))
         times.append(seconds * 1e3)
     times.sort()
     print(

@@ -32,7 +32,7 @@ from dovetail.lab.aws import account, eks
 from dovetail.lab.aws.ec2 import Ec2, Timing
 from dovetail.lab.aws.endpoint import Endpoint
 from dovetail.lab.aws.http_forms import Answer, Environ, body_of
-from dovetail.lab.aws.injected_errors import Trouble, asked
+from dovetail.lab.aws.injected_errors import asked
 from dovetail.lab.aws.offerings import Market
 from dovetail.lab.cluster import Lab, Parts
 from dovetail.lab.in_process import InProcess
@@ -52,16 +52,14 @@ _COUNT = re.compile(r"TotalTargetCapacity=(\d+)")
 # -- the lab's process
 
 
-class Reported(Trouble):
-    """Notes when nodes are asked for."""
-
-    def answer(self, environ: Environ) -> Answer | None:
-        if asked(environ)[1] == "CreateFleet":
-            count = int(_COUNT.findall(body_of(environ).decode())[0])
-            reported = json.dumps({"fleet": time.time(), "instances": count})
-            sys.stdout.write(reported + "\n")  # one write: many threads tell
-            sys.stdout.flush()
-        return super().answer(environ)
+def report_fleet(environ: Environ) -> Answer | None:
+    """Prints when nodes are asked for, and leaves the answer to the others."""
+    if asked(environ)[1] == "CreateFleet":
+        count = int(_COUNT.findall(body_of(environ).decode())[0])
+        reported = json.dumps({"fleet": time.time(), "instances": count})
+        sys.stdout.write(reported + "\n")  # one write: many threads print
+        sys.stdout.flush()
+    return None
 
 
 async def _lab(folder: Path, nodes: int) -> None:
@@ -72,7 +70,7 @@ async def _lab(folder: Path, nodes: int) -> None:
     server = bare.server
     assert isinstance(server, LabServer)
     endpoint = Endpoint(Market(REGION, FAMILIES))
-    endpoint.front._trouble = Reported()
+    endpoint.front.services.insert(0, report_fleet)
     made = account.build(endpoint, CLUSTER, version="1.34", api_url=url, ca=bare.identity.authority)
     parts = Parts(pace=Pace(lean=True, heartbeat_seconds=None), quiet=True, check=False, faults=False, storage=False)
     transport = InProcess(server, {"authorization": "Bearer bench"})

@@ -105,7 +105,7 @@ class Yard:
         self.lab, self.scaler = lab, scaler
         self.evictions = 0
         self.wanted = 0
-        lab.server.middleware.append(self._intercept)  # type: ignore[union-attr]
+        lab.server.middleware.append(self._intercept)
 
     async def _intercept(self, request: Any) -> None:
         if request.path.endswith("/eviction"):
@@ -118,7 +118,7 @@ class Yard:
         return sum(each for each in prices if each is not None)
 
     def settled(self) -> bool:
-        kit = self.lab.controllers.context  # type: ignore[union-attr]
+        kit = self.lab.controllers.context
         pods = list(kit.pods.all())
         return len(pods) == self.wanted and all(pod.status.phase == "Running" for pod in pods)
 

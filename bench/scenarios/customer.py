@@ -215,7 +215,8 @@ class CustomerCluster:
             self._overlay([need(f"{AWS}cpu", "Gte", "8")], capacity={"example.com/fuse": "10"})
 
     def _limits(self) -> Object:
-        small, large = ({"cpu": "24"}, {"memory": "96Gi"}, {"nodes": "4"}), ({"cpu": "96", "nodes": "40"}, {}, {})
+        small: tuple[Object, ...] = ({"cpu": "24"}, {"memory": "96Gi"}, {"nodes": "4"})
+        large: tuple[Object, ...] = ({"cpu": "96", "nodes": "40"}, {}, {})
         return self.chance.choice((*small, *large))
 
     def _pool(

@@ -148,7 +148,9 @@ def _sidekick(it: CustomerCluster, count: int) -> None:
         return _web(it, count)
     other, key = it.chance.choice(it.names), it.chance.choice((HOSTNAME, ZONE))
     shop = {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}
-    where = it.chance.choice(({"namespaceSelector": {}}, {"namespaces": ["shop", "data"]}, {"namespaceSelector": shop}))
+    where: Object = it.chance.choice(
+        ({"namespaceSelector": {}}, {"namespaces": ["shop", "data"]}, {"namespaceSelector": shop})
+    )
     weight = it.chance.choice((None, 50, 100))
     it.app(
         it.name("helper"),
