@@ -13,10 +13,8 @@ ROOT = Path(__file__).parents[2]
 ENGLISH = sorted(path for path in (ROOT / "docs").rglob("*.md") if not path.name.endswith(".ko.md"))
 #: Pages that the Korean site shows in English until they are translated.
 UNTRANSLATED = {
-    "diff.md",
     "dependencies.md",
     "doctor.md",
-    "glossary.md",
 }
 PAGES = [page for page in ENGLISH if str(page.relative_to(ROOT / "docs")) not in UNTRANSLATED]
 HANGUL = re.compile(r"[가-힣]")
