@@ -16,8 +16,10 @@ from tests.conformance.scripted_webhooks import ScriptedWebhooks
 from tests.conformance.steps import Step
 
 _HOLE = re.compile(r"\{([a-z][a-zA-Z0-9]*)((?:\.[A-Za-z0-9_-]+)*)\}")
-#: How long a watch may be silent before it has said all it has to say.
+#: Seconds between two tries.
 _QUIET = 0.7
+#: Seconds that a watch may be silent before it has said all: with a conversion webhook each event is a request more.
+_SILENCE = 2.5
 #: What a server says of a new custom resource until its storage is ready, which takes it a moment of no fixed length.
 _NOT_YET = b"storage is (re)initializing"
 
@@ -81,7 +83,7 @@ class Run:
         count = -1
         while count != len(heard):
             count = len(heard)
-            await asyncio.sleep(_QUIET)
+            await asyncio.sleep(_SILENCE)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         return {"events": [event for event in map(self._normal.event, heard) if not _reminder(event)]}

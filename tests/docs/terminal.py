@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 COMMAND_TIMEOUT_S = 100
 #: How long a command that only reads is repeated until it shows what the page shows, as a reader would wait.
-SETTLE_TIMEOUT_S = 60
+SETTLE_TIMEOUT_S = 150
 ELLIPSIS = "…"
 #: What a lab of a test needs beside what its page says: no terminal, any port, instances that join soon, fixed names.
 UP_OPTIONS = {"--detach": "", "--port": "0", "--boot": "2", "--seed": "7"}
