@@ -142,7 +142,7 @@ def clock(seconds: float) -> str:
 
 def _cost(timeline: Timeline) -> str:
     if timeline.lower_bound:
-        return f"{_dollars(timeline.dollars)} (+{timeline.dollars / timeline.lower_bound - 1.0:.0%})"
+        return f"{_dollars(timeline.dollars)} ({timeline.dollars / timeline.lower_bound - 1.0:+.0%})"
     return _dollars(timeline.dollars)
 
 
