@@ -97,7 +97,9 @@ def test_a_budget_of_zero_holds_drifted_nodes_and_says_so(cluster: Setup) -> Non
     prediction = predict(cluster, Change(manifests=(pdb,), images={"default": "ami-0new"}, market=("AMI",)))
     assert not prediction.applied.evictions
     assert len(prediction.applied.blocked) == prediction.now.nodes
-    assert all("[PDB]" in text for each in prediction.applied.blocked for text in each.blockers)
+    blockers = [text for node in prediction.applied.blocked for text in node.blockers]
+    assert blockers
+    assert all("[PDB]" in text for text in blockers)
 
 
 def test_pods_that_no_node_holds_are_pending_with_a_reason(cluster: Setup) -> None:
