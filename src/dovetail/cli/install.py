@@ -118,7 +118,7 @@ async def _install(
     wait_s: float,
     verbose: bool,
 ) -> None:
-    from dovetail.cli.installing import check_same_cluster, show, totals
+    from dovetail.cli.installing import check_same_cluster, show, show_cluster, totals
     from dovetail.install import removal, run
     from dovetail.install.discovery import discover
     from dovetail.install.plan import plan
@@ -133,15 +133,7 @@ async def _install(
     if mode == "print":
         _print(planned)
         return
-    click.echo(
-        message(
-            "cluster {cluster} ({version}) in {region}, account {account}",
-            cluster=found.cluster,
-            version=found.version,
-            region=found.region,
-            account=found.account,
-        )
-    )
+    show_cluster(found)
     if dry_run:
         parts = [*planned.cloud, *planned.cluster, *planned.first_pool]
         changes = await (run.removals if mode == "hand-back" else run.changes)(account, parts)

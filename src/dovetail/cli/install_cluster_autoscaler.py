@@ -8,7 +8,7 @@ import click
 
 from dovetail import __version__
 from dovetail.autoscalers.node_groups.manifests import DEFAULT_IMAGE
-from dovetail.cli.installing import check_same_cluster, conversation, show, totals
+from dovetail.cli.installing import check_same_cluster, conversation, show, show_cluster, totals
 from dovetail.install import cluster_autoscaler, run
 from dovetail.install.discovery import discover
 from dovetail.language import message
@@ -31,16 +31,7 @@ async def _planned(
     found = await discover(account, cluster, connection.server)
     check_same_cluster(found, connection, context)
     there = await cluster_autoscaler.deployment(account, namespace)
-    click.echo(
-        message(
-            "cluster {cluster} ({version}) in {region}, account {account}",
-            cluster=found.cluster,
-            version=found.version,
-            region=found.region,
-            account=found.account,
-        ),
-        err=True,
-    )
+    show_cluster(found, err=True)
     return cluster_autoscaler.plan(found, there, namespace, DEFAULT_IMAGE, __version__, removing=removing)
 
 

@@ -139,3 +139,17 @@ def conversation(
         raise Problem(str(problem)) from problem
     except (BotoCoreError, ClientError) as problem:
         raise Problem(f"AWS: {code_of(problem)}: {message_of(problem)}") from problem
+
+
+def show_cluster(found: Found, *, err: bool = False) -> None:
+    """Which cluster the steps are about."""
+    click.echo(
+        message(
+            "cluster {cluster} ({version}) in {region}, account {account}",
+            cluster=found.cluster,
+            version=found.version,
+            region=found.region,
+            account=found.account,
+        ),
+        err=err,
+    )

@@ -106,7 +106,7 @@ async def _uninstall(
     wait_s: float,
     verbose: bool,
 ) -> None:
-    from dovetail.cli.installing import check_same_cluster, show, totals
+    from dovetail.cli.installing import check_same_cluster, show, show_cluster, totals
     from dovetail.install import removal, run
     from dovetail.install.discovery import discover
     from dovetail.install.plan import plan
@@ -118,15 +118,7 @@ async def _uninstall(
     check_same_cluster(found, connection, context)
     planned = plan(found, options)
     planned_removal = removal.plan_removal(found, planned, nodes)
-    click.echo(
-        message(
-            "cluster {cluster} ({version}) in {region}, account {account}",
-            cluster=found.cluster,
-            version=found.version,
-            region=found.region,
-            account=found.account,
-        )
-    )
+    show_cluster(found)
     if dry_run:
         order = planned_removal
         parts = [*planned.first_pool, *order.release, *order.definitions, *order.namespace, *order.cloud]

@@ -19,8 +19,8 @@ from dovetail.install.discovery import Found
 from dovetail.install.iam import OWNER_TAG, Site, bounded_name
 from dovetail.install.kubernetes_parts import Object
 from dovetail.install.plan import ROLE_ANNOTATION, RefusedError, annotated
-from dovetail.install.run import Report, available, bring, undo, wait_until
-from dovetail.install.steps import Account, Change, Part, Status
+from dovetail.install.run import Report, bring, undo, wait_for_deployment
+from dovetail.install.steps import Account, Part
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import CONFIGMAPS, DEPLOYMENTS, LEASES
 from dovetail.language import message
@@ -104,19 +104,7 @@ async def install(account: Account, planned: AutoscalerInstallation, report: Rep
     changed = await bring(account, planned.cloud, report)
     changed += await bring(account, planned.cluster, report)
     if wait_s:
-        waited = await wait_until(available(account, NAME, planned.namespace), wait_s, account.kube.clock)
-        if not waited.done:
-            raise RefusedError(
-                message(
-                    "Deployment {namespace}/{name}: {seen} after {wait_s:g} s; see kubectl describe pods -n "
-                    "{namespace} -l app={name}, then repeat the command",
-                    namespace=planned.namespace,
-                    name=NAME,
-                    seen=waited.seen,
-                    wait_s=wait_s,
-                )
-            )
-        report(f"Deployment {planned.namespace}/{NAME}: {waited.seen}", Change(Status.EXISTS))
+        await wait_for_deployment(account, planned.namespace, NAME, wait_s, report)
     return changed
 
 

@@ -156,6 +156,23 @@ async def definitions_served(account: Account, timeout_s: float) -> None:
             )
 
 
+async def wait_for_deployment(account: Account, namespace: str, name: str, wait_s: float, report: Report) -> None:
+    """Wait until a Deployment is available, whose pods have the label app=NAME; refused where it takes longer."""
+    waited = await wait_until(available(account, name, namespace), wait_s, account.kube.clock)
+    if not waited.done:
+        raise RefusedError(
+            message(
+                "Deployment {namespace}/{name}: {seen} after {wait_s:g} s; see kubectl describe pods -n "
+                "{namespace} -l app={name}, then repeat the command",
+                namespace=namespace,
+                name=name,
+                seen=waited.seen,
+                wait_s=wait_s,
+            )
+        )
+    report(f"Deployment {namespace}/{name}: {waited.seen}", Change(Status.EXISTS))
+
+
 async def install(account: Account, planned: Installation, report: Report, *, wait_s: float) -> int:
     """All of it. `wait_s` bounds the wait for the controller; 0 does not wait."""
     changed = await bring(account, planned.cloud, report)

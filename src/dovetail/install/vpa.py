@@ -16,7 +16,7 @@ from dovetail.autoscalers.vpa.manifests import ADMISSION, RECOMMENDER, UPDATER, 
 from dovetail.install.iam import OWNER_TAG
 from dovetail.install.kubernetes_parts import Object
 from dovetail.install.plan import RefusedError, annotated
-from dovetail.install.run import Report, available, bring, undo, wait_until
+from dovetail.install.run import Report, bring, undo, wait_for_deployment
 from dovetail.install.steps import Account, Change, Status
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.resources import DEPLOYMENTS
@@ -82,19 +82,7 @@ async def install(account: Account, planned: VpaInstallation, report: Report, *,
     """How many parts changed. `wait_s` bounds the wait for each Deployment; 0 does not wait."""
     changed = await bring(account, (*planned.definitions, *planned.cluster), report)
     for name in PROGRAMS if wait_s else ():
-        waited = await wait_until(available(account, name, planned.namespace), wait_s, account.kube.clock)
-        if not waited.done:
-            raise RefusedError(
-                message(
-                    "Deployment {namespace}/{name}: {seen} after {wait_s:g} s; see kubectl describe pods -n "
-                    "{namespace} -l app={name}, then repeat the command",
-                    namespace=planned.namespace,
-                    name=name,
-                    seen=waited.seen,
-                    wait_s=wait_s,
-                )
-            )
-        report(f"Deployment {planned.namespace}/{name}: {waited.seen}", Change(Status.EXISTS))
+        await wait_for_deployment(account, planned.namespace, name, wait_s, report)
     return changed
 
 
