@@ -46,10 +46,9 @@ _ONE_ITEM = "validations or auditAnnotations must contain at least one item"
 
 
 class PolicyStrategy(KindStrategy):
-    """ValidatingAdmissionPolicy."""
+    """What both kinds of policies have in common: `check_spec` is their own."""
 
     generation = True
-    has_status_subresource = True
     owned_finalizers = False
     rechecks_all = True
     rechecks_change = False
@@ -66,6 +65,15 @@ class PolicyStrategy(KindStrategy):
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         same = all(obj["spec"].get(field) == old["spec"].get(field) for field in ("paramKind", "matchConditions"))
         return self.check_spec(obj, checks_conditions=not same)
+
+    def check_spec(self, obj: Object, *, checks_conditions: bool) -> list[FieldError]:
+        raise AssertionError("each kind of policy checks its own spec")
+
+
+class ValidatingPolicyStrategy(PolicyStrategy):
+    """ValidatingAdmissionPolicy."""
+
+    has_status_subresource = True
 
     def check_spec(self, obj: Object, *, checks_conditions: bool) -> list[FieldError]:
         spec = obj["spec"]
@@ -86,26 +94,8 @@ class PolicyStrategy(KindStrategy):
         return errors
 
 
-class MutatingPolicyStrategy(KindStrategy):
+class MutatingPolicyStrategy(PolicyStrategy):
     """MutatingAdmissionPolicy, which has no status."""
-
-    generation = True
-    owned_finalizers = False
-    rechecks_all = True
-    rechecks_change = False
-    unconditional_update = False
-
-    def default(self, obj: Object) -> None:
-        spec = obj.setdefault("spec", {})
-        spec.setdefault("failurePolicy", "Fail")
-        match_defaults(spec.get("matchConstraints"))
-
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
-        return self.check_spec(obj, checks_conditions=True)
-
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        same = all(obj["spec"].get(field) == old["spec"].get(field) for field in ("paramKind", "matchConditions"))
-        return self.check_spec(obj, checks_conditions=not same)
 
     def check_spec(self, obj: Object, *, checks_conditions: bool) -> list[FieldError]:
         spec = obj["spec"]

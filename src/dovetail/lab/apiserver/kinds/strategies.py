@@ -151,7 +151,7 @@ def _governance() -> dict[str, dict[str, Strategy]]:
         "admissionregistration.k8s.io": {
             "mutatingwebhookconfigurations": admission_webhooks.WebhookStrategy(),
             "validatingwebhookconfigurations": admission_webhooks.WebhookStrategy(),
-            "validatingadmissionpolicies": admission_policies.PolicyStrategy(),
+            "validatingadmissionpolicies": admission_policies.ValidatingPolicyStrategy(),
             "validatingadmissionpolicybindings": admission_policies.PolicyBindingStrategy(),
             "mutatingadmissionpolicies": admission_policies.MutatingPolicyStrategy(),
             "mutatingadmissionpolicybindings": admission_policies.MutatingPolicyBindingStrategy(),
