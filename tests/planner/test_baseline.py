@@ -8,7 +8,7 @@ from typing import Any
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE
 from dovetail.model.pods import Pod
-from dovetail.planner.baseline.scheduler import Outcome, SchedulerSimulation
+from dovetail.planner.baseline.scheduler import BaselineOutcome, SchedulerSimulation
 from dovetail.planner.offerings.catalog import lowest
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.snapshot import Pool, Snapshot
@@ -22,7 +22,7 @@ class Run:
     def __init__(self, *pending: Pod, pools: tuple[Pool, ...] | None = None, **more: Any) -> None:
         snapshot = Snapshot(pools=pools or (pool(),), pending=pending, **more)
         self.problem = Problem(snapshot)
-        self.outcome: Outcome = SchedulerSimulation(self.problem).run()
+        self.outcome: BaselineOutcome = SchedulerSimulation(self.problem).run()
 
     @property
     def types(self) -> list[str]:
@@ -177,8 +177,8 @@ def test_variety_that_a_pool_asks_for_is_left_to_every_claim() -> None:
 
 def test_a_zone_that_no_pool_sells_is_closed_to_pods_that_others_must_not_have_near() -> None:
     """A node stands there with room; the pods that fear them are nowhere yet."""
-    fearful = pods(1, "shy", cpu="100", **near("podAntiAffinity", ZONE))
-    run = Run(*fearful, *pods(1), nodes=(node("n1", zone="z9"),))
+    shapes_with_anti_affinity = pods(1, "shy", cpu="100", **near("podAntiAffinity", ZONE))
+    run = Run(*shapes_with_anti_affinity, *pods(1), nodes=(node("n1", zone="z9"),))
     assert [each.place for each in run.outcome.placed] == [-1]
     assert [each.place for each in Run(*pods(1), nodes=(node("n1", zone="z9"),)).outcome.placed] == [0]
 

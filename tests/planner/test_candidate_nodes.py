@@ -12,7 +12,8 @@ from dovetail.planner.offerings.catalog import Bools
 from dovetail.planner.packing.candidate_nodes import CandidateNodes
 from dovetail.planner.packing.pack import class_order, demands
 from dovetail.planner.packing.packer import Packer
-from dovetail.planner.packing.resize import shrink
+from dovetail.planner.packing.packer_context import PackerContext
+from dovetail.planner.packing.resize import Growth, shrink
 from dovetail.planner.packing.state import PackingState
 from dovetail.planner.packing.strategy import Strategy
 from dovetail.planner.problem.compile import Problem
@@ -27,7 +28,12 @@ class Watched(CandidateNodes):
     """Looks at every node before it is asked, and insists that the answer is the same."""
 
     def fill(
-        self, packer: Packer, request: PlacementRequest, count: int, topology_key: int | None, domains: Bools | None
+        self,
+        packer: PackerContext,
+        request: PlacementRequest,
+        count: int,
+        topology_key: int | None,
+        domains: Bools | None,
     ) -> int:
         state = packer.state
         bins = state.fitting(request, 0, state.domains[topology_key] if topology_key is not None else None, domains)
@@ -79,6 +85,7 @@ def test_what_is_remembered_of_nodes_is_what_looking_again_would_find(
     strategy = Strategy(balance_counted=level)
     packer = Packer(problem, strategy)
     packer.candidate_nodes, packer.ignore_counted = Watched(), ignore_counted
+    packer.growth = Growth(packer.candidate_nodes)
     packer.waiting = demands(problem).sum(axis=0)
     for one in class_order(problem, strategy):
         packer.place(problem.request(one, 0), one.count)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.planner.offerings.catalog import Asked, OfferingCatalog
+from dovetail.planner.offerings.catalog import LabelQueries, OfferingCatalog
 
 from .conftest import ZONE, kind, pool
 
@@ -14,7 +14,7 @@ _TEAM = "example.com/team"
 
 def _columns(*cores: int) -> OfferingCatalog:
     types = tuple(kind(f"t{at}", size, 4 * size, 0.1 * size) for at, size in enumerate(cores))
-    return OfferingCatalog((pool(types=types, labels={_TEAM: "a"}),), Asked((), ()), frozenset())
+    return OfferingCatalog((pool(types=types, labels={_TEAM: "a"}),), LabelQueries((), ()), frozenset())
 
 
 @given(st.lists(st.integers(1, 64), min_size=1, max_size=12), st.integers(-1, 70_000))

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from dovetail.cli.plan_text import as_text
-from dovetail.planner.consolidate.policy import Quota, Terms
+from dovetail.planner.consolidate.policy import ConsolidationPolicy, RemovalQuota
 from dovetail.planner.consolidate.search import consolidate
 from dovetail.planner.plan import Plan
 from dovetail.planner.snapshot import NodeState, Snapshot
@@ -30,7 +30,7 @@ def node(name: str, kind: str, *cpus: str, **more: Any) -> NodeState:
 def _consolidated(*nodes: NodeState, **more: Any) -> Plan:
     budgets = more.pop("pdbs", ())
     snapshot = Snapshot(pools=(pool(),), nodes=nodes, budgets=budgets)
-    plan = consolidate(snapshot, deadline=0.5, terms=Terms(**more))
+    plan = consolidate(snapshot, deadline=0.5, policy=ConsolidationPolicy(**more))
     assert [str(each) for each in verify(plan, snapshot)] == []
     return plan
 
@@ -79,7 +79,9 @@ def test_a_node_that_is_held_stays() -> None:
 
 
 def test_pool_budgets_cap_what_goes() -> None:
-    plan = _consolidated(*(node(f"n{at}", "small") for at in range(4)), budgets={"default": Quota(empty=2, used=2)})
+    plan = _consolidated(
+        *(node(f"n{at}", "small") for at in range(4)), budgets={"default": RemovalQuota(empty=2, used=2)}
+    )
     assert len(plan.remove) == 2
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.pod_resources import requests
 from dovetail.model.pods import Pod
-from dovetail.planner.consolidate.policy import Quota, Terms
+from dovetail.planner.consolidate.policy import ConsolidationPolicy, RemovalQuota
 from dovetail.planner.consolidate.search import consolidate
 from dovetail.planner.plan import Plan
 from dovetail.planner.snapshot import NodeState, Snapshot
@@ -82,8 +82,8 @@ def _holds(node: NodeState, pods: list[Pod]) -> bool:
 
 def _consolidated(shop: tuple[InstanceType, ...], nodes: tuple[NodeState, ...], most: int) -> Plan:
     snapshot = Snapshot(pools=(pool(types=shop),), nodes=nodes)
-    budgets = {"default": Quota(empty=most, used=most)}
-    plan = consolidate(snapshot, deadline=0.3, terms=Terms(budgets=budgets, charge=_NOTHING_CHARGED))
+    budgets = {"default": RemovalQuota(empty=most, used=most)}
+    plan = consolidate(snapshot, deadline=0.3, policy=ConsolidationPolicy(budgets=budgets, charge=_NOTHING_CHARGED))
     assert [str(each) for each in verify(plan, snapshot)] == []
     return plan
 

@@ -6,15 +6,15 @@ import sys
 
 import pytest
 
-from dovetail.planner.baseline.scheduler import Outcome
+from dovetail.planner.baseline.to_packing import Simulations
 from dovetail.planner.packing.pack import Packing, pack
 from dovetail.planner.packing.run import PackingRun
 from dovetail.planner.packing.strategy import Strategy
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
-from dovetail.planner.verify.cluster import World
-from dovetail.planner.verify.offerings import Lots
+from dovetail.planner.verify.cluster import PlannedCluster
+from dovetail.planner.verify.offerings import PlannedOfferingsCache
 from tests.planner.conftest import HOSTNAME, MEDIUM, SMALL, ZONE, Solve, near, node, pod, pods, pool, spread, zones_of
 
 
@@ -35,12 +35,12 @@ def test_a_pod_that_fits_on_an_existing_node_takes_one_packing(monkeypatch: pyte
         packings.append(strategy)
         return pack(problem, strategy)
 
-    def simulated(problem: Problem) -> list[Outcome]:
+    def simulated(problem: Problem) -> Simulations:
         raise AssertionError("Karpenter's scheduler was simulated")
 
     pipeline = sys.modules["dovetail.planner.provision"]
     monkeypatch.setattr(pipeline, "pack", counted)
-    monkeypatch.setattr(pipeline, "outcomes_of", simulated)
+    monkeypatch.setattr(pipeline, "Simulations", simulated)
     plan = provision(Snapshot(pools=(pool(),), nodes=(node("n1"),), pending=pods(2)), deadline=1.0)
     assert len(packings) == 1
     assert {placement.node for placement in plan.placements.values()} == {"n1"}
@@ -73,12 +73,12 @@ def test_a_node_found_full_for_one_zone_is_still_asked_for_another(solve: Solve)
 def test_a_lot_answers_for_the_smallest_of_its_offerings(solve: Solve) -> None:
     snapshot = Snapshot(pools=(pool(),), pending=(pod("a"),))
     plan = solve(*snapshot.pending)
-    world = World(snapshot, plan.nodes)
-    lot = Lots(world).of(plan.nodes[0])
-    assert set(lot.kinds) == {"small", "medium", "large"}
-    assert lot.holds((), {}, {"cpu": 2000})
-    assert not lot.holds((), {}, {"cpu": 2001})
-    assert not lot.holds((), {"topology.kubernetes.io/zone": "z1"}, {})
+    world = PlannedCluster(snapshot, plan.nodes)
+    planned_offerings = PlannedOfferingsCache(world).of(plan.nodes[0])
+    assert set(planned_offerings.kinds) == {"small", "medium", "large"}
+    assert planned_offerings.holds((), {}, {"cpu": 2000})
+    assert not planned_offerings.holds((), {}, {"cpu": 2001})
+    assert not planned_offerings.holds((), {"topology.kubernetes.io/zone": "z1"}, {})
 
 
 def test_an_affinity_to_its_own_kind_outweighs_a_soft_spread_over_the_same_key(solve: Solve) -> None:

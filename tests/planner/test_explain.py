@@ -41,13 +41,13 @@ def test_what_the_remedy_would_not_remedy_is_reported_with_the_nearest_miss(solv
 
 
 def test_a_pool_that_can_launch_nothing_says_which_requirement_of_its_own_is_to_blame(solve: Solve) -> None:
-    barren = pool(
+    offers_nothing = pool(
         requirements=(
             {"key": "kubernetes.io/os", "operator": "Exists"},
             {"key": ZONE, "operator": "In", "values": ("nowhere",)},
         )
     )
-    funnel = the_funnel(solve(pod("a"), pools=(barren,)))
+    funnel = the_funnel(solve(pod("a"), pools=(offers_nothing,)))
     assert funnel.code == "NO_TYPE_MATCHES"
     assert funnel.emptied_by == f"its own requirement {ZONE} In [nowhere] (there are z1, z2, z3)"
     assert funnel.start == 9, "the offerings that it would have without"

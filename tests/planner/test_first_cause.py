@@ -12,7 +12,7 @@ from dovetail.model.pods import Pod
 from dovetail.planner.plan import Unschedulable
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Pool, Snapshot, UnusablePool
-from tests.planner.conftest import SHOP, ZONE, kind, pod, pool
+from tests.planner.conftest import SHOP, ZONE, kind, node, pod, pool
 from tests.planner.test_explain import the_reason
 from tests.planner.test_remedies import guests, requirement, stores
 
@@ -87,6 +87,75 @@ def test_a_pool_that_is_being_deleted_is_blamed_only_if_no_other_may_be_used() -
     assert next(iter(why(pod("p", cpu="8"), pool("t", taints=TAINT), unusable=(leaving,)).pools)) == "leaving"
 
 
+def test_a_pool_that_is_not_ready_is_not_blamed_where_the_pod_could_not_use_it_anyway() -> None:
+    """Ready or not, its nodes have another label: the pod is to be changed."""
+    for types in (SHOP, ()):
+        refused = why(pod("p", nodeSelector={"team": "b"}), unusable=(broken(labels=TEAM, types=types),))
+        assert (refused.code, refused.object) == ("NO_TYPE_MATCHES", "")
+        assert "team In [b]" in refused.message
+        assert refused.message.endswith("is not ready: EC2NodeClass shared: SubnetsNotFound: no subnets)")
+    tainted = why(pod("p"), unusable=(broken(taints=TAINT, types=()),))
+    assert (tainted.code, tainted.object) == ("UNTOLERATED_TAINT", "")
+    unknown = why(pod("p", nodeSelector={"rack": "r1"}), unusable=(broken(types=()),))
+    assert unknown.code == "UNKNOWN_LABEL"
+
+
+def test_zones_of_ready_pools_are_domains_of_a_spread_for_a_pool_that_is_not_ready() -> None:
+    """Pods run in z1 alone: the pool that is not ready is in z1 too, so its readiness would not help."""
+    spread = {
+        "topologyKey": ZONE,
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
+    asking = pod("p", labels={"app": "web"}, topologySpreadConstraints=[spread])
+    here = (requirement(ZONE, "z1"),)
+    running = pod("there", cpu="4", labels={"app": "web"}, nodeName="n1")
+    snapshot = Snapshot(
+        pools=(pool("ready", requirements=here), pool("other", taints=TAINT)),
+        unusable_pools=(broken(requirements=here),),
+        nodes=(node("n1", zone="z1", pods=(running,)),),
+        pending=(asking,),
+    )
+    refused = the_reason(provision(snapshot))
+    assert (refused.code, refused.object) == ("SPREAD", "nodepool/ready")
+
+
+def test_a_pool_with_two_taints_is_further_away_than_one_with_a_single_requirement_too_many() -> None:
+    """Each taint needs a toleration of its own."""
+    two = (*TAINT, {"key": "night", "effect": "NoSchedule"})
+    refused = why(
+        pod("p", nodeSelector=TEAM), pool("tainted", labels=TEAM, taints=two), pool("other", labels={"team": "b"})
+    )
+    assert (refused.code, next(iter(refused.pools))) == ("NO_TYPE_MATCHES", "other")
+
+
+def test_a_pool_of_contradictory_requirements_is_not_blamed_for_a_pod_that_no_offering_satisfies() -> None:
+    contradictory = pool("none", requirements=(requirement(ZONE, "z1"), requirement(ZONE, "z2")))
+    assert why(pod("p"), contradictory).object == "nodepool/none"
+    assert why(pod("p", nodeSelector={"kubernetes.io/arch": "s390x"}), contradictory).object == ""
+
+
+def test_a_pool_of_contradictory_requirements_is_not_blamed_where_something_else_keeps_the_pod_out_of_all() -> None:
+    """Nothing that it could be close to runs: no pool would help, however its requirements read."""
+    contradictory = pool("none", requirements=(requirement(ZONE, "z1"), requirement(ZONE, "z2")))
+    term = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "absent"}}}
+    close = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    refused = why(pod("p", affinity=close), contradictory, pool("plain"))
+    assert (refused.code, next(iter(refused.pools))) == ("AFFINITY", "plain")
+    assert why(pod("p", cpu="8"), contradictory, pool("small", types=SHOP[:1])).object == "nodepool/none"
+
+
+def test_a_misspelt_value_is_suggested_by_a_pool_that_does_not_have_the_label_at_all() -> None:
+    """The label is known: another pool has it."""
+    refused = why(
+        pod("p", nodeSelector={"team": "bleu"}), pool("plain"), pool("small", taints=TAINT, labels={"team": "blue"})
+    )
+    assert refused.code == "NO_TYPE_MATCHES"
+    assert next(iter(refused.pools)) == "plain"
+    assert "did you mean blue of NodePool small?" in refused.message
+
+
 def test_without_any_pool_a_pool_is_asked_for() -> None:
     assert why(pod("p")).message == "there is no NodePool; create a NodePool"
 
@@ -150,6 +219,6 @@ def test_a_pool_that_the_pod_cannot_use_is_blamed_only_where_it_can_use_none(
         assert not provision(Snapshot(pools=(first,), pending=(asking,))).unschedulable
     elif any(each.suits for each in found.pools.values()):
         event("usable")
-        assert blamed.suits or blamed.barren
+        assert blamed.suits or blamed.offers_nothing
     if not all_ready and not provision(Snapshot(pools=(first,), pending=(asking,))).unschedulable:
-        assert blamed.unusable or blamed.barren
+        assert blamed.unusable or blamed.offers_nothing

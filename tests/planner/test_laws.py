@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dovetail.model.pods import Pod
-from dovetail.planner.cache import Memory
+from dovetail.planner.cache import PlannerCache
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
@@ -80,7 +80,7 @@ def test_the_order_of_the_input_changes_nothing(pending: tuple[Pod, ...], rng: A
 @QUICK
 @given(workloads())
 def test_what_is_remembered_changes_no_answer(pending: tuple[Pod, ...]) -> None:
-    memory = Memory()
+    memory = PlannerCache()
     snapshot = Snapshot(pools=(pool(),), pending=pending, nodes=(node("n1"),), memory=memory)
     first = provision(snapshot)
     again = provision(replace(snapshot, pending=pending[:1]))

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dovetail.model.nodes import Taint
-from dovetail.planner.cache import Memory
+from dovetail.planner.cache import PlannerCache
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.nodes import facts_of
-from dovetail.planner.problem.pod_spec import Shape
+from dovetail.planner.problem.pod_spec import PodConstraints
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import NodeState, Snapshot
 
@@ -45,7 +45,7 @@ def _running(at: int, rng: random.Random) -> tuple[object, ...]:
 
 def test_a_changed_cluster_is_planned_as_a_fresh_one() -> None:
     rng = random.Random(5)
-    memory = Memory()
+    memory = PlannerCache()
     nodes: list[NodeState] = [
         node(f"n{at}", f"z{at % 3 + 1}", cpu="2", pods=_running(at, rng), pool="default") for at in range(12)
     ]
@@ -69,7 +69,7 @@ def test_a_changed_cluster_is_planned_as_a_fresh_one() -> None:
             nodes.append(node(name, "z1", cpu="2", pool="default", taints=rng.choice(_TAINTS)))
         limited = pool(limits={"cpu": 32_000, "nodes": 15})
         snapshot = Snapshot(pools=(limited,), nodes=tuple(nodes), pending=_pending(), memory=memory)
-        fresh = replace(snapshot, memory=Memory())
+        fresh = replace(snapshot, memory=PlannerCache())
         assert _facts(Problem(snapshot)) == _facts(Problem(fresh))
         assert replace(provision(snapshot), seconds=0.0) == replace(provision(fresh), seconds=0.0)
 
@@ -86,13 +86,13 @@ def _facts(problem: Problem) -> object:
         node_index.population,
         [(row, fact.ports) for row, fact in node_index.using()],
         {group: node_index.members(group).tolist() for group in problem.groups},
-        {group: sorted(rows.items()) for group, rows in problem.fears.items()},
+        {group: sorted(rows.items()) for group, rows in problem.running_anti_affinities.items()},
     )
 
 
 def test_a_later_snapshot_changes_nothing_in_an_earlier_problem() -> None:
     """Plans are made in several threads: what an earlier one still asks is about the nodes it began with."""
-    memory = Memory()
+    memory = PlannerCache()
     first = tuple(node(f"n{at}", f"z{at % 3 + 1}") for at in range(4))
     early = Problem(Snapshot(pools=(pool(),), nodes=first, pending=pods(2), memory=memory))
     Problem(Snapshot(pools=(pool(),), nodes=(node("new", "z1"), *first[2:]), pending=pods(2), memory=memory))
@@ -101,7 +101,7 @@ def test_a_later_snapshot_changes_nothing_in_an_earlier_problem() -> None:
 
 
 def test_pending_pods_are_remembered_no_longer_than_their_snapshot() -> None:
-    memory = Memory()
+    memory = PlannerCache()
     snapshot = Snapshot(pools=(pool(),), pending=pods(3), memory=memory)
     provision(snapshot)
     assert len(memory.table("pending")["known"]) == 3
@@ -110,7 +110,7 @@ def test_pending_pods_are_remembered_no_longer_than_their_snapshot() -> None:
 
 
 def test_a_node_has_none_of_the_taints_of_one_whose_place_it_takes() -> None:
-    memory = Memory()
+    memory = PlannerCache()
     for there in (node("a", taints=_TAINTS[0]), node("b")):
         plan = provision(Snapshot(pools=(pool(),), nodes=(there,), pending=pods(1), memory=memory))
     assert plan.placements["default/web-0"].node == "b"
@@ -118,7 +118,7 @@ def test_a_node_has_none_of_the_taints_of_one_whose_place_it_takes() -> None:
 
 def test_nodes_of_one_name_are_still_two() -> None:
     """Names are what nodes are remembered by; where two share one, neither may be lost."""
-    memory = Memory()
+    memory = PlannerCache()
     for turn in range(3):
         twins = tuple(node("same", "z1", cpu="2", memory=f"{8 + turn}Gi") for _ in range(2))
         snapshot = Snapshot(pools=(pool(),), nodes=twins, pending=pods(2, cpu="1500m"), memory=memory)
@@ -146,7 +146,7 @@ def test_who_keeps_others_away_is_named_though_their_node_is_full() -> None:
 
 
 def test_memory_forgets_pods_and_nodes_that_are_gone() -> None:
-    memory = Memory()
+    memory = PlannerCache()
     memory.table("pods").update({str(n): n for n in range(50_000)})
     memory.table("nodes").update({str(n): n for n in range(100)})
     memory.trim(pods=100, nodes=0)
@@ -156,7 +156,7 @@ def test_memory_forgets_pods_and_nodes_that_are_gone() -> None:
 
 
 def test_a_pod_that_left_its_node_is_not_remembered() -> None:
-    memory = Memory()
+    memory = PlannerCache()
     stays, leaves = pods(2)
     facts_of(node("n", pods=(stays, leaves)), memory)
     facts_of(node("n", pods=(stays,)), memory)
@@ -181,10 +181,10 @@ def test_what_pods_on_a_node_amount_to_is_the_same_added_up_anew(visits: list[li
         return ways[at % 5]
 
     crowd = [pod(f"p{at}", cpu=f"{100 * (at // 5 + 1)}m", **kind(at)) for at in range(12)]
-    memory = Memory()
+    memory = PlannerCache()
     for visit in visits:
         state = node("n", pods=tuple(crowd[at] for at in visit))
-        kept, fresh = facts_of(state, memory), facts_of(state, Memory())
+        kept, fresh = facts_of(state, memory), facts_of(state, PlannerCache())
         assert {name: amount for name, amount in kept.used.items() if amount} == fresh.used
         assert {_seen(shape): count for shape, count in kept.shapes.items()} == {
             _seen(shape): count for shape, count in fresh.shapes.items()
@@ -192,5 +192,5 @@ def test_what_pods_on_a_node_amount_to_is_the_same_added_up_anew(visits: list[li
         assert (kept.ports, kept.claims, kept.daemon_used) == (fresh.ports, fresh.claims, fresh.daemon_used)
 
 
-def _seen(shape: Shape) -> object:
-    return (shape.amounts, shape.who, shape.ports, shape.claims, shape.daemon)
+def _seen(shape: PodConstraints) -> object:
+    return (shape.amounts, shape.selector_key, shape.ports, shape.claims, shape.daemon)

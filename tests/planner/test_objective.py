@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections import Counter
 from typing import Any
 
@@ -14,7 +15,8 @@ from dovetail.model.instance_type import Offering
 from dovetail.model.labels import INSTANCE_TYPE
 from dovetail.model.pods import Pod
 from dovetail.planner.baseline.scheduler import SchedulerSimulation
-from dovetail.planner.baseline.to_packing import _replayed, as_packings, baseline_of, outcomes_of
+from dovetail.planner.baseline.to_packing import Simulations, _replayed, as_packings, baseline_of
+from dovetail.planner.optimise.improve import better_by_work
 from dovetail.planner.packing.baseline import Baseline, BaselineRun
 from dovetail.planner.packing.objective import MAX_SHARE, Score, bounded_share, zone_budget
 from dovetail.planner.packing.pack import Packing
@@ -79,7 +81,7 @@ def test_no_plan_is_worse_than_karpenter() -> None:
         limits = chance.choice(({}, {}, {"cpu": 20_000}))
         snapshot = Snapshot(pools=(pool(limits=limits),), pending=_mixed(chance))
         problem = Problem(snapshot)
-        baseline = baseline_of(problem, outcomes_of(problem))
+        baseline = baseline_of(problem, Simulations(problem).finish())
         plan = provision(snapshot)
         assert verify(plan, snapshot) == []
         short = [sum(way.left.values()) for way in baseline.runs]
@@ -198,7 +200,7 @@ def test_a_pod_that_karpenter_places_has_a_place_where_spreads_wait_for_each_oth
     problem = Problem(snapshot)
     short = {
         problem.classes[index].pods[0].rpartition("-")[0]: count
-        for index, count in outcomes_of(problem)[0].left.items()
+        for index, count in Simulations(problem).outcomes[0].left.items()
     }
     left = Counter(key.rpartition("-")[0] for key in solve(*snapshot.pending, pools=snapshot.pools).unschedulable)
     assert left <= Counter(short)
@@ -240,7 +242,7 @@ def test_karpenter_is_followed_where_it_rules_out_what_another_term_allows() -> 
     wanted = pods(4, affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": either}})
     shop = (kind("small", 2, 8, 0.10, spot=True),)
     problem = Problem(Snapshot(pools=(pool(types=shop, limits={"cpu": 4000}),), pending=wanted))
-    outcomes = outcomes_of(problem)
+    outcomes = Simulations(problem).finish()
     for outcome in outcomes:
         state, refused = _replayed(problem, outcome, ignore_counted=False)
         assert (outcome.left, refused) == ({}, {})
@@ -274,5 +276,27 @@ def test_no_pod_is_placed_at_the_expense_of_a_preference_that_karpenter_keeps(so
 
 def test_whom_karpenter_leaves_out_has_a_place_where_that_costs_no_pod_a_preference(solve: Solve) -> None:
     tight = pool(types=(SMALL, MEDIUM), limits={"cpu": 4000})
-    assert sum(outcomes_of(Problem(Snapshot(pools=(tight,), pending=_alone({}))))[0].left.values()) == 1
+    assert sum(Simulations(Problem(Snapshot(pools=(tight,), pending=_alone({})))).outcomes[0].left.values()) == 1
     assert not solve(*_alone({}), pools=(tight,)).unschedulable
+
+
+@pytest.mark.parametrize("deadline, share, runs", [(None, 1e9, 1), (None, 0.0, 3), (0.01, 1e9, 3)])
+def test_a_packing_far_below_one_run_of_karpenter_is_not_compared_with_others(
+    monkeypatch: pytest.MonkeyPatch, deadline: float | None, share: float, runs: int
+) -> None:
+    """Other runs break ties otherwise and cost about the same; the search of tier 2 stays below all of them."""
+    made: list[Simulations] = []
+
+    class Counted(Simulations):
+        def __init__(self, problem: Problem) -> None:
+            super().__init__(problem)
+            made.append(self)
+
+    pipeline = sys.modules["dovetail.planner.provision"]
+    monkeypatch.setattr(pipeline, "Simulations", Counted)
+    monkeypatch.setattr(pipeline, "_CLEARLY_CHEAPER", share)
+    near_each_other = pods(3, name="db", cpu="1", **near("podAffinity", ZONE, app="db"))
+    snapshot = Snapshot(pools=(pool(),), pending=(*pods(6, cpu="1", **spread()), *near_each_other))
+    plan = provision(snapshot, deadline=deadline, optimiser=better_by_work)
+    assert not plan.unschedulable and not verify(plan, snapshot)
+    assert [len(simulations.outcomes) for simulations in made] == [runs]

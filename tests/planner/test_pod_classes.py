@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dovetail.model.pods import Pod
-from dovetail.planner.cache import Memory
+from dovetail.planner.cache import PlannerCache
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.snapshot import Snapshot
 from tests.planner.conftest import HOSTNAME, ZONE, near, pod, pool, spread
@@ -18,20 +18,20 @@ def _pods(key: str, app: str) -> tuple[Pod, ...]:
     return (*found, pod("loner", "100m", labels={"app": app}, **near("podAntiAffinity", HOSTNAME, app)))
 
 
-def _classes(memory: Memory, pending: tuple[Pod, ...]) -> list[tuple[object, ...]]:
+def _classes(memory: PlannerCache, pending: tuple[Pod, ...]) -> list[tuple[object, ...]]:
     problem = Problem(Snapshot(pools=(pool(),), pending=pending, memory=memory))
     return [(one.pods, one.count, one.levels, one.members, one.requests) for one in problem.classes]
 
 
 def test_kinds_that_are_remembered_follow_the_groups_that_there_are() -> None:
-    memory = Memory()
+    memory = PlannerCache()
     turns = [_pods(ZONE, "web"), _pods(HOSTNAME, "web"), _pods(ZONE, "db"), _pods(ZONE, "web"), _pods(ZONE, "web")[:4]]
     for pending in turns:
-        assert _classes(memory, pending) == _classes(Memory(), pending)
+        assert _classes(memory, pending) == _classes(PlannerCache(), pending)
 
 
 def test_a_plan_made_again_does_not_change_the_classes_of_the_one_before() -> None:
-    memory, pending = Memory(), _pods(ZONE, "web")
+    memory, pending = PlannerCache(), _pods(ZONE, "web")
     first = _classes(memory, pending)
     assert _classes(memory, pending) == first
 

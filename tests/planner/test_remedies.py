@@ -177,7 +177,7 @@ def test_a_pod_that_does_what_the_reason_says_has_a_place_at_the_price_that_was_
     assume(plan.unschedulable)
     why = the_reason(plan)
     name, blamed = next(iter(why.pools.items()))
-    assume(blamed.misses == 1 and not blamed.barren)
+    assume(blamed.misses == 1 and not blamed.offers_nothing)
     event(f"{why.code}{', widened' if 'widen its' in blamed.remedy else ''}")
     cured = treated(snapshot, blamed, name)
     after = provision(cured)

@@ -13,8 +13,8 @@ from dovetail.model.fit.podinfo import PodInfo, pod_info
 from dovetail.model.meta import ObjectMeta
 from dovetail.model.nodes import Node, NodeSpec, NodeStatus, Taint
 from dovetail.planner.snapshot import Snapshot
-from dovetail.planner.verify.cluster import World
-from dovetail.planner.verify.counts import Tallies
+from dovetail.planner.verify.cluster import PlannedCluster
+from dovetail.planner.verify.counts import PlacedPodCounts
 from tests.planner.conftest import HOSTNAME, ZONE, node, pod, pool
 
 APPS = ("web", "db", "cache")
@@ -89,13 +89,13 @@ def _cluster() -> Cluster:
 @settings(max_examples=150, deadline=None)
 def test_a_kept_count_answers_as_a_fresh_one(coming: list[tuple[PodInfo, str]]) -> None:
     cluster = _cluster()
-    tallies = Tallies(cluster)
+    counts = PlacedPodCounts(cluster)
     for number, (info, target) in enumerate(coming):
         for asker, _ in coming[number:]:
-            kept, fresh = tallies.fit(asker), Fit(asker, cluster)
+            kept, fresh = counts.fit(asker), Fit(asker, cluster)
             for held in cluster.nodes.values():
                 assert kept.check(held) == fresh.check(held)
-        tallies.place(info, target)
+        counts.place(info, target)
 
 
 @settings(max_examples=60, deadline=None)
@@ -114,7 +114,7 @@ def test_pods_of_nodes_that_receive_none_are_counted_and_not_kept(
     )
     new = pod("new", labels={"app": "web"}, **wants)
     snapshot = Snapshot(pools=(pool(),), pending=(new,), nodes=states)
-    kept, counted = World(snapshot, ()), World(snapshot, (), (), {"n1"})
+    kept, counted = PlannedCluster(snapshot, ()), PlannedCluster(snapshot, (), (), {"n1"})
     assert not counted.cluster.nodes["n2"].pods and not counted.cluster.nodes["n3"].pods
     assert len(counted.cluster.nodes["n1"].pods) == sum(name == "n1" for name, _ in running)
     verdicts = []

@@ -263,8 +263,8 @@ def test_of_pods_that_share_a_volume_for_one_the_most_important_has_a_place(solv
 
 def test_a_pod_that_cannot_run_at_all_leaves_a_volume_for_one_to_others(solve: Solve) -> None:
     lost = {"name": "w", "persistentVolumeClaim": {"claimName": "gone"}}
-    stuck = pod("a", volumes=[*_user("a").spec.volumes, lost], priority=7)
-    plan = solve(stuck, _user("b"), claims=_claim(**_ONCE), storage_classes=_class())
+    unbindable = pod("a", volumes=[*_user("a").spec.volumes, lost], priority=7)
+    plan = solve(unbindable, _user("b"), claims=_claim(**_ONCE), storage_classes=_class())
     assert plan.unschedulable.keys() == {"default/a"}
 
 

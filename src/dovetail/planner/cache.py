@@ -13,7 +13,7 @@ from typing import Any
 _MIN_POD_ENTRIES, _MIN_NODE_ENTRIES = 5_000, 50
 
 
-class Memory:
+class PlannerCache:
     """Cache tables by name. Each module of the planner owns one table."""
 
     __slots__ = ("lock", "tables")

@@ -24,7 +24,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     reservation_id: str | None = None
 
 
-class Lost(msgspec.Struct, frozen=True, kw_only=True):
+class RejectedOffering(msgspec.Struct, frozen=True, kw_only=True):
     """A cheaper offering that was not chosen, and the reason."""
 
     choice: Choice
@@ -44,7 +44,7 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
     requests: Resources
     pods: tuple[str, ...]
     labels: Mapping[str, str] = {}
-    cheaper: tuple[Lost, ...] = ()
+    cheaper: tuple[RejectedOffering, ...] = ()
     min_values_relaxed: bool = False
 
     @property
@@ -56,12 +56,40 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
         return self.offerings[0].price or 0.0
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class FunnelStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step of a funnel: the requirement, the number of candidates that pass it, and some types that it rejects."""
 
     clause: str
     left: int
     turned_away: tuple[str, ...] = ()
+
+
+class Exclusion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What leaves a NodePool without an offering for a pod, as data: only what applies is set."""
+
+    taints: tuple[str, ...] = ()
+    """Keys of the NodePool's taints that the pod does not tolerate."""
+    labels: tuple[str, ...] = ()
+    """Keys of the labels that the pod requires and no offering that was left has."""
+    unknown_label: bool = False
+    """Whether nodes of no NodePool have the label."""
+    meant: str = ""
+    """The label, value, resource or NodeClass that was meant, if the one that is named looks misspelt."""
+    meant_of: str = ""
+    """The NodePool that has the value that was meant, if it is another one."""
+    resource: str = ""
+    """The resource of which the pod requests more than any offering that was left has."""
+    available: int | None = None
+    """The amount of it that the nearest miss has for pods."""
+    limit: str = ""
+    """The resource whose limit is reached."""
+    limit_left: int = 0
+    min_values: Mapping[str, int] = {}
+    """By label, the number of values that are left where minValues asks for more; 0 if it is not known."""
+    own_requirements: tuple[tuple[str, str], ...] = ()
+    """Key and operator of the NodePool's requirements that leave nothing, whatever the pod requires."""
+    forbidding: tuple[tuple[str, str], ...] = ()
+    """Key and operator of the NodePool's requirements that forbid the nearest miss."""
 
 
 class Funnel(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +99,7 @@ class Funnel(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     start: int
-    steps: tuple[Step, ...]
+    steps: tuple[FunnelStep, ...]
     code: str
     emptied_by: str
     remedy: str
@@ -82,13 +110,12 @@ class Funnel(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the pod may use nodes of the pool: its taints, labels, zones and kinds of resources are not the cause."""
     object: str = ""
     """The object to change, if the pool launches nothing now."""
+    exclusion: Exclusion = Exclusion()
+    """What `emptied_by` says in words."""
+    offers_nothing: bool = False
+    """Whether the pool's own requirements leave no offering, whatever the pod requires."""
     left_over: bool = False
     """Whether every single requirement leaves offerings: then only their combination excludes the pod."""
-
-    @property
-    def barren(self) -> bool:
-        """Whether the pool's own requirements leave no offering, whatever the pod requires."""
-        return self.emptied_by.startswith("its ")
 
     @property
     def unusable(self) -> bool:

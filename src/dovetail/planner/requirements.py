@@ -2,7 +2,7 @@
 
 A node selector, a node affinity term, a pool's requirement and a label selector are all conjunctions of
 clauses. Required node affinity is a disjunction of conjunctions. Values are sorted, so equal requirements compare
-equal. `bears` tests tolerations against a set of taints.
+equal. `tolerates_all` tests tolerations against a set of taints.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def of_selector(
     return tuple(sorted(parts))
 
 
-def bears(tolerations: Iterable[Toleration], taints: Iterable[Taint], prefer: bool) -> bool:
+def tolerates_all(tolerations: Iterable[Toleration], taints: Iterable[Taint], prefer: bool) -> bool:
     """Whether every taint is tolerated. `prefer`: PreferNoSchedule taints do not count."""
     held = tuple(tolerations)
     binding = [taint for taint in taints if not (prefer and taint.effect == PREFER_NO_SCHEDULE)]

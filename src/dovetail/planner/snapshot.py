@@ -18,7 +18,7 @@ from dovetail.model.pods import Pod, TopologySpreadConstraint
 from dovetail.model.selector import LabelSelector
 from dovetail.model.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 from dovetail.model.workloads import DaemonSet, PodDisruptionBudget
-from dovetail.planner.cache import Memory
+from dovetail.planner.cache import PlannerCache
 
 
 class Preferences(StrEnum):
@@ -76,6 +76,8 @@ class UnusablePool(msgspec.Struct, frozen=True, kw_only=True):
     object: str
     leaving: bool = False
     """Being deleted: it will not be usable again."""
+    meant: str = ""
+    """The NodeClass that was meant, if the one that it names does not exist."""
 
 
 class NodeState(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,4 +131,4 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     unavailable: frozenset[tuple[str, str, str]] = frozenset()
     preferences: Preferences = Preferences.RESPECT
     min_values: MinValues = MinValues.STRICT
-    memory: Memory = msgspec.field(default_factory=Memory)
+    memory: PlannerCache = msgspec.field(default_factory=PlannerCache)

@@ -13,7 +13,7 @@ from dovetail.planner.offerings.alternatives import capacity_at_most, largest_ca
 from dovetail.planner.offerings.catalog import OfferingCatalog, lowest
 from dovetail.planner.offerings.open_labels import RESERVATION
 from dovetail.planner.problem.compile import Problem
-from dovetail.planner.problem.min_values import various
+from dovetail.planner.problem.min_values import mask_meets_min_values
 from dovetail.planner.problem.request import PlacementRequest
 from dovetail.planner.problem.topology_counters import TopologyCounter, tolerated
 from dovetail.planner.requirements import Term, holds
@@ -21,7 +21,7 @@ from dovetail.planner.requirements import Term, holds
 _NONE: frozenset[str] = frozenset()
 
 
-class Step:
+class RelaxationStep:
     """A pod class at one step of its relaxation: one required term, and one relaxation level."""
 
     __slots__ = ("level_index", "mask", "narrow", "nodes", "request", "size", "strict")
@@ -45,7 +45,7 @@ class Step:
         self.narrow = context.narrowed_by(term)
 
 
-class Claim:
+class SimulatedNodeClaim:
     """Mutable: the offerings that are left, the pods, and the capacity reservations held for the claim."""
 
     __slots__ = ("attached", "dead", "domains", "mask", "number", "pool", "reserved", "used")
@@ -62,7 +62,7 @@ class Claim:
         """Pod sizes that no longer fit: free resources only shrink."""
 
 
-class Change:
+class ClaimChange:
     """The state of a claim with one more pod."""
 
     __slots__ = ("domains", "mask", "reserved")
@@ -99,8 +99,10 @@ class ClaimContext:
         """The offerings of exhausted reservations that a pod would accept."""
         if not self._used_up:
             return 0
-        borne = tolerated(self.catalog, request.cls.shape.tolerations, request.level.bears_prefer)
-        return self._used_up & borne & self.catalog.any_term(request.cls.storage.alternatives)
+        in_tolerated_pools = tolerated(
+            self.catalog, request.cls.shape.tolerations, request.level.tolerates_prefer_no_schedule
+        )
+        return self._used_up & in_tolerated_pools & self.catalog.any_term(request.cls.storage.alternatives)
 
     def narrowed_by(self, term: Term) -> list[int | None]:
         """The domains of each topology key that a term allows; None where it has no requirement."""
@@ -125,7 +127,7 @@ class ClaimContext:
             self._in_domains[topology_key, domains] = cached
         return cached
 
-    def change(self, claim: Claim, step: Step) -> Change | None:
+    def change(self, claim: SimulatedNodeClaim, step: RelaxationStep) -> ClaimChange | None:
         """The claim with the pod added; None if it cannot take it. Raises `Deferred`."""
         request = step.request
         if not self.topology_counts.host_admits(request, claim.number):
@@ -140,7 +142,7 @@ class ClaimContext:
         if not mask:
             claim.dead.add(step.size)
             return None
-        for dim, more in self.brought(claim, request) if request.shared else ():
+        for dim, more in self.new_attachments(claim, request) if request.shared else ():
             levels, masks = self._sizes[dim]
             mask &= masks[bisect_left(levels, claim.used[dim] + int(request.amounts[dim]) + more)]
         if not mask:
@@ -151,11 +153,13 @@ class ClaimContext:
                 return narrowed
         return None
 
-    def brought(self, claim: Claim, request: PlacementRequest) -> tuple[tuple[int, int], ...]:
+    def new_attachments(self, claim: SimulatedNodeClaim, request: PlacementRequest) -> tuple[tuple[int, int], ...]:
         """The attachments for a pod's shared volumes that no pod of the claim uses yet."""
         return self.problem.sharing.amounts(request.shared & ~claim.attached)
 
-    def _narrowed(self, claim: Claim, step: Step, mask: int, volumes: Term) -> Change | None:
+    def _narrowed(
+        self, claim: SimulatedNodeClaim, step: RelaxationStep, mask: int, volumes: Term
+    ) -> ClaimChange | None:
         open_to = list(claim.domains)
         for narrow in (step.narrow, self.narrowed_by(volumes)) if volumes else (step.narrow,):
             for index, narrowed_mask in enumerate(narrow):
@@ -170,12 +174,12 @@ class ClaimContext:
                 mask &= self.within(position, chosen)
         if not mask or not self._diverse(claim.pool, mask):
             return None
-        return Change(mask, domains, self._reservations(claim, mask))
+        return ClaimChange(mask, domains, self._reservations(claim, mask))
 
     def _diverse(self, pool: int, mask: int) -> bool:
-        return various(self.catalog, mask, self.problem.min_values.get(pool, ()))
+        return mask_meets_min_values(self.catalog, mask, self.problem.min_values.get(pool, ()))
 
-    def _reservations(self, claim: Claim, mask: int) -> frozenset[str]:
+    def _reservations(self, claim: SimulatedNodeClaim, mask: int) -> frozenset[str]:
         """The reservations to hold for the claim: all that it could use and that are not held for others.
 
         An exhausted reservation defers the pod only if the claim has no other offering.
@@ -188,13 +192,13 @@ class ClaimContext:
             raise Deferred
         return kept
 
-    def add(self, claim: Claim, step: Step, change: Change) -> None:
+    def add(self, claim: SimulatedNodeClaim, step: RelaxationStep, change: ClaimChange) -> None:
         for name in change.reserved - claim.reserved:
             self.left[name] -= 1
         for name in claim.reserved - change.reserved:
             self.left[name] += 1
         claim.mask, claim.domains, claim.reserved = change.mask, change.domains, change.reserved
-        for dim, amount in (*step.request.steps, *self.brought(claim, step.request)):
+        for dim, amount in (*step.request.steps, *self.new_attachments(claim, step.request)):
             claim.used[dim] += amount
         claim.attached |= step.request.shared
         members = (*step.request.topology.host_members, *step.request.topology.domain_members)
@@ -222,19 +226,19 @@ class ClaimContext:
                 mask &= capacity_at_most(self.catalog, name, left)
         return mask
 
-    def charge(self, claim: Claim) -> None:
+    def charge(self, claim: SimulatedNodeClaim) -> None:
         """Charge a new claim to its NodePool's limits as its largest offering."""
         left: dict[str, int] = self.limits[claim.pool]
         for name in left:
             left[name] -= 1 if name == "nodes" else largest_capacity(self.catalog, claim.mask, name)
 
-    def final(self, claim: Claim) -> int:
+    def final(self, claim: SimulatedNodeClaim) -> int:
         """The final offerings of the claim: those of the reservations held for it, else the others."""
         if claim.reserved:
             return claim.mask & _union(self._of_reservation[name] for name in claim.reserved)
         return claim.mask & ~self.catalog.reserved
 
-    def price(self, claim: Claim) -> float:
+    def price(self, claim: SimulatedNodeClaim) -> float:
         return float(self.catalog.prices[lowest(self.final(claim))])
 
 

@@ -14,7 +14,13 @@ import msgspec
 import numpy as np
 
 from dovetail.planner.baseline.go_sort import go_sort
-from dovetail.planner.baseline.node_claim import Claim, ClaimContext, Deferred, Step, open_domains
+from dovetail.planner.baseline.node_claim import (
+    ClaimContext,
+    Deferred,
+    RelaxationStep,
+    SimulatedNodeClaim,
+    open_domains,
+)
 from dovetail.planner.baseline.topology import Place, TopologyCounts
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.pod_classes import PodClass, pod_key
@@ -28,7 +34,7 @@ class Placed(msgspec.Struct, frozen=True):
     place: Place
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class BaselineOutcome(msgspec.Struct, frozen=True):
     """The placed pods in order, the offerings of each claim, and the unplaced pods by class and by name.
 
     `wide` are a claim's offerings including unreserved ones, which count against limits and for minValues.
@@ -59,7 +65,7 @@ class SchedulerSimulation:
         self.rows = np.array(sorted(range(len(initialised)), key=initialised.__getitem__), dtype=np.int64)
         self.pools = sorted(range(len(problem.pools)), key=lambda index: problem.pools[index].name, reverse=True)
         self.pools.sort(key=lambda pool: -problem.pools[pool].weight)
-        self.steps: dict[int, list[Step]]
+        self.steps: dict[int, list[RelaxationStep]]
         self.queue: list[tuple[PodClass, str]]
         if before is not None:
             self.steps, self.queue = before.steps, before.queue
@@ -70,12 +76,12 @@ class SchedulerSimulation:
                 if not pod_class.error
             }
             self.queue = _queue(problem)
-        self.claims: list[Claim] = []
+        self.claims: list[SimulatedNodeClaim] = []
         self.loads: list[int] = []
         """The number of pods of each claim."""
         self.placed: list[Placed] = []
 
-    def run(self) -> Outcome:
+    def run(self) -> BaselineOutcome:
         queue = deque(self.queue)
         left: dict[int, int] = {}
         failed: dict[int, int] = {}
@@ -93,7 +99,7 @@ class SchedulerSimulation:
         masks = {claim.number: self.context.final(claim) for claim in self.claims}
         price = sum(self.context.price(claim) for claim in self.claims)
         wide = {claim.number: claim.mask for claim in self.claims}
-        return Outcome(self.placed, masks, wide, left, frozenset(name for _, name in queue), price)
+        return BaselineOutcome(self.placed, masks, wide, left, frozenset(name for _, name in queue), price)
 
     def _try(self, pod_class: PodClass) -> bool:
         try:
@@ -104,7 +110,7 @@ class SchedulerSimulation:
         except Deferred:
             return False
 
-    def _add_to_existing_node(self, step: Step) -> bool:
+    def _add_to_existing_node(self, step: RelaxationStep) -> bool:
         request = step.request
         if not len(self.rows):
             return False
@@ -114,15 +120,15 @@ class SchedulerSimulation:
         for row in self.rows[ok[self.rows]].tolist():
             lying = [int(topology_key.nodes[row]) for topology_key in self.problem.topology_keys]
             domains: list[int | None] = [1 << index if index >= 0 else 0 for index in lying]
-            brought = self.problem.sharing.amounts(request.shared & ~self.attached.get(row, 0))
-            if any(self.free[dim, row] < request.amounts[dim] + more for dim, more in brought):
+            new_attachments = self.problem.sharing.amounts(request.shared & ~self.attached.get(row, 0))
+            if any(self.free[dim, row] < request.amounts[dim] + more for dim, more in new_attachments):
                 continue
             if (
                 self.topology_counts.host_admits(request, row)
                 and self.topology_counts.domains(request, step.strict, domains) is not None
             ):
                 self.free[:, row] -= request.amounts
-                for dim, more in brought:
+                for dim, more in new_attachments:
                     self.free[dim, row] -= more
                 self.attached[row] = self.attached.get(row, 0) | request.shared
                 members = (*request.topology.host_members, *request.topology.domain_members)
@@ -132,7 +138,7 @@ class SchedulerSimulation:
                 return True
         return False
 
-    def _add_to_open_claim(self, step: Step) -> bool:
+    def _add_to_open_claim(self, step: RelaxationStep) -> bool:
         go_sort(self.loads, self.claims)
         closed = self.topology_counts.closed_hosts(step.request)
         for index, claim in enumerate(self.claims):
@@ -149,10 +155,12 @@ class SchedulerSimulation:
                 return True
         return False
 
-    def _add_to_new_claim(self, step: Step) -> bool:
+    def _add_to_new_claim(self, step: RelaxationStep) -> bool:
         for pool in self.pools:
             mask = self.context.launchable(pool)
-            claim = Claim(-1 - len(self.claims), pool, mask, open_domains(self.context, pool), len(self.problem.dims))
+            claim = SimulatedNodeClaim(
+                -1 - len(self.claims), pool, mask, open_domains(self.context, pool), len(self.problem.dims)
+            )
             change = self.context.change(claim, step) if mask else None
             if change is not None:
                 self.claims.append(claim)
@@ -164,13 +172,13 @@ class SchedulerSimulation:
         return False
 
 
-def _steps(context: ClaimContext, pod_class: PodClass) -> Iterable[Step]:
+def _steps(context: ClaimContext, pod_class: PodClass) -> Iterable[RelaxationStep]:
     """The relaxation steps: alternative required terms are dropped first, except the last, then preferences."""
     problem, required = context.problem, pod_class.shape.required
     for index, term in enumerate(required[:-1]):
-        yield Step(context, problem.request(pod_class, 0), 0, _joined(pod_class, 0, index), term)
+        yield RelaxationStep(context, problem.request(pod_class, 0), 0, _joined(pod_class, 0, index), term)
     for level_index in range(len(pod_class.levels)):
-        yield Step(
+        yield RelaxationStep(
             context,
             problem.request(pod_class, level_index),
             level_index,

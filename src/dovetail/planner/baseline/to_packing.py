@@ -13,7 +13,7 @@ from operator import and_
 
 import numpy as np
 
-from dovetail.planner.baseline.scheduler import Outcome, Placed, SchedulerSimulation
+from dovetail.planner.baseline.scheduler import BaselineOutcome, Placed, SchedulerSimulation
 from dovetail.planner.offerings.alternatives import largest_capacity
 from dovetail.planner.offerings.catalog import Bools, Ints, lowest
 from dovetail.planner.packing.attachments import load_of
@@ -34,16 +34,28 @@ from dovetail.planner.problem.request import PlacementRequest
 _BASELINE_RUNS = 3
 
 
-def outcomes_of(problem: Problem) -> list[Outcome]:
-    """The outcomes of Karpenter's scheduler: several runs if it breaks ties at random, else one."""
-    first = SchedulerSimulation(problem)
-    outcome = first.run()
-    if not first.topology_counts.left_to_chance:
-        return [outcome]
-    return [outcome, *(SchedulerSimulation(problem, turn, first).run() for turn in range(1, _BASELINE_RUNS))]
+class Simulations:
+    """The runs of Karpenter's scheduler over a problem: several if it breaks ties at random, else one."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._first = SchedulerSimulation(problem)
+        self.outcomes = [self._first.run()]
+
+    @property
+    def complete(self) -> bool:
+        """Whether all runs were made, or one is enough."""
+        return len(self.outcomes) == _BASELINE_RUNS or not self._first.topology_counts.left_to_chance
+
+    def finish(self) -> list[BaselineOutcome]:
+        """Make the runs that are missing, with ties broken otherwise; returns the outcomes of all runs."""
+        if not self.complete:
+            turns = range(len(self.outcomes), _BASELINE_RUNS)
+            self.outcomes += [SchedulerSimulation(self._problem, turn, self._first).run() for turn in turns]
+        return self.outcomes
 
 
-def baseline_of(problem: Problem, outcomes: Sequence[Outcome]) -> Baseline:
+def baseline_of(problem: Problem, outcomes: Sequence[BaselineOutcome]) -> Baseline:
     """The baseline of a problem: pods, price, preferences and zones of each outcome."""
     return Baseline(
         runs=tuple(
@@ -54,21 +66,21 @@ def baseline_of(problem: Problem, outcomes: Sequence[Outcome]) -> Baseline:
     )
 
 
-def as_packings(problem: Problem, outcomes: Sequence[Outcome], run: PackingRun) -> list[Packing]:
+def as_packings(problem: Problem, outcomes: Sequence[BaselineOutcome], run: PackingRun) -> list[Packing]:
     """Packings that follow Karpenter's outcomes; `problem` may be another one of the same snapshot."""
     never = reduce(and_, (Counter(outcome.left) for outcome in outcomes)) if outcomes else Counter[int]()
     return [_packing(problem, outcome, never, run) for outcome in outcomes]
 
 
-def _violated_count(problem: Problem, outcome: Outcome) -> int:
+def _violated_count(problem: Problem, outcome: BaselineOutcome) -> int:
     return violated_count(_replayed(problem, outcome, None)[0]) if problem.preferences else 0
 
 
-def _zones(problem: Problem, outcome: Outcome) -> int:
+def _zones(problem: Problem, outcome: BaselineOutcome) -> int:
     return len({problem.catalog.rows[lowest(mask)].offering.zone for mask in outcome.masks.values()})
 
 
-def _packing(problem: Problem, outcome: Outcome, never: Counter[int], run: PackingRun) -> Packing:
+def _packing(problem: Problem, outcome: BaselineOutcome, never: Counter[int], run: PackingRun) -> Packing:
     """A packing that follows the outcome, and a cautious one that holds in any binding order."""
     loose = _followed(problem, outcome, never, run, ignore_counted=True)
     if sound(loose.state) and hosts_sound(loose.state):
@@ -77,7 +89,7 @@ def _packing(problem: Problem, outcome: Outcome, never: Counter[int], run: Packi
 
 
 def _followed(
-    problem: Problem, outcome: Outcome, never: Counter[int], run: PackingRun, ignore_counted: bool
+    problem: Problem, outcome: BaselineOutcome, never: Counter[int], run: PackingRun, ignore_counted: bool
 ) -> Packing:
     """The outcome as far as the rules allow, then pods that another outcome places, then the others.
 
@@ -124,7 +136,7 @@ def _placed(packer: Packer, pod_class: PodClass, count: int) -> int:
 
 
 def _replayed(
-    problem: Problem, outcome: Outcome, ignore_counted: bool | None, run: PackingRun | None = None
+    problem: Problem, outcome: BaselineOutcome, ignore_counted: bool | None, run: PackingRun | None = None
 ) -> tuple[PackingState, Counter[int]]:
     """The packing state, and the number of pods of each class that it does not admit on Karpenter's node.
 
@@ -135,9 +147,9 @@ def _replayed(
     for placement in outcome.placed:
         if placement.place < 0:
             placement_requests[placement.place][placement.request] += 1
-    choosy = problem.diversity is not None and ignore_counted is not None
+    checks_min_values = problem.diversity is not None and ignore_counted is not None
     bins = {
-        place: _opened(state, mask, placement_requests[place], outcome.wide[place] if choosy else None)
+        place: _opened(state, mask, placement_requests[place], outcome.wide[place] if checks_min_values else None)
         for place, mask in outcome.masks.items()
     }
     waiting, before = outcome.placed, len(outcome.placed) + 1
@@ -211,7 +223,7 @@ def _admits(state: PackingState, request: PlacementRequest, node: int, ignore_co
         topology_key = state.key_index[key]
         if state.allowance(request, topology_key, ignore_counted)[state.domains[topology_key][node]] < 1:
             return False
-    if not request.topology.ruled and state.problem.diversity is None:
+    if not request.topology.has_hostname_rules and state.problem.diversity is None:
         return True
     bins, _ = state.shares(request, np.array([node]), 1, ignore_counted)
     return len(bins) == 1

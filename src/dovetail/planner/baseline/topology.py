@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping
 
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, ZONE
-from dovetail.planner.cache import Memory
+from dovetail.planner.cache import PlannerCache
 from dovetail.planner.offerings.open_labels import pool_clauses
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.pod_classes import PodClass
 from dovetail.planner.problem.request import PlacementRequest
 from dovetail.planner.problem.topology_counters import TopologyCounter, TopologyKey, honoured
-from dovetail.planner.problem.topology_groups import AFFINITY, ANTI, SPREAD, Group
-from dovetail.planner.requirements import bears, holds
+from dovetail.planner.problem.topology_groups import AFFINITY, ANTI, SPREAD, TopologyGroup
+from dovetail.planner.requirements import holds, tolerates_all
 from dovetail.planner.snapshot import Pool
 
 #: Cached sets of domains from earlier plans, by NodePool and topology key.
@@ -208,27 +208,27 @@ def _offered(problem: Problem, named: list[list[set[str]]]) -> dict[int, int]:
     A spread that honours taints uses the NodePools whose taints its pods tolerate, whether or not anything can be
     launched there; an affinity those that its first owner tolerates before any relaxation.
     """
-    first: dict[Group, PodClass] = {}
+    first: dict[TopologyGroup, PodClass] = {}
     for pod_class in problem.classes:
         for group in (*pod_class.levels[0].hard, *pod_class.levels[0].soft):
             first.setdefault(group, pod_class)
     offered: dict[int, int] = {}
     for group, counter in problem.counters.items():
         if not counter.host:
-            tolerated = [_bears(group, first.get(group), pool) for pool in problem.pools]
+            tolerated = [_tolerates_pool(group, first.get(group), pool) for pool in problem.pools]
             values = set[str]().union(*itertools.compress(named[counter.place], tolerated))
             offered[counter.index] = _places_of(problem.topology_keys[counter.place], values)
     return offered
 
 
-def _bears(group: Group, first: PodClass | None, pool: Pool) -> bool:
+def _tolerates_pool(group: TopologyGroup, first: PodClass | None, pool: Pool) -> bool:
     if group.kind == SPREAD:
         tolerations = honoured(group)
-        return tolerations is None or bears(tolerations, pool.taints, prefer=True)
-    return first is None or bears(first.shape.tolerations, pool.taints, prefer=False)
+        return tolerations is None or tolerates_all(tolerations, pool.taints, prefer=True)
+    return first is None or tolerates_all(first.shape.tolerations, pool.taints, prefer=False)
 
 
-def _named(pool: Pool, key: str, memory: Memory) -> set[str]:
+def _named(pool: Pool, key: str, memory: PlannerCache) -> set[str]:
     """The domains of a NodePool, cached while it is the same object."""
     table: dict[tuple[int, str], tuple[Pool, set[str]]] = memory.table("domains")
     cached = table.get((id(pool), key))

@@ -15,8 +15,8 @@ from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from dovetail.model.meta import condition
 from dovetail.model.pods import Pod
 from dovetail.model.selector import matches
-from dovetail.planner.consolidate.lower_bound import Floor, RemovableNode, floor_of
-from dovetail.planner.consolidate.policy import Terms
+from dovetail.planner.consolidate.lower_bound import FleetLowerBound, RemovableNode, fleet_lower_bound
+from dovetail.planner.consolidate.policy import ConsolidationPolicy
 from dovetail.planner.offerings.catalog import Table
 from dovetail.planner.optimise.improve import Optimiser
 from dovetail.planner.plan import Plan
@@ -34,27 +34,27 @@ _EVICTION_CHARGE_SHARE = 0.02
 _MAX_EXPLAINED_STAYS = 20
 
 
-class Choice:
-    """Nodes to remove and the plan for their pods; `worth` is the saving in $/h less the charge for evictions."""
+class Consolidation:
+    """Nodes to remove and the plan for their pods; `saving` is the saving in $/h less the charge for evictions."""
 
-    def __init__(self, gone: Sequence[NodeState], plan: Plan, trouble: float) -> None:
-        self.gone = tuple(gone)
+    def __init__(self, removed: Sequence[NodeState], plan: Plan, eviction_charge: float) -> None:
+        self.removed = tuple(removed)
         self.plan = plan
-        self.worth = sum(node.price or 0.0 for node in gone) - plan.cost.per_hour - trouble
+        self.saving = sum(node.price or 0.0 for node in removed) - plan.cost.per_hour - eviction_charge
 
 
-class Fleet:
+class CandidateFleet:
     """The existing nodes of a snapshot. `moved` are the pods of each candidate that would be evicted."""
 
-    def __init__(self, snapshot: Snapshot, terms: Terms) -> None:
+    def __init__(self, snapshot: Snapshot, policy: ConsolidationPolicy) -> None:
         self.snapshot = snapshot
-        self.terms = terms
+        self.policy = policy
         self.candidates = sorted(filter(_is_removable, snapshot.nodes), key=lambda node: node.name)
         self.moved = {node.name: movable_pods(node) for node in self.candidates}
         self.pods = sum(map(len, self.moved.values()))
         self.pods_by_budget = _pods_by_disruption_budget(snapshot, self.moved)
         plan = provision(snapshot)
-        self.unchanged = Choice((), plan, 0.0)
+        self.unchanged = Consolidation((), plan, 0.0)
         self._missing = frozenset(plan.unschedulable)
         self._uninitialized = {node.name for node in snapshot.nodes if not node.initialized}
 
@@ -82,7 +82,7 @@ class Fleet:
         """The index of each pod's class."""
         return {pod: pod_class.index for pod_class in self.all_removed.classes for pod in pod_class.pods}
 
-    def floor(self, seconds: float) -> Floor | None:
+    def lower_bound(self, seconds: float) -> FleetLowerBound | None:
         """The lower bound of the fleet's cost, whichever candidates are removed; None where time is short."""
         kinds = {(pool.name, kind.name): kind for pool in self.snapshot.pools for kind in pool.types}
         removable = [
@@ -97,26 +97,26 @@ class Fleet:
         ]
         ours = {node.name for node in self.candidates}
         staying = sum(node.price or 0.0 for node in self.snapshot.nodes if not node.deleting and node.name not in ours)
-        return floor_of(self.all_removed, removable, staying, self.most, seconds)
+        return fleet_lower_bound(self.all_removed, removable, staying, self.most, seconds)
 
     @cached_property
     def most(self) -> dict[str, int]:
         """The number of nodes that the budgets of each NodePool allow to be removed: empty ones only, or any."""
         empty = Counter(node.pool for node in self.candidates if not self.moved[node.name])
-        return {pool: max(min(empty[pool], quota.empty), quota.used) for pool, quota in self.terms.budgets.items()}
+        return {pool: max(min(empty[pool], quota.empty), quota.used) for pool, quota in self.policy.budgets.items()}
 
     @cached_property
     def charges(self) -> Mapping[str, float]:
         """The charge for evicting the pods of each candidate, in $/h."""
-        terms, found = self.terms, {}
-        charge = terms.charge
+        policy, charges = self.policy, {}
+        charge = policy.charge
         if charge is None:
             cost = sum(node.price or 0.0 for node in self.candidates)
             charge = _EVICTION_CHARGE_SHARE * min(cost, self.replacement_cost) / max(1, self.pods)
         for node in self.candidates:
-            units = terms.trouble.get(node.name, float(len(self.moved[node.name])))
-            found[node.name] = max(charge * units, terms.dues.get(node.pool or "", 0.0) * units)
-        return found
+            units = policy.eviction_units.get(node.name, float(len(self.moved[node.name])))
+            charges[node.name] = max(charge * units, policy.min_savings.get(node.pool or "", 0.0) * units)
+        return charges
 
     @cached_property
     def replacement_cost(self) -> float:
@@ -125,33 +125,35 @@ class Fleet:
 
     def without(
         self,
-        gone: Sequence[NodeState],
+        removed: Sequence[NodeState],
         seed: int = 0,
         deadline: float | None = None,
         optimiser: Optimiser | None = None,
-    ) -> Choice | None:
+    ) -> Consolidation | None:
         """The choice to remove these nodes; None if a pod that can be placed now would become unplaced."""
-        plan = provision(self._snapshot_without(gone), seed=seed, deadline=deadline, optimiser=optimiser)
+        plan = provision(self._snapshot_without(removed), seed=seed, deadline=deadline, optimiser=optimiser)
         if not self._missing.issuperset(plan.unschedulable):
             return None
-        moved = {pod_key(pod) for node in gone for pod in self.moved[node.name]}
+        moved = {pod_key(pod) for node in removed for pod in self.moved[node.name]}
         if self._uninitialized and any(plan.placements[pod].node in self._uninitialized for pod in moved):
             return None
-        return Choice(gone, plan, sum(self.charges[node.name] for node in gone))
+        return Consolidation(removed, plan, sum(self.charges[node.name] for node in removed))
 
-    def _snapshot_without(self, gone: Iterable[NodeState]) -> Snapshot:
-        names = {node.name for node in gone}
+    def _snapshot_without(self, removed: Iterable[NodeState]) -> Snapshot:
+        names = {node.name for node in removed}
         nodes = tuple(replace(node, deleting=True) if node.name in names else node for node in self.snapshot.nodes)
         moved = tuple(pod for node in self.candidates if node.name in names for pod in self.moved[node.name])
         return replace(self.snapshot, nodes=nodes, pending=(*self.snapshot.pending, *moved))
 
     # -- disruption budgets ------------------------------------------------------------------------------------
 
-    def within(self, gone: Iterable[NodeState]) -> tuple[NodeState, ...]:
+    def within(self, removed: Iterable[NodeState]) -> tuple[NodeState, ...]:
         """As many of the nodes as NodePool budgets and PodDisruptionBudgets allow, in order; empty ones first."""
-        taken = Taken(self)
+        budget_use = BudgetUse(self)
         return tuple(
-            node for node in sorted(gone, key=lambda candidate: bool(self.moved[candidate.name])) if taken.take(node)
+            node
+            for node in sorted(removed, key=lambda candidate: bool(self.moved[candidate.name]))
+            if budget_use.take(node)
         )
 
     @cached_property
@@ -159,38 +161,38 @@ class Fleet:
         """The number of pods that each PodDisruptionBudget allows to be evicted."""
         return {budget.metadata.key: budget.status.disruptions_allowed for budget in self.snapshot.budgets}
 
-    def stays(self, best: Choice) -> dict[str, str]:
+    def stays(self, best: Consolidation) -> dict[str, str]:
         """Why each node that is not removed stays."""
-        taken, gone, found = Taken(self), {node.name for node in best.gone}, dict[str, str]()
+        budget_use, removed, reasons = BudgetUse(self), {node.name for node in best.removed}, dict[str, str]()
         tried = 0
-        for node in best.gone:
-            taken.take(node)
+        for node in best.removed:
+            budget_use.take(node)
         for node in self.snapshot.nodes:
-            if node.name in gone or node.deleting:
+            if node.name in removed or node.deleting:
                 continue
             if node.name not in self.moved:
-                found[node.name] = node.held_by or _why_not_removable(node)
+                reasons[node.name] = node.held_by or _why_not_removable(node)
                 continue
-            found[node.name] = taken.against(node) or message("no cheaper node for its pods")
-            if not taken.against(node) and self.moved[node.name] and tried < _MAX_EXPLAINED_STAYS:
+            reasons[node.name] = budget_use.blocking_budget(node) or message("no cheaper node for its pods")
+            if not budget_use.blocking_budget(node) and self.moved[node.name] and tried < _MAX_EXPLAINED_STAYS:
                 tried += 1
                 if self.without((node,)) is None:
-                    found[node.name] = message("its pods fit nowhere else")
-        return found
+                    reasons[node.name] = message("its pods fit nowhere else")
+        return reasons
 
 
-class Taken:
+class BudgetUse:
     """The NodePool budgets and PodDisruptionBudgets that a set of removed nodes uses."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: CandidateFleet) -> None:
         self._fleet = fleet
         self._pools: Counter[tuple[str, bool]] = Counter()
         self._pods: Counter[str] = Counter()
 
-    def against(self, node: NodeState) -> str:
+    def blocking_budget(self, node: NodeState) -> str:
         """The budget that forbids removing another node as well, as text; empty if none does."""
         fleet, pool, used = self._fleet, node.pool or "", bool(self._fleet.moved[node.name])
-        quota = fleet.terms.budgets.get(pool)
+        quota = fleet.policy.budgets.get(pool)
         if quota is not None:
             both = self._pools[pool, True] + self._pools[pool, False]
             full = both >= quota.used if used or self._pools[pool, True] else False
@@ -203,7 +205,7 @@ class Taken:
 
     def take(self, node: NodeState) -> bool:
         """Add a node to the removed ones if the budgets allow it; returns whether they do."""
-        if self.against(node):
+        if self.blocking_budget(node):
             return False
         self._pools[node.pool or "", bool(self._fleet.moved[node.name])] += 1
         self._pods += self._fleet.pods_by_budget[node.name]
@@ -215,7 +217,7 @@ def _free(node: NodeState, name: str, facts: NodeFacts) -> float:
         return 1.0
     if name.startswith(ATTACH):
         return float(node.attach_limits.get(driver_of(name), TOO_MUCH))
-    return float(node.allocatable.get(name, 0) - facts.used.get(name, 0) - facts.unserved[name])
+    return float(node.allocatable.get(name, 0) - facts.used.get(name, 0) - facts.missing_daemons[name])
 
 
 def _is_replaceable(node: NodeState, kinds: Mapping[tuple[str, str], InstanceType]) -> bool:
@@ -238,17 +240,17 @@ def _why_not_removable(node: NodeState) -> str:
 
 def movable_pods(node: NodeState) -> list[Pod]:
     """The pods that must be placed elsewhere if the node is removed: neither daemons nor finished ones."""
-    found = []
+    pods = []
     for pod in node.pods:
         owner = pod.metadata.controller
         if not pod.finished and not pod.terminating and (owner is None or owner.kind not in ("DaemonSet", "Node")):
-            found.append(pod)
-    return found
+            pods.append(pod)
+    return pods
 
 
 def _pods_by_disruption_budget(snapshot: Snapshot, moved: Mapping[str, Sequence[Pod]]) -> dict[str, Counter[str]]:
     """The number of pods of each PodDisruptionBudget on each node; a pod under several cannot be evicted."""
-    found: dict[str, Counter[str]] = {}
+    pods_by_budget: dict[str, Counter[str]] = {}
     for name, pods in moved.items():
         mine = Counter[str]()
         for pod in pods:
@@ -261,8 +263,8 @@ def _pods_by_disruption_budget(snapshot: Snapshot, moved: Mapping[str, Sequence[
             for budget in over:
                 if len(over) > 1 or budget.spec.unhealthy_pod_eviction_policy != "AlwaysAllow" or _ready(pod):
                     mine[budget.metadata.key] += 1 if len(over) == 1 else 1 << 30
-        found[name] = mine
-    return found
+        pods_by_budget[name] = mine
+    return pods_by_budget
 
 
 def _ready(pod: Pod) -> bool:

@@ -24,7 +24,7 @@ _FLEET = source("any part of the fleet launched anew, whatever the disruption bu
 _KEPT = source("; of NodePools with a budget as many nodes stay as must")
 
 
-class Floor(msgspec.Struct, frozen=True):
+class FleetLowerBound(msgspec.Struct, frozen=True):
     """The bound, and what it relaxes."""
 
     price: float
@@ -44,9 +44,9 @@ class RemovableNode(msgspec.Struct, frozen=True):
     replaceable: bool
 
 
-def floor_of(
+def fleet_lower_bound(
     problem: Problem, removable: Sequence[RemovableNode], staying: float, budgets: Mapping[str, int], seconds: float
-) -> Floor | None:
+) -> FleetLowerBound | None:
     """The lower bound of a fleet for the same pods; None where there was no time.
 
     In `problem` all `removable` nodes are removed and their pods are to be placed; `staying` is the cost of the other
@@ -67,7 +67,7 @@ def floor_of(
     if all(node.replaceable for node in removable):
         kept = max(kept, whole(problem, nowhere))
     words = message(_FLEET, relaxations=WORDS) + (_KEPT if any(count > 0 for count in must.values()) else "")
-    return Floor(float(staying + kept), words)
+    return FleetLowerBound(float(staying + kept), words)
 
 
 def _is_offered(problem: Problem, index: int) -> bool:

@@ -13,7 +13,7 @@ from itertools import product
 import highspy
 import numpy as np
 
-from dovetail.planner.consolidate.candidates import Fleet
+from dovetail.planner.consolidate.candidates import CandidateFleet
 from dovetail.planner.offerings.catalog import Bools, Floats, Table
 from dovetail.planner.problem.frontier import undominated
 from dovetail.planner.problem.pod_classes import pod_key
@@ -28,10 +28,10 @@ _MARGINS = ((1.0, 1.0), (0.96, 0.98), (0.98, 0.99), (0.93, 0.98), (0.9, 0.98))
 _CHARGE_FACTORS = (1.0, 4.0)
 
 
-class Proposals:
+class SubsetProposals:
     """Proposes sets of candidates. Tables have a row for each: `room` for pods, and the `load` of its own pods."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: CandidateFleet) -> None:
         self.fleet = fleet
         problem = self.problem = fleet.all_removed
         self.dims = [index for index, name in enumerate(problem.dims) if not name.startswith((PORT, ATTACH))]
@@ -71,10 +71,10 @@ class Proposals:
             kept = {node.name for node, stay in zip(self.fleet.candidates, stays, strict=True) if stay}
             yield self.fleet.within(node for node in ranked if node.name not in kept)
 
-    def _limits(self) -> list[Need]:
+    def _limits(self) -> list[CoverConstraint]:
         """Constraints on the nodes that must stay: by NodePool budgets and by PodDisruptionBudgets."""
-        fleet, limits = self.fleet, list[Need]()
-        for pool, quota in fleet.terms.budgets.items():
+        fleet, limits = self.fleet, list[CoverConstraint]()
+        for pool, quota in fleet.policy.budgets.items():
             mine = np.array([float(node.pool == pool) for node in fleet.candidates])
             used = mine * [float(bool(fleet.moved[node.name])) for node in fleet.candidates]
             for members, most in ((mine, fleet.most[pool]), (used, quota.used)):
@@ -95,10 +95,10 @@ _MAX_BRANCHES = 500
 _NO_OFFERS = np.zeros(0)
 
 #: A constraint: the amount that each node, and each offer, provides, and the least sum.
-Need = tuple[Floats, float]
+CoverConstraint = tuple[Floats, float]
 
 
-def cheapest(worth: Floats, needs: Sequence[Need], offers: Floats = _NO_OFFERS) -> Bools:
+def cheapest(worth: Floats, needs: Sequence[CoverConstraint], offers: Floats = _NO_OFFERS) -> Bools:
     """The nodes to keep so that every need is met at the least cost; all of them, if even all do not meet a need.
 
     `worth` is the cost of keeping each node, `offers` the price of new nodes, which are available in any number.

@@ -1,35 +1,37 @@
 """Admission: whether the template of a NodePool admits a pod, whatever instance types it has.
 
-It is asked of NodePools whose types are unknown, because they are not ready, or have none left.
+It is checked for NodePools whose types are unknown, because they are not ready or have no type left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from dovetail.model.labels import HOSTNAME, WELL_KNOWN
 from dovetail.model.pods import Toleration
 from dovetail.model.taints import text as taint_text
 from dovetail.model.taints import untolerated
 from dovetail.planner.offerings.open_labels import pool_clauses
-from dovetail.planner.problem.resources import PORT
-from dovetail.planner.problem.shared_volumes import ATTACH
 from dovetail.planner.requirements import NODE_NAME, Clause, Term, holds, text
 from dovetail.planner.snapshot import Pool
 
 
-def refusal(pool: Pool, terms: Sequence[Term], tolerations: Sequence[Toleration]) -> str:
-    """The taint or the label for which the template of a pool refuses a pod; empty if it admits it."""
+def refusal(pool: Pool, terms: Sequence[Term], tolerations: Sequence[Toleration]) -> tuple[str, str]:
+    """The taint or label requirement that keeps a pod off a pool's nodes: reason code and text; empty if none does."""
     missing = untolerated(pool.taints, tolerations, ("NoSchedule", "NoExecute"))
     if missing:
-        return f"taint{'s' * (len(missing) != 1)} {', '.join(map(taint_text, missing))}"
+        return "UNTOLERATED_TAINT", f"taint{'s' * (len(missing) != 1)} {', '.join(map(taint_text, missing))}"
     refused = [next((clause for clause in term if not _possible(pool, clause)), None) for term in terms]
     first = next(iter(refused), None)
-    return text(first) if first is not None and None not in refused else ""
+    if first is None or None in refused:
+        return "", ""
+    key = first[0]
+    declared = key in WELL_KNOWN or key in pool.labels or any(rule[0] == key for rule in pool_clauses(pool))
+    return "NO_TYPE_MATCHES" if declared else "UNKNOWN_LABEL", text(first)
 
 
 def _possible(pool: Pool, asked: Clause) -> bool:
-    """Whether a node of the pool can have a label as it is asked for."""
+    """Whether a node of the pool can have a label that satisfies the clause."""
     key, operator, values = asked
     if key in (HOSTNAME, NODE_NAME, ""):
         return False
@@ -43,12 +45,3 @@ def _possible(pool: Pool, asked: Clause) -> bool:
     if not candidates:
         return operator != "DoesNotExist"
     return any(holds(asked, value) and all(holds(rule, value) for rule in rules) for value in candidates)
-
-
-def roomy(pool: Pool, requests: Mapping[str, int]) -> bool:
-    """Whether any type that the provider of a pool offers is large enough for a pod; so if it offers none."""
-    amounts = {name: amount for name, amount in requests.items() if not name.startswith((PORT, ATTACH))}
-    return not pool.types or any(
-        all(kind.capacity.get(name, 0) - kind.overhead.get(name, 0) >= amount for name, amount in amounts.items())
-        for kind in pool.types
-    )

@@ -5,60 +5,82 @@ Most unschedulable pods require a label that no offering has, a mistyped value, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence, Set
+from typing import NamedTuple
 
 from dovetail.language import message, plural
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, WELL_KNOWN, ZONE
 from dovetail.model.selector import integer
 from dovetail.model.spelling import nearest
-from dovetail.planner.explain.filters import known, labels_of, shown
-from dovetail.planner.offerings.catalog import UNBORN, OfferingCatalog
+from dovetail.planner.explain.filters import all_label_keys, amount_text, is_known_label
+from dovetail.planner.offerings.catalog import UNNAMED_NODE, OfferingCatalog
 from dovetail.planner.problem.resources import PORT
 from dovetail.planner.problem.shared_volumes import ATTACH
 from dovetail.planner.requirements import NEVER, NODE_NAME, Term
 from dovetail.planner.snapshot import Pool
 
-#: So many values are listed; of more, the one that was meant.
+#: Values that a text lists; of more, only a similar one.
 _MAX_LISTED = 6
 
 
-def of_labels(catalog: OfferingCatalog, pools: Sequence[Pool], pool: Pool, asked: Term, among: int) -> str:
-    """What is to be had instead of what is `asked` of a label, among offerings; empty where nothing is to be said.
+class Suggestion(NamedTuple):
+    """What there is instead, in words and as data (`Exclusion`)."""
 
-    The label or the value that was meant may be that of any of the pools.
+    words: str = ""
+    meant: str = ""
+    meant_of: str = ""
+    unknown_label: bool = False
+    available: int | None = None
+
+
+def label_suggestion(
+    catalog: OfferingCatalog, pools: Sequence[Pool], pool: Pool, asked: Term, among: int
+) -> Suggestion:
+    """The values of a label that exist `among` some offerings, for a pod that requires (`asked`) others; may be empty.
+
+    A similar label or value of any of the pools is suggested.
     """
     if not asked or NEVER in asked:
-        return ""
+        return Suggestion()
     key = asked[0][0]
     if key in (HOSTNAME, NODE_NAME):
-        return message("a new node gets a name of its own")
-    if not known(catalog, pool, key):
-        every = catalog.recall("every label", lambda: frozenset[str]().union(*(labels_of(catalog, p) for p in pools)))
+        return Suggestion(message("a new node gets a name of its own"))
+    if not is_known_label(catalog, pool, key):
+        every = all_label_keys(catalog, pools)
         if key in every:
-            return message("its nodes do not have that label")
-        meant = catalog.recall(("meant", key), lambda: tuple(_meant_label(key, every)))
-        return "; ".join((message("no node has that label"), *meant))
+            return _of_another_pool(pools, pool, asked, Suggestion(message("its nodes do not have that label")))
+        meant = catalog.recall(("meant", key), lambda: _similar_label(key, every))
+        words = "; ".join((message("no node has that label"), *_did_you_mean(meant)))
+        return Suggestion(words, meant, unknown_label=True)
     if contradictory(asked):
-        return message("no value is both")
-    there = [value for value, mask in catalog.by_label(key).items() if value and value != UNBORN and mask & among]
-    return catalog.recall(("hint", pool.name, asked, among), lambda: _of_pools(pools, pool, asked, there))
+        return Suggestion(message("no value is both"))
+    there = [value for value, mask in catalog.by_label(key).items() if value and value != UNNAMED_NODE and mask & among]
+    return catalog.recall(("hint", pool.name, asked, among), lambda: _suggestion_from_pools(pools, pool, asked, there))
 
 
-def _of_pools(pools: Sequence[Pool], pool: Pool, asked: Term, there: Iterable[str]) -> str:
-    """The values of a label in a pool; and where the value that was meant is another pool's, that one."""
-    key, found = asked[0][0], of_values(asked, there, values(pool, asked[0][0]))
+def _suggestion_from_pools(pools: Sequence[Pool], pool: Pool, asked: Term, there: Iterable[str]) -> Suggestion:
+    """The values of a label in a pool, and a similar value of another pool if this one has none."""
+    key = asked[0][0]
+    own = value_suggestion(asked, there, values(pool, key))
     wanted = [value for _, operator, named in asked if operator == "In" for value in named]
-    if "did you mean" in found or len(wanted) != 1 or wanted[0] in values(pool, key):
-        return found
+    if own.meant or len(wanted) != 1 or wanted[0] in values(pool, key):
+        return own
+    return _of_another_pool(pools, pool, asked, own)
+
+
+def _of_another_pool(pools: Sequence[Pool], pool: Pool, asked: Term, own: Suggestion) -> Suggestion:
+    """`own`, and a similar value that another pool gives to the label."""
+    key = asked[0][0]
+    wanted = [value for _, operator, named in asked if operator == "In" for value in named]
+    if len(wanted) != 1:
+        return own
     elsewhere = {value: other.name for other in reversed(pools) for value in _declared(other, key) if other is not pool}
     meant = nearest(wanted[0], elsewhere) if wanted[0] not in elsewhere else None
-    hint = (
-        message("did you mean {meant} of NodePool {elsewhere}?", meant=meant, elsewhere=elsewhere[meant])
-        if meant
-        else ""
-    )
-    return "; ".join(filter(None, (found, hint)))
+    if meant is None:
+        return own
+    hint = message("did you mean {meant} of NodePool {elsewhere}?", meant=meant, elsewhere=elsewhere[meant])
+    return Suggestion("; ".join(filter(None, (own.words, hint))), meant, elsewhere[meant])
 
 
 def _declared(pool: Pool, key: str) -> set[str]:
@@ -67,44 +89,50 @@ def _declared(pool: Pool, key: str) -> set[str]:
     return own.union(*(need.values for need in pool.requirements if need.key == key and need.operator == "In"))
 
 
-def of_values(asked: Term, there: Iterable[str], offered: Set[str]) -> str:
-    """The values that there are, if few; else the one that was meant, unless what is asked is offered elsewhere."""
-    found = sorted(there, key=lambda value: (integer(value) or 0, value))
-    if not found:
-        return message("there is none")
-    numbers = all(integer(value) is not None for value in found)
+def value_suggestion(asked: Term, there: Iterable[str], offered: Set[str]) -> Suggestion:
+    """The existing values, if they are few; else a similar one, unless the required value is `offered` otherwise."""
+    existing = sorted(there, key=lambda value: (integer(value) or 0, value))
+    if not existing:
+        return Suggestion(message("there is none"))
+    numbers = all(integer(value) is not None for value in existing)
     wanted = [value for _, operator, named in asked if operator == "In" for value in named]
-    meant = nearest(wanted[0], found) if len(wanted) == 1 and wanted[0] not in offered and not numbers else None
+    meant = nearest(wanted[0], existing) if len(wanted) == 1 and wanted[0] not in offered and not numbers else None
     if meant:
-        return message("did you mean {meant}?", meant=meant)
-    if len(found) <= _MAX_LISTED:
-        return plural("there is {values}", "there are {values}", n=len(found), values=", ".join(found))
-    return message("there are {first} to {last}", first=found[0], last=found[-1]) if numbers else ""
+        return Suggestion(message("did you mean {meant}?", meant=meant), meant)
+    if len(existing) <= _MAX_LISTED:
+        return Suggestion(
+            plural("there is {values}", "there are {values}", n=len(existing), values=", ".join(existing))
+        )
+    return Suggestion(message("there are {first} to {last}", first=existing[0], last=existing[-1]) if numbers else "")
 
 
-def of_amounts(catalog: OfferingCatalog, pool: Pool, name: str, at: int) -> str:
-    """How much the most is that there is of a resource, which is what offering `at` has."""
+def amount_suggestion(catalog: OfferingCatalog, pool: Pool, name: str, largest: int) -> Suggestion:
+    """The largest amount of a resource on any offering; `largest` is the index of that offering."""
     if name.startswith(PORT):
-        return message("daemons use it")
-    most = int(catalog.amounts(name)[at])
-    if most <= 0 and name not in catalog.charged() and not name.startswith(ATTACH):
-        meant = catalog.recall(("meant", pool.name, name), lambda: tuple(_meant_resource(name, catalog)))
-        return "; ".join((message("no type has any"), *meant))
-    daemons = int(catalog.overhead(name)[at]) if name in catalog.charged() else 0
-    amount = shown(name, max(0, most))
-    if daemons:
-        return message("at most {amount}, daemons take {daemons}", amount=amount, daemons=shown(name, daemons))
-    return message("at most {amount}", amount=amount)
+        return Suggestion(message("daemons use it"))
+    most = int(catalog.amounts(name)[largest])
+    if most <= 0 and name not in catalog.overhead_resources() and not name.startswith(ATTACH):
+        meant = catalog.recall(("meant", pool.name, name), lambda: nearest(name, catalog.resource_names) or "")
+        return Suggestion("; ".join((message("no type has any"), *_did_you_mean(meant))), meant)
+    daemons = int(catalog.overhead(name)[largest]) if name in catalog.overhead_resources() else 0
+    available = max(0, most)
+    amount = amount_text(name, available)
+    words = (
+        message("at most {amount}, daemons take {daemons}", amount=amount, daemons=amount_text(name, daemons))
+        if daemons
+        else message("at most {amount}", amount=amount)
+    )
+    return Suggestion(words, available=available)
 
 
 def contradictory(asked: Term) -> bool:
-    """Whether no value at all could be what is asked."""
+    """Whether no value satisfies all clauses on a label."""
     named = [set(values) for _, operator, values in asked if operator == "In"]
     return len(named) > 1 and not set.intersection(*named)
 
 
 def values(pool: Pool, key: str) -> set[str]:
-    """The values that a label has on what a pool's provider offers."""
+    """The values of a label on the types of a pool."""
     return {value for kind in pool.types for value in _values_of(kind, key)}
 
 
@@ -118,18 +146,14 @@ def _values_of(kind: InstanceType, key: str) -> Collection[str]:
     return kind.labels.get(key, ())
 
 
-def _meant_label(key: str, there: Set[str]) -> Iterator[str]:
-    """The label that was meant: by its name alone, since all of a domain look alike."""
-    names = {_name(each): each for each in sorted(there | WELL_KNOWN)}
-    meant = names.get(_name(key)) or names.get(nearest(_name(key), names) or "")
-    if meant:
-        yield message("did you mean {meant}?", meant=meant)
+def _similar_label(key: str, there: Set[str]) -> str:
+    """A label with a similar name, whatever its prefix: labels with one prefix look alike. Empty if there is none."""
+    names = {_name(label): label for label in sorted(there | WELL_KNOWN)}
+    return names.get(_name(key)) or names.get(nearest(_name(key), names) or "") or ""
 
 
-def _meant_resource(name: str, catalog: OfferingCatalog) -> Iterator[str]:
-    meant = nearest(name, catalog.stock)
-    if meant:
-        yield message("did you mean {meant}?", meant=meant)
+def _did_you_mean(meant: str) -> list[str]:
+    return [message("did you mean {meant}?", meant=meant)] if meant else []
 
 
 def _name(key: str) -> str:

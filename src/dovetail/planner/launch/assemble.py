@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dovetail.planner.explain.unschedulable import UnusablePools, unschedulable
-from dovetail.planner.launch.node_claims import nodes_and_placements, recharged
+from dovetail.planner.launch.node_claims import nodes_and_placements, with_daemon_requests
 from dovetail.planner.packing.objective import zone_budget
 from dovetail.planner.packing.pack import Packing
 from dovetail.planner.packing.zone_spread import pin_zones
 from dovetail.planner.plan import Cost, Placement, Plan, PlannedNode
 from dovetail.planner.problem.compile import Problem
-from dovetail.planner.problem.min_values import varied
+from dovetail.planner.problem.min_values import meets_min_values
 
 #: Up to this many new nodes, one is moved to an unused zone for a small extra cost; more are in every zone anyway.
 _MAX_ZONE_PINNED_NODES = 200
@@ -26,11 +26,13 @@ def plan_of(problem: Problem, packing: Packing, tier: int = 1, bound: float | No
     planned_nodes, placements, left = nodes_and_placements(problem, packing)
     least = _price(planned_nodes)
     if tier > 1 and len(planned_nodes) <= _MAX_ZONE_PINNED_NODES:
-        choosy = {problem.pools[node].name: problem.pools[node] for node in problem.min_values}
+        pools_with_min_values = {problem.pools[node].name: problem.pools[node] for node in problem.min_values}
 
         def settled(was: PlannedNode, planned: PlannedNode) -> PlannedNode | None:
-            varies = planned.pool not in choosy or varied(choosy[planned.pool], planned.offerings)
-            return recharged(problem, was, planned) if varies else None
+            varies = planned.pool not in pools_with_min_values or meets_min_values(
+                pools_with_min_values[planned.pool], planned.offerings
+            )
+            return with_daemon_requests(problem, was, planned) if varies else None
 
         planned_nodes = pin_zones(planned_nodes, settled, zone_budget(least, packing.left, packing.state.run.baseline))
     unusable = UnusablePools(problem, [problem.classes[index] for index in left])

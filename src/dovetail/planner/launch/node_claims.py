@@ -1,7 +1,7 @@
-"""From a packing to nodes that can be launched: every offering that holds each of them, cheapest first.
+"""From a packing to NodeClaims: for each new node all offerings that hold its pods, cheapest first.
 
-A node keeps its choice as wide as what is on it allows: all types, and all zones unless a topology pinned one.
-Limits hold for whichever offering is launched in the end.
+A NodeClaim admits as many offerings as its pods allow: all types, and all zones unless a topology constraint fixes one.
+NodePool limits hold for whichever of them is launched.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, RESERVED, ZONE
-from dovetail.planner.launch.rejected_offerings import cheaper
-from dovetail.planner.offerings.alternatives import beyond, capacity_at_most, kind_mask, sayable
+from dovetail.planner.launch.rejected_offerings import rejected_cheaper_offerings
+from dovetail.planner.offerings.alternatives import admitted_beyond, alternatives_mask, capacity_at_most, expressible
 from dovetail.planner.offerings.catalog import CatalogEntry, OfferingCatalog
 from dovetail.planner.offerings.open_labels import RESERVATION
 from dovetail.planner.packing.pack import Packing
@@ -24,7 +24,7 @@ from dovetail.planner.packing.state import PackingState, used_by_all
 from dovetail.planner.packing.violated_preferences import failing_on, held_by
 from dovetail.planner.plan import Choice, Placement, PlannedNode
 from dovetail.planner.problem.compile import Problem
-from dovetail.planner.problem.min_values import various
+from dovetail.planner.problem.min_values import mask_meets_min_values
 from dovetail.planner.problem.node_index import NEW
 from dovetail.planner.problem.resources import PORT
 from dovetail.planner.problem.shared_volumes import ATTACH
@@ -34,8 +34,8 @@ from dovetail.planner.snapshot import Pool
 _MAX_EXPLAINED_NODES = 100
 
 
-class Launcher:
-    """Turns nodes on a packing state into new nodes, sharing what is the same between them."""
+class NodeClaimBuilder:
+    """Turns the new nodes of a packing state into planned nodes; equal nodes share their offerings."""
 
     def __init__(self, problem: Problem, state: PackingState) -> None:
         self.problem = problem
@@ -45,20 +45,20 @@ class Launcher:
         self.counts = Counter([problem.frontier.pool_at[state.offering_of(node)] for node in state.new_nodes()])
         self._explained = 0
         self._fitting: dict[tuple[int, NodeConstraints], tuple[int, bool]] = {}
-        self._try_shortage_portfolio: dict[int, list[tuple[str, int]]] = {}
+        self._binding_limits: dict[int, list[tuple[str, int]]] = {}
         self._rows: list[int] = problem.frontier.full.tolist()
         self._used = used_by_all(state)
         self._steps = [self.catalog.steps(name) for name in problem.dims]
         self._resources = [(dim, name) for dim, name in enumerate(problem.dims) if not name.startswith((PORT, ATTACH))]
-        self._charged = daemons_take(self.catalog)
-        self._held = held_by(state) if problem.preferences else {}
+        self._daemon_resources = daemon_resources(self.catalog)
+        self._kept_pod_preferences = held_by(state) if problem.preferences else {}
 
     def planned_node(self, node: int, name: str, pods: tuple[str, ...]) -> PlannedNode:
         entry = self.catalog.rows[self._rows[self.state.offering_of(node)]]
         used = self._used[node - self.state.existing]
         pool = self.problem.pools[entry.pool]
         these = constraints_on(self.state, node)
-        offer = self._offer(self.offerings(node, these, entry, used), entry, pool)
+        offer = self._options(self.offerings(node, these, entry, used), entry, pool)
         choices = self._choices(offer, node, entry)
         return PlannedNode(
             name=name,
@@ -68,11 +68,13 @@ class Launcher:
             requests=self._requests(used, choices[0], entry),
             pods=pods,
             labels={key: value for key, value in entry.open_labels if value is not None} if entry.open_labels else {},
-            cheaper=cheaper(self.state, node, entry, used, these) if self._described() else (),
+            cheaper=rejected_cheaper_offerings(self.state, node, entry, used, these)
+            if self._explains_another()
+            else (),
         )
 
-    def _described(self) -> bool:
-        """Reasons are kept for the first nodes only: a plan of thousands repeats itself."""
+    def _explains_another(self) -> bool:
+        """Whether to explain the offerings of another node: only the first nodes of a plan are explained."""
         self._explained += 1
         return self._explained <= _MAX_EXPLAINED_NODES
 
@@ -80,26 +82,26 @@ class Launcher:
         """All offerings that the pods on a node accept and that hold the resources `used`."""
         cached = self._fitting.get((entry.index, these))
         if cached is None:
-            cached = self._fitting[entry.index, these] = self._fit_for(these, entry)
+            cached = self._fitting[entry.index, these] = self._accepted(these, entry)
         mask, plain = cached
         for (levels, masks), amount in zip(self._steps, used, strict=True):
             if amount:
                 mask &= masks[bisect_left(levels, amount)]
         mask = self._within_limits(mask, entry, self.state.offering_of(node))
-        mask = mask if plain else self._sayable(mask, entry)
+        mask = mask if plain else self._expressible(mask, entry)
         return self._keeping_preferences(mask, node, entry) if self.problem.preferences else mask
 
-    def _sayable(self, mask: int, entry: CatalogEntry) -> int:
+    def _expressible(self, mask: int, entry: CatalogEntry) -> int:
         """The part of a mask that a NodeClaim can express, if that meets the NodePool's minValues."""
         needs = self.problem.min_values.get(entry.pool, ())
-        return sayable(self.catalog, mask, entry, lambda left: various(self.catalog, left, needs))
+        return expressible(self.catalog, mask, entry, lambda left: mask_meets_min_values(self.catalog, left, needs))
 
-    def _fit_for(self, these: NodeConstraints, entry: CatalogEntry) -> tuple[int, bool]:
+    def _accepted(self, these: NodeConstraints, entry: CatalogEntry) -> tuple[int, bool]:
         """The alternatives of an offering that a node's pods accept, and whether a NodeClaim can express them."""
-        mask = kind_mask(self.catalog, entry) & these.mask
+        mask = alternatives_mask(self.catalog, entry) & these.mask
         for key in these.keys:
             mask &= self.catalog.by_label(key).get(self.catalog.label(entry, key), 0)
-        return mask, not beyond(self.catalog, mask, entry)
+        return mask, not admitted_beyond(self.catalog, mask, entry)
 
     def _keeping_preferences(self, mask: int, node: int, entry: CatalogEntry) -> int:
         """The offerings of a mask that keep every node and pod-affinity preference which holds on the node now.
@@ -116,55 +118,57 @@ class Launcher:
             self.catalog.term(term)
             for _, term in sorted(preferred, key=lambda preference: (-preference[0], preference[1]))
         ]
-        for key in sorted(key for kind, key in self._held.get(node, ()) if kind == AFFINITY):
+        for key in sorted(key for kind, key in self._kept_pod_preferences.get(node, ()) if kind == AFFINITY):
             wheres.append(self.catalog.by_label(key).get(self.catalog.label(entry, key), 0))
         for where in wheres:
-            if where >> entry.index & 1 and (needs is None or various(self.catalog, mask & where, needs)):
+            if where >> entry.index & 1 and (needs is None or mask_meets_min_values(self.catalog, mask & where, needs)):
                 mask &= where
         return mask
 
     def _within_limits(self, mask: int, entry: CatalogEntry, node: int) -> int:
-        """Those that keep the pool's limits even if every node of the pool takes its largest."""
-        for name, left in self._scarce(entry.pool):
+        """The offerings of a mask that keep the pool's limits even if each of its nodes uses its largest offering."""
+        for name, left in self._limits_that_bind(entry.pool):
             charge = self.problem.frontier.limited.get(name)
             own = entry.type.capacity.get(name, 0) if charge is None else int(charge[node])
             most = own + max(0, left) // max(1, self.counts[entry.pool])
             mask &= capacity_at_most(self.catalog, name, most) | 1 << entry.index
         return mask
 
-    def _scarce(self, pool: int) -> list[tuple[str, int]]:
-        """The limits of a pool that do not let each of its nodes grow by the largest, and what is left of them."""
-        cached = self._try_shortage_portfolio.get(pool)
+    def _limits_that_bind(self, pool: int) -> list[tuple[str, int]]:
+        """The limits of a pool that could be exceeded if each of its nodes used its largest type, with what is left."""
+        cached = self._binding_limits.get(pool)
         if cached is None:
             nodes = max(1, self.counts[pool])
-            cached = self._try_shortage_portfolio[pool] = [
+            cached = self._binding_limits[pool] = [
                 (name, left)
                 for name, left in self.state.left[pool].items()
                 if name != "nodes" and max(0, left) // nodes < self.catalog.largest(name, pool)
             ]
         return cached
 
-    def _offer(self, mask: int, entry: CatalogEntry, pool: Pool) -> Offer:
+    def _options(self, mask: int, entry: CatalogEntry, pool: Pool) -> LaunchOptions:
         own = entry.index if entry.open_labels or entry.offering.reservation_id else -entry.pool - 1
-        return self.catalog.recall(("offer", mask, own), lambda: offer_of(self.catalog.listed(mask), entry, pool))
+        return self.catalog.recall(("offer", mask, own), lambda: launch_options(self.catalog.listed(mask), entry, pool))
 
-    def _choices(self, offer: Offer, node: int, entry: CatalogEntry) -> tuple[Choice, ...]:
+    def _choices(self, offer: LaunchOptions, node: int, entry: CatalogEntry) -> tuple[Choice, ...]:
         """All offerings; of those at the best price, the one in the zone used least so far comes first.
 
         A node that keeps a preference about other pods by its zone stays in it.
         """
-        zone = min(offer.led_by, key=self.zones.__getitem__)
-        if entry.offering.zone in offer.led_by and any(key == ZONE for _, key in self._held.get(node, ())):
+        zone = min(offer.by_first_zone, key=self.zones.__getitem__)
+        if entry.offering.zone in offer.by_first_zone and any(
+            key == ZONE for _, key in self._kept_pod_preferences.get(node, ())
+        ):
             zone = entry.offering.zone
         self.zones[zone] += 1
-        return offer.led_by[zone]
+        return offer.by_first_zone[zone]
 
     def _requests(self, used: list[int], choice: Choice, entry: CatalogEntry) -> dict[str, int]:
         total = {name: used[dim] for dim, name in self._resources if used[dim]}
-        if not self._charged:
+        if not self._daemon_resources:
             return total
         index = self._index(choice, entry)
-        for name in self._charged:
+        for name in self._daemon_resources:
             total[name] = total.get(name, 0) + int(self.catalog.overhead(name)[index])
         return {name: amount for name, amount in sorted(total.items()) if amount}
 
@@ -177,18 +181,20 @@ class Launcher:
         return entry.index
 
 
-class Offer(NamedTuple):
-    """What nodes that may become the same have in common: see `_led_by` and `requirements`."""
+class LaunchOptions(NamedTuple):
+    """The offerings and requirements that equal NodeClaims share: see `_by_first_zone` and `requirements`."""
 
-    led_by: dict[str, tuple[Choice, ...]]
+    by_first_zone: dict[str, tuple[Choice, ...]]
     requirements: tuple[Mapping[str, Any], ...]
 
 
-def offer_of(held: list[CatalogEntry], entry: CatalogEntry, pool: Pool) -> Offer:
-    return Offer(_led_by(tuple(dict.fromkeys(entry.choice for entry in held))), requirements(held, entry, pool))
+def launch_options(held: list[CatalogEntry], entry: CatalogEntry, pool: Pool) -> LaunchOptions:
+    return LaunchOptions(
+        _by_first_zone(tuple(dict.fromkeys(entry.choice for entry in held))), requirements(held, entry, pool)
+    )
 
 
-def _led_by(choices: tuple[Choice, ...]) -> dict[str, tuple[Choice, ...]]:
+def _by_first_zone(choices: tuple[Choice, ...]) -> dict[str, tuple[Choice, ...]]:
     """For each zone that has an offering at the best price: all offerings, its own first."""
     led: dict[str, tuple[Choice, ...]] = {}
     for index, choice in enumerate(choices):
@@ -199,9 +205,9 @@ def _led_by(choices: tuple[Choice, ...]) -> dict[str, tuple[Choice, ...]]:
     return led
 
 
-def recharged(problem: Problem, was: PlannedNode, planned: PlannedNode) -> PlannedNode:
-    """A node that now has another first offering, with what the daemons of that one ask for."""
-    names = daemons_take(problem.catalog)
+def with_daemon_requests(problem: Problem, was: PlannedNode, planned: PlannedNode) -> PlannedNode:
+    """A planned node whose first offering has changed, with the DaemonSet requests of the new one."""
+    names = daemon_resources(problem.catalog)
     if not names or was.choice == planned.choice:
         return planned
     before, after = _row(problem, was), _row(problem, planned)
@@ -213,7 +219,7 @@ def recharged(problem: Problem, was: PlannedNode, planned: PlannedNode) -> Plann
 
 
 def _row(problem: Problem, planned: PlannedNode) -> int:
-    """The offering of a node's first offering."""
+    """The catalog index of a planned node's first offering."""
     return next(
         row.index
         for row in problem.catalog.rows
@@ -223,13 +229,13 @@ def _row(problem: Problem, planned: PlannedNode) -> int:
     )
 
 
-def daemons_take(catalog: OfferingCatalog) -> list[str]:
-    """The resources that daemons take, beside what only packing counts."""
-    return [name for name in sorted(catalog.charged()) if not name.startswith((PORT, ATTACH))]
+def daemon_resources(catalog: OfferingCatalog) -> list[str]:
+    """The resources that DaemonSets request, except ports and attachments, which only packing counts."""
+    return [name for name in sorted(catalog.overhead_resources()) if not name.startswith((PORT, ATTACH))]
 
 
 def requirements(held: list[CatalogEntry], entry: CatalogEntry, pool: Pool) -> tuple[Mapping[str, Any], ...]:
-    """What the NodeClaim asks: the pool's own requirements, narrowed to what was chosen."""
+    """The requirements of a NodeClaim: those of its pool, restricted to the chosen offerings."""
     narrowed: dict[str, set[str]] = {
         INSTANCE_TYPE: {entry.type.name for entry in held},
         ZONE: {entry.offering.zone for entry in held},
@@ -264,7 +270,7 @@ def requirements(held: list[CatalogEntry], entry: CatalogEntry, pool: Pool) -> t
 
 
 def _prefix(problem: Problem) -> str:
-    """What the names of new nodes begin with, and of none that is there."""
+    """A prefix for the names of new nodes that no existing node has."""
     prefix = NEW
     while any(name.startswith(prefix) for name in problem.names):
         prefix = f"{NEW[0]}{prefix}"
@@ -277,9 +283,9 @@ def nodes_and_placements(
     """The new nodes, the placement of every placed pod, and the names of unplaced pods by class."""
     state, placement_requests = packing.state, packing.state.placement_requests
     names = _pod_names(problem, state)
-    taken, starts = [0] * len(problem.classes), _starts(problem, state, names)
+    taken, starts = [0] * len(problem.classes), _first_pods(problem, state, names)
     placements: dict[str, Placement] = {}
-    launcher = Launcher(problem, state)
+    launcher = NodeClaimBuilder(problem, state)
     planned_nodes: list[PlannedNode] = []
     prefix = _prefix(problem) if state.size > state.existing else ""
     for index, contents in enumerate(state.contents):
@@ -323,10 +329,10 @@ def _pod_names(problem: Problem, state: PackingState) -> list[list[str]]:
     return [sorted(pod_class.pods, key=lambda name: missed.get(name, 0)) for pod_class in problem.classes]
 
 
-def _starts(problem: Problem, state: PackingState, names: Sequence[list[str]]) -> dict[tuple[int, int], int]:
-    """Where among the pods of its class those of a request on a node begin, if the baseline leaves some of them out.
+def _first_pods(problem: Problem, state: PackingState, names: Sequence[list[str]]) -> dict[tuple[int, int], int]:
+    """The index in its class of the first pod of each (node, request), if the baseline leaves pods of it pending.
 
-    Those are the last of their class, and get the places that keep fewest preferences: no other pod misses them.
+    Those pods are the last of their class, and get the places that violate most preferences.
     """
     missed = state.run.baseline.names if state.run.baseline is not None else {}
     short = {index for index, pods in enumerate(names) if pods and pods[-1] in missed} if missed else set()

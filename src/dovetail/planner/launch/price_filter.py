@@ -1,4 +1,4 @@
-"""Narrowing: which of its offerings a node that is launched in place of others may still be offered as."""
+"""Price filter: the offerings of a replacement node that keep the saving of a consolidation."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ Types = Mapping[str, InstanceType]
 
 
 def cheaper(planned: PlannedNode, ceiling: float, types: Types) -> PlannedNode | None:
-    """The node with only those offerings that keep the saving; None if they are too few or too much alike.
+    """The node with only the offerings below a price; None if they do not meet minValues.
 
-    Where spot is among them on-demand goes: a failed spot launch must not become a dearer node.
+    If spot offerings are among them, on-demand ones are removed: a failed spot launch must not become a dearer node.
     """
     kept = [offering for offering in planned.offerings if offering.price is not None and offering.price < ceiling]
     if any(choice.capacity_type == "spot" for choice in kept):
         kept = [choice for choice in kept if choice.capacity_type == "spot"]
-    return _only(planned, kept) if kept and _varied(planned, kept, types) else None
+    return _restricted_to(planned, kept) if kept and _meets_min_values(planned, kept, types) else None
 
 
 def cheapest(planned: PlannedNode, most: int, types: Types) -> PlannedNode:
-    """The node with the offerings of its cheapest types alone, as many as asked for or as its pool insists on.
+    """The node with its `most` cheapest types, or more if minValues require them.
 
-    A spot node that replaces another is one of the cheapest fifteen, whichever is offered: then fewer than fifteen are
-    cheaper still, and it is not replaced again and again.
+    A spot node that replaces another is one of the cheapest fifteen types: then fewer than fifteen are cheaper still,
+    and it is not replaced again and again.
     """
     prices: dict[str, float] = {}
     for offering in planned.offerings:
@@ -37,14 +37,14 @@ def cheapest(planned: PlannedNode, most: int, types: Types) -> PlannedNode:
     ranked = sorted(prices, key=lambda name: (prices[name], name))
     for count in range(most, len(ranked)):
         kept = [offering for offering in planned.offerings if offering.instance_type in ranked[:count]]
-        if _varied(planned, kept, types):
-            return _only(planned, kept)
+        if _meets_min_values(planned, kept, types):
+            return _restricted_to(planned, kept)
     return planned
 
 
-def _only(planned: PlannedNode, kept: Sequence[Choice]) -> PlannedNode:
+def _restricted_to(planned: PlannedNode, kept: Sequence[Choice]) -> PlannedNode:
     """The node with these offerings, and with requirements that admit no other."""
-    least = _least(planned)
+    least = _min_values(planned)
     narrowed = {
         INSTANCE_TYPE: sorted({choice.instance_type for choice in kept}),
         CAPACITY_TYPE: sorted({choice.capacity_type for choice in kept}),
@@ -57,13 +57,13 @@ def _only(planned: PlannedNode, kept: Sequence[Choice]) -> PlannedNode:
     return msgspec.structs.replace(planned, offerings=tuple(kept), requirements=tuple(requirements))
 
 
-def _varied(planned: PlannedNode, kept: Sequence[Choice], types: Types) -> bool:
-    """Whether offerings are as different as the node's pool insists on."""
-    return all(len(set(_values(key, kept, types))) >= least for key, least in _least(planned).items())
+def _meets_min_values(planned: PlannedNode, kept: Sequence[Choice], types: Types) -> bool:
+    """Whether offerings meet the minValues of the node's pool."""
+    return all(len(set(_values(key, kept, types))) >= least for key, least in _min_values(planned).items())
 
 
 def _values(key: str, kept: Sequence[Choice], types: Types) -> Iterator[str]:
-    """What the offerings have of a label."""
+    """Yields the values of a label on the offerings."""
     for choice in kept:
         own = {INSTANCE_TYPE: choice.instance_type, CAPACITY_TYPE: choice.capacity_type, ZONE: choice.zone}
         if key in own:
@@ -72,8 +72,8 @@ def _values(key: str, kept: Sequence[Choice], types: Types) -> Iterator[str]:
             yield from types[choice.instance_type].labels.get(key, ())
 
 
-def _least(planned: PlannedNode) -> dict[str, int]:
-    """How many values of a key its pool insists on."""
+def _min_values(planned: PlannedNode) -> dict[str, int]:
+    """The minValues of the node's requirements, by key."""
     return {
         requirement["key"]: requirement["minValues"]
         for requirement in planned.requirements

@@ -1,4 +1,4 @@
-"""Masks that decide what a node may still become: the same pool, open labels and reservation, within limits."""
+"""Alternatives: the offerings that a planned node may change to, with the same pool, open labels and reservation."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from dovetail.planner.offerings.open_labels import RESERVATION
 _CLAIM_KEYS = (CAPACITY_TYPE, ZONE, INSTANCE_TYPE)
 
 
-def kind_mask(catalog: OfferingCatalog, entry: CatalogEntry) -> int:
-    """The offerings a node may change to while it stays the node it is.
+def alternatives_mask(catalog: OfferingCatalog, entry: CatalogEntry) -> int:
+    """The available offerings with the same pool, open labels and reservation as an offering.
 
-    A reserved one stays with its reservation; where its pool asks for variety, it may become what is not reserved.
+    Where the pool has minValues, a reserved node may also use offerings without a reservation.
     """
     mask = catalog.of_pool[entry.pool] & catalog.available
     for key, value in entry.open_labels:
@@ -26,37 +26,38 @@ def kind_mask(catalog: OfferingCatalog, entry: CatalogEntry) -> int:
     if reservation is None:
         return mask & ~catalog.reserved
     same = catalog.by_label(RESERVATION).get(reservation, 0)
-    choosy = any(requirement.min_values for requirement in catalog.pools[entry.pool].requirements)
-    return mask & (same | ~catalog.reserved) if choosy else mask & same
+    has_min_values = any(requirement.min_values for requirement in catalog.pools[entry.pool].requirements)
+    return mask & (same | ~catalog.reserved) if has_min_values else mask & same
 
 
-def beyond(catalog: OfferingCatalog, mask: int, entry: CatalogEntry) -> int:
-    """Offerings that a NodeClaim admits beyond a mask: its types, zones and capacity types combine freely."""
-    rows = kind_mask(catalog, entry) & ~mask
+def admitted_beyond(catalog: OfferingCatalog, mask: int, entry: CatalogEntry) -> int:
+    """The offerings outside of a mask that a NodeClaim for the mask admits: its types, zones and capacity types are
+    independent requirements, so it admits every combination of them."""
+    rows = alternatives_mask(catalog, entry) & ~mask
     for key in _CLAIM_KEYS:
         if rows:
             rows &= reduce(or_, (where for where in catalog.by_label(key).values() if where & mask), 0)
     return rows
 
 
-def sayable(catalog: OfferingCatalog, mask: int, entry: CatalogEntry, enough: Callable[[int], bool]) -> int:
-    """The largest part of a mask that a NodeClaim can express exactly: pods may refuse some combinations of values.
+def expressible(catalog: OfferingCatalog, mask: int, entry: CatalogEntry, enough: Callable[[int], bool]) -> int:
+    """The largest part of a mask that the requirements of a NodeClaim can express exactly.
 
-    Values are removed that admit most unwanted offerings per lost one; those of the cheapest offering stay. If what is
-    left would not be `enough`, the mask is returned unchanged.
+    Values are removed that admit most unwanted offerings per lost one; those of the cheapest offering stay. If the
+    rest would not be `enough`, the mask is returned unchanged.
     """
-    best, said = catalog.rows[lowest(mask)], mask
-    while admitted := beyond(catalog, said, entry):
+    best, kept = catalog.rows[lowest(mask)], mask
+    while admitted := admitted_beyond(catalog, kept, entry):
         ways = [
             where
             for key in _CLAIM_KEYS
             for value, where in catalog.by_label(key).items()
-            if where & admitted and value != catalog.label(best, key) and enough(said & ~where)
+            if where & admitted and value != catalog.label(best, key) and enough(kept & ~where)
         ]
         if not ways:
             return mask
-        said &= ~max(ways, key=lambda where: (where & admitted).bit_count() / (where & said).bit_count())
-    return said
+        kept &= ~max(ways, key=lambda where: (where & admitted).bit_count() / (where & kept).bit_count())
+    return kept
 
 
 def capacity_at_most(catalog: OfferingCatalog, name: str, most: int) -> int:
@@ -71,22 +72,22 @@ def capacity_at_most(catalog: OfferingCatalog, name: str, most: int) -> int:
 
 
 def capacities(catalog: OfferingCatalog, mask: int, name: str) -> list[int]:
-    """How much nodes of a mask have of a resource in all, each amount once, the least first."""
+    """The distinct capacities of a resource among the offerings of a mask, the smallest first."""
     return [amount for amount, where in reversed(_by_capacity(catalog, name)) if where & mask]
 
 
 def largest_capacity(catalog: OfferingCatalog, mask: int, name: str) -> int:
-    """What the largest node of a mask that is not empty has of a resource in all."""
+    """The largest capacity of a resource among the offerings of a mask that is not empty."""
     return next(amount for amount, where in _by_capacity(catalog, name) if where & mask)
 
 
 def _by_capacity(catalog: OfferingCatalog, name: str) -> list[tuple[int, int]]:
-    """The offerings by how much of a resource they have, the largest first."""
+    """The offerings by their capacity of a resource, the largest first."""
 
-    def found() -> list[tuple[int, int]]:
+    def by_capacity() -> list[tuple[int, int]]:
         by_amount: dict[int, list[int]] = {}
         for entry in catalog.rows:
             by_amount.setdefault(entry.type.capacity.get(name, 0), []).append(entry.index)
         return [(amount, of_bits(by_amount[amount])) for amount in sorted(by_amount, reverse=True)]
 
-    return catalog.recall(("capacities", name), found)
+    return catalog.recall(("capacities", name), by_capacity)

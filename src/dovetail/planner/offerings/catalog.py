@@ -1,8 +1,8 @@
-"""Offerings: every node that could be launched, as bits of an integer, cheapest first.
+"""The offering catalog: every node that could be launched, cheapest first; sets of entries are bit masks.
 
-An offering is concrete: a pool, a type, an offering, and one value for each label that a pool or a type leaves
-open and some pod asks about. So an offering has definite labels and a pod either fits it or not; what is left of
-the requirement algebra is AND.
+An entry is a NodePool, an instance type, an offering, and a value for each label that the pool or the type leaves open
+and that some pod requires. So an entry has definite labels, a pod either accepts it or not, and requirements combine
+by AND of their masks.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from dovetail.planner.plan import Choice
 from dovetail.planner.requirements import NODE_NAME, Clause, Term, holds
 from dovetail.planner.snapshot import Pool
 
-#: A name no node has yet: Exists and NotIn hold of it, In does not.
-UNBORN = "\0unborn"
-#: What every node is labelled with, whatever its type and pool.
+#: The hostname of a new node: `Exists` and `NotIn` hold for it, `In` does not.
+UNNAMED_NODE = "\0unborn"
+#: Labels of every node, whatever its type and pool.
 _OF_ALL = (ZONE, CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, HOSTNAME, NODE_NAME, RESERVATION)
 #: Cached results of one catalog.
 _MAX_CACHED = 4096
@@ -74,8 +74,8 @@ class CatalogEntry:
         )
 
 
-class Asked:
-    """Which labels pods ask about, and the values they name: what open labels must distinguish."""
+class LabelQueries:
+    """The labels that pods use in requirements, and the values that they name: open labels must distinguish these."""
 
     def __init__(self, terms: Iterable[Term], keys: Iterable[str]) -> None:
         values: dict[str, set[str]] = {}
@@ -88,14 +88,16 @@ class Asked:
 
 
 class OfferingCatalog:
-    """The offerings of all pools, and the masks that select among them. Bit i is offering i; lower is cheaper."""
+    """The entries of all pools, and masks of them. Bit i is entry i; lower is cheaper."""
 
-    def __init__(self, pools: Sequence[Pool], asked: Asked, unavailable: frozenset[tuple[str, str, str]]) -> None:
+    def __init__(
+        self, pools: Sequence[Pool], asked: LabelQueries, unavailable: frozenset[tuple[str, str, str]]
+    ) -> None:
         self.pools = tuple(pools)
         self.asked = asked
         self._rules = [_by_key(pool_clauses(pool)) for pool in pools]
         catalog_entries: list[CatalogEntry] = []
-        blocks = _Blocks(asked)
+        blocks = _EntriesByPool(asked)
         for index, (pool, rules) in enumerate(zip(pools, self._rules, strict=True)):
             catalog_entries += [CatalogEntry(index, *row) for row in blocks.of(pool, rules)]
         catalog_entries.sort(key=attrgetter("sort_key"))
@@ -115,20 +117,20 @@ class OfferingCatalog:
         """Offerings whose DaemonSets alone do not fit on a node."""
         self.reserved = self.mask(c.offering.capacity_type == "reserved" for c in catalog_entries)
         self._labels: dict[str, dict[str | None, int]] = {}
-        self._described = _described(catalog_entries).union(*(pool.labels for pool in pools), *self._rules)
+        self._label_keys = _label_keys(catalog_entries).union(*(pool.labels for pool in pools), *self._rules)
         """The labels that any node may have."""
         self._clauses: dict[Clause, int] = {}
         self._amounts: dict[str, Ints] = {}
         self._overhead: dict[str, Ints] = {}
         self._steps: dict[str, tuple[list[int], list[int]]] = {}
         self._bools: dict[int, Bools] = {}
-        self.remembered: dict[object, Any] = {}
+        self.cached_results: dict[object, Any] = {}
         """Cached results for masks of these offerings; see `recall`."""
 
     def reservations(self) -> Mapping[str, int]:
         """Nodes that each reservation still has; the smallest figure counts where it is listed twice."""
 
-        def found() -> Mapping[str, int]:
+        def capacities() -> Mapping[str, int]:
             left: dict[str, int] = {}
             for entry in self.rows:
                 name, count = entry.offering.reservation_id, entry.offering.reservation_capacity
@@ -136,15 +138,15 @@ class OfferingCatalog:
                     left[name] = min(left.get(name, count), count)
             return left
 
-        return self.recall("reservations", found)
+        return self.recall("reservations", capacities)
 
     def recall(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The cached result of `make` for a key: a catalog outlives a plan, and plans use much the same results."""
-        cached = self.remembered.get(key)
+        """The cached result of `make` for a key. A catalog outlives a plan, and later plans need the same results."""
+        cached = self.cached_results.get(key)
         if cached is None:
-            if len(self.remembered) >= _MAX_CACHED:
-                self.remembered.clear()
-            cached = self.remembered[key] = make()
+            if len(self.cached_results) >= _MAX_CACHED:
+                self.cached_results.clear()
+            cached = self.cached_results[key] = make()
         value: T = cached
         return value
 
@@ -164,7 +166,7 @@ class OfferingCatalog:
     def by_label(self, key: str) -> dict[str | None, int]:
         """The offerings by the value of a label."""
         cached = self._labels.get(key)
-        if cached is None and key not in self._described:
+        if cached is None and key not in self._label_keys:
             cached = self._labels[key] = {None: self.everything} if self.rows else {}
         if cached is None:
             bits: dict[str | None, list[int]] = {}
@@ -185,7 +187,7 @@ class OfferingCatalog:
         if key == NODEPOOL:
             return pool.name
         if key in (HOSTNAME, NODE_NAME):
-            return UNBORN
+            return UNNAMED_NODE
         for name, value in entry.open_labels:
             if name == key:
                 return value
@@ -218,8 +220,8 @@ class OfferingCatalog:
             mask |= self.term(term)
         return mask
 
-    def charge(self, mask: int, requests: Mapping[str, int]) -> None:
-        """Take what daemons need off the offerings in the mask. Done once, before any pod asks what fits."""
+    def add_overhead(self, mask: int, requests: Mapping[str, int]) -> None:
+        """Subtract the requests of a DaemonSet from the offerings of a mask; called before anything reads amounts."""
         chosen = self.bools(mask)
         for name, amount in requests.items():
             held = self._overhead.setdefault(name, np.zeros(self.size, dtype=np.int64))
@@ -235,18 +237,20 @@ class OfferingCatalog:
                 self.overcommitted |= self.mask((self.amounts(name) < 0).tolist())
         self.available &= ~self.overcommitted
 
-    def charged(self) -> list[str]:
-        """The resources that daemons take."""
+    def overhead_resources(self) -> list[str]:
+        """The resources that DaemonSets request."""
         return list(self._overhead)
 
     def overhead(self, name: str) -> Ints:
         return self._overhead[name]
 
     def amounts(self, name: str) -> Ints:
-        """How much of a resource pods may have on each offering, daemons served."""
+        """The amount of a resource that DaemonSets leave to other pods on each offering."""
         cached = self._amounts.get(name)
         if cached is None:
-            kinds = {id(kind): kind for pool in self.pools for kind in pool.types} if name in self.stock else {}
+            kinds = (
+                {id(kind): kind for pool in self.pools for kind in pool.types} if name in self.resource_names else {}
+            )
             held = {key: max(-_CAP, min(kind.allocatable.get(name, 0), _CAP)) for key, kind in kinds.items()}
             cached = np.array([held[id(c.type)] for c in self.rows] if held else [0] * self.size, dtype=np.int64)
             if name in self._overhead:
@@ -255,17 +259,17 @@ class OfferingCatalog:
         return cached
 
     @cached_property
-    def stock(self) -> frozenset[str]:
+    def resource_names(self) -> frozenset[str]:
         """The resources that any type has."""
         return frozenset(name for pool in self.pools for kind in pool.types for name in kind.capacity)
 
     def largest(self, name: str, pool: int) -> int:
-        """What the largest type of a pool has of a resource in all."""
+        """The largest capacity of a resource among the types of a pool."""
         types = self.pools[pool].types
         return self.recall(("largest", pool, name), lambda: max((t.capacity.get(name, 0) for t in types), default=0))
 
     def set_amounts(self, name: str, values: Ints) -> None:
-        """A dimension that is not in the type's capacity: attachable volumes, host ports."""
+        """Set the amounts of a dimension that is not in the type's capacity: attachable volumes, host ports."""
         self._amounts[name] = np.maximum(0, values - self._overhead[name] if name in self._overhead else values)
 
     def holding(self, name: str, amount: int) -> int:
@@ -274,7 +278,7 @@ class OfferingCatalog:
         return masks[bisect_left(levels, amount)]
 
     def richest(self, name: str, among: int) -> int:
-        """Those of offerings that have most of a resource."""
+        """Of some offerings, those that have most of a resource."""
         _, masks = self.steps(name)
         beyond = bisect_left(masks, True, key=lambda mask: not mask & among)
         return masks[beyond - 1] & among
@@ -327,7 +331,7 @@ def _launchable(offering: Offering, kind: InstanceType, unavailable: frozenset[t
 
 
 def offered(pool: Pool, clauses: Iterable[Clause]) -> bool:
-    """Whether any offering of a pool's types meets clauses of the pool's own."""
+    """Whether any offering of a pool's types satisfies some of the pool's requirements."""
     by_key, defined = _by_key(clauses), _defined(pool)
     return any(
         _offering_allowed(offering, by_key)
@@ -337,8 +341,8 @@ def offered(pool: Pool, clauses: Iterable[Clause]) -> bool:
     )
 
 
-def _described(catalog: Iterable[CatalogEntry]) -> set[str]:
-    """The labels that nodes have whatever their pools say."""
+def _label_keys(catalog: Iterable[CatalogEntry]) -> set[str]:
+    """The label keys that nodes have from types, offerings and open labels."""
     keys = {*_OF_ALL, *ALWAYS}
     keys.update(key for open_labels in {entry.open_labels for entry in catalog} for key, _ in open_labels)
     types = {id(entry.type): entry.type for entry in catalog}.values()
@@ -360,14 +364,14 @@ def _defined(pool: Pool) -> set[str]:
     return {key for kind in pool.types for key in kind.labels}
 
 
-#: What an offering is beside its pool.
+#: A catalog entry without its pool.
 _Entry = tuple[InstanceType, Offering, OpenLabels, Choice]
 
 
-class _Blocks:
-    """The offerings of a pool without the pool: those that offer the same things share one list."""
+class _EntriesByPool:
+    """The entries of a pool without the pool itself; pools with the same types and requirements share one list."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: LabelQueries) -> None:
         self._asked = asked
         self._blocks: dict[object, list[_Entry]] = {}
 
@@ -390,7 +394,7 @@ def _choice(kind: InstanceType, offering: Offering) -> Choice:
     )
 
 
-def _entries(pool: Pool, by_key: Mapping[str, list[Clause]], asked: Asked) -> list[_Entry]:
+def _entries(pool: Pool, by_key: Mapping[str, list[Clause]], asked: LabelQueries) -> list[_Entry]:
     defined = _defined(pool)
     kinds = [
         kind

@@ -60,7 +60,7 @@ def _offered(pool: Pool) -> object:
 
 
 class _LabelView:
-    """How the labels of a NodePool look to pods: the answers to everything they ask."""
+    """The labels of a NodePool as far as pods can distinguish them: the result of each clause that pods use."""
 
     def __init__(self, pools: Sequence[Pool], terms: Iterable[Term], topology_keys: Iterable[str]) -> None:
         self._clauses: dict[str, list[Clause]] = {}
@@ -71,18 +71,18 @@ class _LabelView:
             if len({_label(pool, key) for pool in pools}) <= _MAX_EXACT_VALUES:
                 exact.add(key)
         self._exact = sorted(exact)
-        self._judged = [key for key in self._clauses if key not in exact]
+        self._by_answers = [key for key in self._clauses if key not in exact]
         self._answers: dict[tuple[str, str | None], tuple[bool, ...]] = {}
 
     def of(self, pool: Pool) -> object:
         required = [requirement.key for requirement in pool.requirements]
         return (
             tuple(_label(pool, key) for key in self._exact),
-            tuple(self._judgement(key, _label(pool, key)) for key in self._judged),
+            tuple(self._clause_answers(key, _label(pool, key)) for key in self._by_answers),
             tuple(pool.labels.get(key) for key in required),
         )
 
-    def _judgement(self, key: str, value: str | None) -> tuple[bool, ...]:
+    def _clause_answers(self, key: str, value: str | None) -> tuple[bool, ...]:
         """Whether the label is there, and whether each clause about it holds."""
         answers = self._answers.get((key, value))
         if answers is None:

@@ -1,7 +1,8 @@
-"""Open labels: the labels that a type leaves open, settled in every way that a pod asks about.
+"""Open labels: labels whose value is chosen when a node is launched, and the values that pods distinguish.
 
-A type may be one of several things until a claim says which, and a pool may leave a label of its own open. Two nodes
-of one type that differ in such a label are two things to launch.
+A type may have several values of a label until a NodeClaim requires one of them, and a NodePool may require a label of
+its own without fixing its value. Nodes of one type with different values of such a label are different entries of the
+catalog.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ OpenLabels = tuple[tuple[str, str | None], ...]
 
 
 def fixed_label(pool: Pool, rules: Sequence[Clause], kind: InstanceType, offering: Offering, key: str) -> str | None:
-    """A label that nothing leaves open, or None. `rules` are what the pool requires of it."""
+    """The value of a label that is not open, or None. `rules` are the pool's requirements on it."""
     if key in offering.labels:
         return offering.labels[key]
     if key in pool.labels:
@@ -46,8 +47,8 @@ def pool_clauses(pool: Pool) -> list[Clause]:
     return [clause(requirement.key, requirement.operator, requirement.values) for requirement in pool.requirements]
 
 
-def well_known(key: str) -> bool:
-    """Labels a provider may put on a node without a pool saying so."""
+def is_well_known(key: str) -> bool:
+    """Whether a provider may set the label without a requirement of the pool."""
     return key in WELL_KNOWN
 
 
@@ -58,13 +59,13 @@ def left_open(
     defined: set[str],
     asked: Mapping[str, tuple[str, ...]],
 ) -> dict[str, list[str | None]]:
-    """The labels that are open on this type and that a pod asks about, with the values they may have.
+    """The open labels of this type that pods use in requirements, with their possible values.
 
     `by_key` are the pool's requirements, `defined` the labels that any of its types has.
     """
     left_open: dict[str, list[str | None]] = {}
     for key, named in asked.items():
-        if not (key in defined or key in by_key or well_known(key)):
+        if not (key in defined or key in by_key or is_well_known(key)):
             continue
         if key in (ZONE, CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, HOSTNAME, NODE_NAME, RESERVATION, ""):
             continue
@@ -84,15 +85,15 @@ def open_label_values(
     left: Mapping[str, list[str | None]],
     open_keys: Sequence[str],
 ) -> Iterable[OpenLabels]:
-    """Every way to settle the labels that are open on any type of the pool.
+    """Every combination of values for the labels that are open on any type of the pool.
 
-    A node that may become one of another type takes its labels along, so the open labels of this one reports them too.
+    They include labels that are open on other types only: a node keeps its labels if it changes to another type.
     """
-    said = [key for key in open_keys if key in left or not any(key in offering.labels for offering in kind.offerings)]
+    keys = [key for key in open_keys if key in left or not any(key in offering.labels for offering in kind.offerings)]
     first = kind.offerings[0]
     options = [
         [(key, value) for value in left.get(key) or [fixed_label(pool, by_key.get(key, ()), kind, first, key)]]
-        for key in said
+        for key in keys
     ]
     for count, combination in enumerate(product(*options)):
         if count == MAX_LABEL_COMBINATIONS:
@@ -110,11 +111,11 @@ def _options(
         return [None]
     if rules:
         return _open_values(rules, named)
-    return [None, *named] if well_known(key) else [None]
+    return [None, *named] if is_well_known(key) else [None]
 
 
 def _open_values(rules: Sequence[Clause], named: tuple[str, ...]) -> list[str | None]:
-    """What a pool's requirement on a label of its own leaves open."""
+    """The values that a pool's requirements leave open for a label of its own."""
     listed = [set(rule[2]) for rule in rules if rule[1] == "In"]
     if listed:
         pool_values = sorted(set.intersection(*listed))

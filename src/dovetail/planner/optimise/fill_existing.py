@@ -70,7 +70,7 @@ def _dual_prices(problem: Problem, placement_requests: list[PlacementRequest], c
     finite = np.isfinite(problem.frontier.prices)
     offered = {}
     for request, count in zip(placement_requests, counts.tolist(), strict=True):
-        offerings = np.flatnonzero(holding(problem, request, problem.blurred) & finite)
+        offerings = np.flatnonzero(holding(problem, request, problem.shared_dims) & finite)
         if len(offerings):
             offered[request] = Demand(request, float(count), offerings)
     context = relaxation(problem, list(offered.values()), 3600.0, largest=largest, proven=True)
@@ -110,7 +110,10 @@ def _remove_independent_pods(
 
 def _depends_on_other_pods(request: PlacementRequest) -> bool:
     return bool(
-        request.shared or request.topology.ruled or request.topology.domain_owned or request.topology.domain_members
+        request.shared
+        or request.topology.has_hostname_rules
+        or request.topology.domain_owned
+        or request.topology.domain_members
     )
 
 

@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from dovetail.clock import stopwatch
+from dovetail.planner.optimise.column_generation import packed_by_columns
 from dovetail.planner.optimise.fill_existing import filled
 from dovetail.planner.optimise.lns import improve
 from dovetail.planner.optimise.lower_bound import proven
@@ -27,6 +28,10 @@ from dovetail.planner.problem.compile import Problem
 _WORK_PER_S = 40_000
 #: Where plans should not depend on the clock, it stops the optimiser only after this multiple of the deadline.
 CLOCK_SLACK = 4.0
+#: The deadline of a plan for which none is asked, by its number of pods.
+MIN_DEFAULT_DEADLINE_S, MAX_DEFAULT_DEADLINE_S, _DEFAULT_DEADLINE_S_PER_POD = 0.5, 2.5, 0.01
+#: Up to this many pods, the work budget bounds the time well enough that no clock is needed.
+_MAX_PODS_WITHOUT_CLOCK = 500
 #: Seconds left where no clock stops the optimiser.
 _NO_DEADLINE_S = 1e9
 #: Up to this many pod classes, packing from scratch is fast enough for restarts with many strategies.
@@ -42,6 +47,8 @@ _COARSE_PATTERN_MIN_PODS = 2000
 _MAX_TOTAL_WORK_FACTOR = 2
 #: Rounds of packing by patterns; between them a search with 1/2 of the work budget finds new patterns.
 _PATTERN_ROUNDS, _PATTERN_SEARCH_DIVISOR = 2, 2
+#: After column generation the search has 1/2 of the work budget: it has less to find, and the time is spent.
+_COLUMN_SEARCH_DIVISOR = 2
 
 
 class Improvement(msgspec.Struct):
@@ -94,6 +101,16 @@ def better_with_clock_slack(
     return better(problem, packing, seed, deadline, spent, CLOCK_SLACK)
 
 
+def default_deadline(pods: int) -> float:
+    """The seconds that improving a plan may take where none are asked for."""
+    return min(MAX_DEFAULT_DEADLINE_S, MIN_DEFAULT_DEADLINE_S + _DEFAULT_DEADLINE_S_PER_POD * pods)
+
+
+def default_optimiser(pods: int) -> Optimiser:
+    """The optimiser of a plan for which no deadline is asked: it gives the same plan however busy the host is."""
+    return better_by_work if pods <= _MAX_PODS_WITHOUT_CLOCK else better_with_clock_slack
+
+
 class _Attempt:
     """One run of the optimiser: the best packing so far, and what is left of time and work."""
 
@@ -122,12 +139,15 @@ class _Attempt:
         if can_relax(problem):
             self._fill()
         along_relaxation = can_relax(problem) and self._round()
+        by_columns = self._pack_by_columns()
         self._report()
         self._search(
             0,
-            self.budget,
+            self.budget // _COLUMN_SEARCH_DIVISOR if by_columns else self.budget,
             afresh=not along_relaxation or (few(problem) and len(problem.classes) <= _MAX_RESTART_CLASSES),
         )
+        if by_columns:
+            self._pack_by_columns()
         self.best = Packing(widened(self.best.state, self.best.left), self.best.left)
         self._report()
         return Improvement(self.best, self.bound)
@@ -164,6 +184,14 @@ class _Attempt:
 
     def _search(self, turn: int, budget: int, afresh: bool) -> None:
         self.best = improve(self.problem, self.best, self.seed + turn, budget, self.bound or 0.0, self.over, afresh)
+
+    def _pack_by_columns(self) -> bool:
+        """Pack the new nodes anew by column generation, where pods have few sizes; returns whether that is so."""
+        packing = packed_by_columns(self.problem, self.best, self.left() / 3) if not self.over() else None
+        if packing is None or not sound(packing.state):
+            return False
+        self._try(packing)
+        return True
 
     def _round(self) -> bool:
         """Choose new nodes by rounding the LP relaxation; returns whether that gave a valid packing."""

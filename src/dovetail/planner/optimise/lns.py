@@ -20,10 +20,9 @@ from dovetail.planner.packing.resize import shrink
 from dovetail.planner.packing.state import PackingState
 from dovetail.planner.packing.strategy import Strategy
 from dovetail.planner.packing.topology_validation import has_lost_affinity, lost_affinity, sound
-from dovetail.planner.packing.violated_preferences import violated_on
+from dovetail.planner.packing.violated_preferences import preferred_offerings, violated_on
 from dovetail.planner.packing.zone_spread import zones_reached
 from dovetail.planner.problem.compile import Problem
-from dovetail.planner.problem.preferences import welcome
 from dovetail.planner.problem.request import PlacementRequest
 from dovetail.planner.problem.topology_groups import AFFINITY
 
@@ -108,7 +107,9 @@ class _LocalSearch:
         self.idle = 0
         self.waiting = [index for index in sorted(start.left) if not is_infeasible(problem, problem.classes[index])]
         """Classes with unplaced pods that a step may try to insert."""
-        self.preferred = narrowed(problem, welcome(problem)) if start.state.run.baseline is not None else problem
+        self.preferred = (
+            narrowed(problem, preferred_offerings(problem)) if start.state.run.baseline is not None else problem
+        )
         """The problem with node preferences as requirements."""
         self._failed_insertions = 0
 

@@ -49,7 +49,7 @@ def relaxed(problem: Problem, left: dict[int, int], seconds: float) -> Relaxatio
         count = pod_class.count - left.get(pod_class.index, 0)
         if count > 0:
             request = problem.request(pod_class, len(pod_class.levels) - 1)
-            offerings = np.flatnonzero(holding(problem, request, problem.blurred) & finite)
+            offerings = np.flatnonzero(holding(problem, request, problem.shared_dims) & finite)
             demands.append(Demand(request, float(count), offerings, _one_per_node(request)))
     solution = relaxation(problem, demands, seconds, True, _FINE, proven=True)
     solution = solution or relaxation(problem, demands, max(seconds, 1.0), True, _COARSE, proven=True)
@@ -82,7 +82,7 @@ def _fitting(
     """The number of pods of a request that each node (a column of `room`) holds without other pods."""
     full: Ints = np.full(room.shape[1], 1 if _one_per_node(request) else UNLIMITED, dtype=np.int64)
     for dim, amount in request.steps:
-        if dim not in problem.blurred:
+        if dim not in problem.shared_dims:
             np.minimum(full, np.maximum(room[dim], 0) // amount, out=full)
     return full
 
@@ -143,7 +143,7 @@ def stretched(problem: Problem, relaxation: Relaxation) -> Relaxation:
     placement_requests = [flow.demand.request for flow in relaxation.flows]
     sizes = {request.amounts.tobytes() for request in placement_requests}
     one_per_node = any(flow.demand.caps for flow in relaxation.flows)
-    if not relaxation.slack or one_per_node or problem.blurred or len(sizes) > _MAX_POD_SIZES:
+    if not relaxation.slack or one_per_node or problem.shared_dims or len(sizes) > _MAX_POD_SIZES:
         return relaxation
     counts = np.array([flow.demand.count for flow in relaxation.flows])
     requests = np.array([request.amounts for request in placement_requests], dtype=np.float64)

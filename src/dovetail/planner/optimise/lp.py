@@ -20,7 +20,7 @@ class Solved(msgspec.Struct):
     duals: Floats
 
 
-class Model:
+class LinearProgram:
     """A linear programme in the making. Rows and columns are numbered in order; every column is at least zero."""
 
     def __init__(self) -> None:
@@ -64,7 +64,27 @@ class Model:
         return model
 
 
-def minimise(model: Model, seconds: float) -> Solved | None:
+def minimise_integers(model: LinearProgram, seconds: float, max_branches: int, gap: float) -> Ints | None:
+    """The best solution in integers within a number of branch-and-bound nodes and `seconds`; None if none is found."""
+    solver = highspy.Highs()
+    programme = model.compiled()
+    programme.integrality_ = [highspy.HighsVarType.kInteger] * programme.num_col_
+    for option, value in (
+        ("output_flag", False),
+        ("threads", 1),
+        ("time_limit", max(0.05, seconds)),
+        ("mip_max_nodes", max_branches),
+        ("mip_rel_gap", gap),
+    ):
+        solver.setOptionValue(option, value)
+    solver.passModel(programme)
+    solver.run()
+    if solver.getInfo().primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
+        return None
+    return np.round(np.array(solver.getSolution().col_value)).astype(np.int64)
+
+
+def minimise(model: LinearProgram, seconds: float) -> Solved | None:
     """The optimal solution, or None if it was not found in `seconds`."""
     solver = highspy.Highs()
     solver.setOptionValue("output_flag", False)

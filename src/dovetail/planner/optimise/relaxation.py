@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from dovetail.planner.offerings.catalog import Bools, Floats, Ints, Table
-from dovetail.planner.optimise.lp import Model, Solved, minimise
+from dovetail.planner.optimise.lp import LinearProgram, Solved, minimise
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.frontier import undominated
 from dovetail.planner.problem.request import PlacementRequest
@@ -109,7 +109,7 @@ def relaxation(
     """
     if not demands:
         return Relaxation(0.0, [])
-    kept = _undominated(problem, demands)
+    kept = undominated_offerings(problem, demands)
     if only is not None:
         kept &= only
     narrowed = {raw: offerings[kept[offerings]] for raw, offerings in _distinct(demands).items()}
@@ -147,7 +147,7 @@ def _distinct(demands: list[Demand]) -> dict[bytes, Ints]:
     return {demand.offerings.tobytes(): demand.offerings for demand in demands}
 
 
-def _undominated(problem: Problem, demands: list[Demand]) -> Bools:
+def undominated_offerings(problem: Problem, demands: list[Demand]) -> Bools:
     """Of the offerings admitted by the same demands, those that no cheaper one equals or exceeds in capacity."""
     frontier = problem.frontier
     seen = _distinct(demands)
@@ -202,8 +202,8 @@ class _Programme:
     def __init__(self, problem: Problem, pools: list[_Pool], existing: bool) -> None:
         self.problem = problem
         self.pools = pools
-        self.model = Model()
-        counted = [d for d in range(len(problem.dims)) if d not in problem.blurred]
+        self.model = LinearProgram()
+        counted = [d for d in range(len(problem.dims)) if d not in problem.shared_dims]
         self.dims = [d for d in counted if any(pool.request[d] > 0 for pool in pools)]
         self.total = np.sum([pool.request for pool in pools], axis=0)[self.dims]
         self.used = np.unique(np.concatenate([pool.offerings for pool in pools])).astype(np.int64)

@@ -44,7 +44,7 @@ class Layout(msgspec.Struct):
     left: dict[int, int]
 
 
-class Answer(msgspec.Struct):
+class WorkerReport(msgspec.Struct):
     """What the child reports; `last` when it is done."""
 
     layout: Layout
@@ -122,14 +122,14 @@ class OptimiserProcess:
             self._ready = next(self._frames(until), None) == _READY
         return self._ready
 
-    def _answers(self, request: bytes, until: float) -> Iterator[Answer]:
+    def _answers(self, request: bytes, until: float) -> Iterator[WorkerReport]:
         """The child's answers, until it died or ran out of time."""
         try:
             _send(self._pipes()[1], request)
         except OSError:
             return
         for frame in self._frames(until):
-            yield msgspec.msgpack.decode(frame, type=Answer)
+            yield msgspec.msgpack.decode(frame, type=WorkerReport)
 
     def _frames(self, until: float) -> Iterator[bytes]:
         source, _ = self._pipes()
@@ -191,11 +191,11 @@ def serve(source: IO[bytes], sink: IO[bytes], solve: Callable[..., Improvement] 
         problem, baseline, layout, seed, deadline, spent = pickle.loads(body)
 
         def on_improvement(improvement: Improvement) -> None:
-            _send(sink, encode(Answer(layout_of(improvement.packing), improvement.bound)))
+            _send(sink, encode(WorkerReport(layout_of(improvement.packing), improvement.bound)))
 
         start = packing_of(problem, layout, PackingRun(WorkMeter(), baseline))
         solution = solve(problem, start, seed, deadline, spent, on_improvement=on_improvement)
-        _send(sink, encode(Answer(layout_of(solution.packing), solution.bound, last=True)))
+        _send(sink, encode(WorkerReport(layout_of(solution.packing), solution.bound, last=True)))
 
 
 if __name__ == "__main__":

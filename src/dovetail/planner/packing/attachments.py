@@ -9,32 +9,40 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from dovetail.planner.offerings.catalog import Bools, Ints
+from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.request import PlacementRequest
 
-if TYPE_CHECKING:
-    from dovetail.planner.packing.state import PackingState
-    from dovetail.planner.problem.compile import Problem
+
+class AttachmentState(Protocol):
+    """What attachments read and change of a packing state."""
+
+    problem: Problem
+    existing: int
+    free: np.ndarray[tuple[int, int], np.dtype[np.int64]]
+    attached: dict[int, int]
+    contents: list[dict[int, int]]
+    placement_requests: list[PlacementRequest]
 
 
-def brought(state: PackingState, request: PlacementRequest, node: int) -> tuple[tuple[int, int], ...]:
+def new_attachments(state: AttachmentState, request: PlacementRequest, node: int) -> tuple[tuple[int, int], ...]:
     """The attachments that the first pod of the request adds on a node: its volumes that are not attached there yet."""
     return state.problem.sharing.amounts(request.shared & ~state.attached.get(node, 0))
 
 
-def attachable(state: PackingState, request: PlacementRequest, node: int, most: int) -> int:
+def attachable(state: AttachmentState, request: PlacementRequest, node: int, most: int) -> int:
     """The number of pods of the request, at most `most`, that the node has attachments for."""
-    for dim, more in brought(state, request, node):
+    for dim, more in new_attachments(state, request, node):
         left, own = int(state.free[dim, node]) - more, int(request.amounts[dim])
         most = min(most, left // own if own else most) if left >= 0 else 0
     return most
 
 
-def keep_attachable(state: PackingState, request: PlacementRequest, ok: Bools, start: int) -> None:
+def keep_attachable(state: AttachmentState, request: PlacementRequest, ok: Bools, start: int) -> None:
     """Clear `ok` for the nodes from `start` on that have no attachments for a pod of the request."""
     short: Bools = np.zeros(len(ok), dtype=np.bool_)
     for dim, more in state.problem.sharing.amounts(request.shared):
@@ -43,7 +51,7 @@ def keep_attachable(state: PackingState, request: PlacementRequest, ok: Bools, s
         ok[place] = attachable(state, request, start + place, 1)
 
 
-def attach(state: PackingState, node: int) -> None:
+def attach(state: AttachmentState, node: int) -> None:
     """Update the volumes attached to a node to those that its pods use."""
     problem = state.problem
     before, now = state.attached.get(node, 0), problem.attached.get(node, 0) if node < state.existing else 0

@@ -7,19 +7,14 @@ After any other change of the packing state the caches are cleared.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from dovetail.planner.offerings.catalog import Bools, Ints
+from dovetail.planner.packing.packer_context import PackerContext
 from dovetail.planner.packing.state import PackingState, open_nodes
 from dovetail.planner.problem.request import NodeFilter, PlacementRequest
 from dovetail.planner.problem.topology_counters import TopologyCounter
 from dovetail.planner.problem.topology_groups import ANTI, SPREAD
-
-if TYPE_CHECKING:
-    from dovetail.planner.packing.packer import Packer
-
 
 #: After this many nodes that turn out to be too full for a pod size, all nodes are tested again at once.
 _MAX_STALE_NODES = 8
@@ -95,15 +90,25 @@ class CandidateNodes:
             seen.answer(node, bool(domains[state.lying(topology_key, node)]))
 
     def fill(
-        self, packer: Packer, request: PlacementRequest, count: int, topology_key: int | None, domains: Bools | None
+        self,
+        packer: PackerContext,
+        request: PlacementRequest,
+        count: int,
+        topology_key: int | None,
+        domains: Bools | None,
     ) -> int:
         """Place up to `count` pods of the request on open nodes, in their order; returns the number placed."""
-        state, problem, size, ruled = packer.state, packer.problem, id(request.steps), request.topology.ruled
+        state, problem, size, has_hostname_rules = (
+            packer.state,
+            packer.problem,
+            id(request.steps),
+            request.topology.has_hostname_rules,
+        )
         full = self._full.get(size)
         if full is None:
-            full = self._full[size] = bits(state.cramped(request))
+            full = self._full[size] = _without_room(state, request)
         left = self.lying(packer, request, topology_key, domains) & ~full
-        if ruled and left:
+        if has_hostname_rules and left:
             left &= ~self._excluded_by_hostname_rules(state, request, packer.ignore_counted)
         if not left:
             return 0
@@ -120,16 +125,16 @@ class CandidateNodes:
                 full |= lowest
                 missed += 1
                 if missed == _MAX_STALE_NODES:
-                    full = bits(state.cramped(request))
+                    full = _without_room(state, request)
                     left &= ~full
                 continue
-            if take > 1 and ruled:
+            if take > 1 and has_hostname_rules:
                 take = state.cap(request, node, take, packer.ignore_counted)
             if problem.diversity is not None:
-                take = state.varied(request, node, take)
+                take = state.most_for_min_values(request, node, take)
             if take:
                 state.put(request, node, take)
-                if ruled:
+                if has_hostname_rules:
                     self._close(state, request, node, lowest)
                 got += take
                 if got == count:
@@ -139,7 +144,9 @@ class CandidateNodes:
             self._full[size] = full
         return got
 
-    def lying(self, packer: Packer, request: PlacementRequest, topology_key: int | None, domains: Bools | None) -> int:
+    def lying(
+        self, packer: PackerContext, request: PlacementRequest, topology_key: int | None, domains: Bools | None
+    ) -> int:
         """The nodes that pods of the request accept, within the domains."""
         cached = self._both.get((request.node_filter, id(domains)))
         if cached is None or cached[0] != packer.state.size:
@@ -246,6 +253,13 @@ class CandidateNodes:
     def is_empty(self, state: PackingState, counter: TopologyCounter) -> bool:
         """Whether a hostname topology counter counts no pod on any node."""
         return not self._host_bits(state, counter).some
+
+
+def _without_room(state: PackingState, request: PlacementRequest) -> int:
+    """The nodes that have no room for a pod of the request."""
+    if state.size > _MAX_STALE_NODES:
+        return bits(state.nodes_without_room(request))
+    return state.node_bits_without_room(request)
 
 
 def bits(chosen: Bools) -> int:

@@ -6,18 +6,15 @@ It is the offering on which the remaining demand would cost least if only this o
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dovetail.planner.offerings.catalog import Bools, Floats, Ints
+from dovetail.planner.packing.packer_context import PackerContext
+from dovetail.planner.packing.state import PackingState
 from dovetail.planner.problem.compile import UNLIMITED, Problem
 from dovetail.planner.problem.frontier import OfferingFrontier
 from dovetail.planner.problem.request import PlacementRequest
-
-if TYPE_CHECKING:
-    from dovetail.planner.packing.packer import Packer
-    from dovetail.planner.packing.state import PackingState
 
 _Steps = tuple[tuple[int, int], ...]
 
@@ -34,13 +31,13 @@ class _FittingOfferings:
         frontier: OfferingFrontier,
         prices: Floats,
         domains: Bools | None,
-        brought: _Steps,
+        new_attachments: _Steps,
     ) -> None:
         self.offerings = offerings
         self.fits: Ints = np.full(len(offerings), UNLIMITED, dtype=np.int64)
         for dim, amount in request.steps:
             np.minimum(self.fits, frontier.capacity[dim][offerings] // amount, out=self.fits)
-        for dim, more in brought:
+        for dim, more in new_attachments:
             if request.amounts[dim]:
                 np.minimum(self.fits, (frontier.capacity[dim][offerings] - more) // request.amounts[dim], out=self.fits)
         self.room = [room[offerings] for room in frontier.room]
@@ -49,23 +46,20 @@ class _FittingOfferings:
         """The share of all domains that these offerings cover: the same share of later demand is expected here."""
 
 
-class Targets:
+class OfferingChoice:
     """Chooses the offerings of new nodes for one packer."""
 
     def __init__(self, problem: Problem) -> None:
-        pools = problem.pools
         self.frontier = problem.frontier
         self._sharing = problem.sharing
         self._stamp: object = None
         self._catalogs: dict[object, _FittingOfferings | None] = {}
         self._domains: dict[object, frozenset[int]] = {}
-        self.ranks = sorted({pool.weight for pool in pools}, reverse=True)
-        weights = np.array([pool.weight for pool in pools], dtype=np.int64)
-        self.weights: Ints = weights[problem.frontier.pools] if len(weights) else np.zeros(0, dtype=np.int64)
+        self._pools = problem.pools
 
     def best(
         self,
-        packer: Packer,
+        packer: PackerContext,
         request: PlacementRequest,
         count: int,
         per: int,
@@ -109,15 +103,15 @@ class Targets:
             offering, [request], self._with_attachments(request, [0] * len(request.amounts)), request, most
         )
 
-    def domains(self, packer: Packer, request: PlacementRequest, topology_key: int) -> frozenset[int]:
+    def domains(self, packer: PackerContext, request: PlacementRequest, topology_key: int) -> frozenset[int]:
         """The domains of a topology key in which some offering holds a pod of the request."""
         frontier = packer.problem.frontier
 
-        def found() -> frozenset[int]:
+        def domains_offered() -> frozenset[int]:
             return frozenset(frontier.domains[topology_key][self.candidates(packer, request, None, None)].tolist())
 
         if packer.problem.diversity is not None or packer.extra or packer.strategy.pessimistic_limits:
-            return found()
+            return domains_offered()
         key = (request.node_filter, id(request.steps), topology_key)
         cached = self._domains.get(key)
         if cached is None:
@@ -128,20 +122,20 @@ class Targets:
                 *request.steps,
                 self._first_pod_attachments(request),
             )
-            cached = self._domains[key] = frontier.recall(lasting, request.offerings, found)
+            cached = self._domains[key] = frontier.recall(lasting, request.offerings, domains_offered)
         return cached
 
     def twins(self, request: PlacementRequest, offering: int) -> list[int]:
         """The offerings that differ from `offering` only in their domains and that the request accepts."""
         types = self.frontier.types()
 
-        def found() -> list[int]:
+        def equal_offerings() -> list[int]:
             return np.flatnonzero(request.offerings & (types == types[offering])).tolist()
 
-        return self.frontier.recall(("twins", id(request.offerings), offering), request.offerings, found)
+        return self.frontier.recall(("twins", id(request.offerings), offering), request.offerings, equal_offerings)
 
     def _fitting(
-        self, packer: Packer, request: PlacementRequest, topology_key: int | None, domains: Bools | None
+        self, packer: PackerContext, request: PlacementRequest, topology_key: int | None, domains: Bools | None
     ) -> _FittingOfferings | None:
         """The offerings to choose from; cached by the frontier unless they depend on the nodes opened so far."""
         problem = packer.problem
@@ -161,7 +155,7 @@ class Targets:
         )
 
     def _with_limits(
-        self, packer: Packer, request: PlacementRequest, topology_key: int | None, domains: Bools | None
+        self, packer: PackerContext, request: PlacementRequest, topology_key: int | None, domains: Bools | None
     ) -> _FittingOfferings | None:
         """The offerings within limits and reservations; cached until a node is opened or changes its offering."""
         if packer.state.stamp is not self._stamp:
@@ -173,15 +167,16 @@ class Targets:
         return self._catalogs[key]
 
     def _fitting_candidates(
-        self, packer: Packer, request: PlacementRequest, topology_key: int | None, domains: Bools | None
+        self, packer: PackerContext, request: PlacementRequest, topology_key: int | None, domains: Bools | None
     ) -> _FittingOfferings | None:
         frontier, strategy = packer.problem.frontier, packer.strategy
         packer.state.meter.spent += 3 + frontier.size // 200
         ok = self.candidates(packer, request, topology_key, domains)
         if not ok.any():
             return None
-        if len(self.ranks) > 1:
-            ok &= self.weights == self.weights[ok].max()
+        if len({pool.weight for pool in self._pools}) > 1:
+            weights = np.array([pool.weight for pool in self._pools], dtype=np.int64)[frontier.pools]
+            ok &= weights == weights[ok].max()
         distinct = np.flatnonzero(ok)
         cheap = distinct[frontier.prices[distinct] <= strategy.max_node_price]
         distinct = cheap if len(cheap) else distinct[:1]
@@ -202,7 +197,7 @@ class Targets:
         return load
 
     def candidates(
-        self, packer: Packer, request: PlacementRequest, topology_key: int | None, domains: Bools | None
+        self, packer: PackerContext, request: PlacementRequest, topology_key: int | None, domains: Bools | None
     ) -> Bools:
         frontier = packer.problem.frontier
         ok: Bools = request.offerings.copy()
@@ -220,12 +215,12 @@ class Targets:
             ok &= self._within_pessimistic_limits(packer)
         diversity = packer.problem.diversity
         if diversity is not None:
-            brimming = ok & diversity.brimming(request)
+            fillable = ok & diversity.fillable(request)
             load = self._with_attachments(request, request.amounts.tolist())
-            ok = brimming if brimming.any() else diversity.holding(ok, [request], load)
+            ok = fillable if fillable.any() else diversity.holding(ok, [request], load)
         return ok
 
-    def _within_pessimistic_limits(self, packer: Packer) -> Bools:
+    def _within_pessimistic_limits(self, packer: PackerContext) -> Bools:
         """The offerings within limits if every new node were launched as the largest type that its limits allow."""
         frontier, state = packer.problem.frontier, packer.state
         ok = np.ones(frontier.size, dtype=np.bool_)
@@ -240,7 +235,7 @@ class Targets:
             ok &= frontier.limited[name] <= np.array(limits, dtype=np.int64)[frontier.pools]
         return ok
 
-    def _limit_shares(self, packer: Packer, node: Ints) -> Floats:
+    def _limit_shares(self, packer: PackerContext, node: Ints) -> Floats:
         """The share of its NodePool's tightest limit that each offering takes."""
         frontier = packer.problem.frontier
         shares = np.full(len(node), 1e-9)

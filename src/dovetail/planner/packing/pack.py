@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,10 +26,10 @@ from dovetail.planner.packing.violated_preferences import violated_on
 from dovetail.planner.packing.zone_spread import zones_reached
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.frontier import OfferingFrontier
-from dovetail.planner.problem.pod_classes import Kind, PodClass
+from dovetail.planner.problem.pod_classes import ConstraintClass, PodClass
 from dovetail.planner.problem.request import NodeFilter, PlacementRequest, TopologyConstraints
 from dovetail.planner.problem.topology_counters import TopologyCounter
-from dovetail.planner.problem.topology_groups import AFFINITY, SPREAD, Group
+from dovetail.planner.problem.topology_groups import AFFINITY, SPREAD, TopologyGroup
 
 #: Affinity chains longer than this are not followed: unplaced pods are tried again at the end anyway.
 _MAX_AFFINITY_CHAIN = 8
@@ -89,6 +90,11 @@ class Packing:
             above_baseline=baseline.beyond(self.left, self.cost) > 0,
             weighted_cost=weighted_cost(self.cost, self.violated, self.left, baseline, self.zones_missed),
         )
+
+    @property
+    def misses_nothing(self) -> bool:
+        """Whether its score is its cost: it places all pods, in any order, violates nothing and meets the baseline."""
+        return not (self.left or self.violated_count or self.zones_missed) and self.meets_baseline
 
     def shortage_score(self, guide: Packing) -> tuple[object, ...]:
         """The score to minimise where not all pods can be placed.
@@ -210,19 +216,9 @@ def fitting_offerings(problem: Problem, request: PlacementRequest) -> Bools:
 
 def _pack(problem: Problem, strategy: Strategy, run: PackingRun | None) -> Packing:
     packer = Packer(problem, strategy, PackingState(problem, run))
-    order = class_order(problem, strategy)
-    waiting = demands(problem)
-    wanted: list[bool] = np.any(waiting, axis=1).tolist()
-    oversized = (
-        {pod_class.index: pod_class.count for pod_class in order if not wanted[pod_class.index]}
-        if not all(wanted)
-        else {}
-    )
-    order = [pod_class for pod_class in order if pod_class.index not in oversized] if oversized else order
+    order, demand_after, refusing, oversized = _class_order(problem, strategy)
     left: dict[int, int] = {}
-    asked = waiting[[pod_class.index for pod_class in order]]
-    refusing = _pods_refusing_to_share(problem, order)
-    for pod_class, after in zip(order, asked.sum(axis=0) - asked.cumsum(axis=0), strict=True):
+    for pod_class, after in zip(order, demand_after, strict=True):
         packer.waiting, packer.pods_refusing_to_share = after, refusing.get(pod_class.index, 0)
         missing = _place_class(packer, pod_class, pod_class.count)
         if missing:
@@ -245,7 +241,7 @@ def _pods_refusing_to_share(problem: Problem, order: list[PodClass]) -> dict[int
     refusing: dict[int, int] = {}
     waiting: dict[TopologyCounter, int] = {}
     for pod_class in reversed(order):
-        for counter in problem.first_requests[pod_class.index].topology.refused:
+        for counter in problem.first_requests[pod_class.index].topology.host_self_anti_affinities:
             refusing[pod_class.index] = max(refusing.get(pod_class.index, 0), waiting.get(counter, 0))
             waiting[counter] = waiting.get(counter, 0) + pod_class.count
     return refusing
@@ -290,6 +286,37 @@ def _place_class(packer: Packer, pod_class: PodClass, count: int) -> int:
         if not count:
             break
     return count
+
+
+class _ClassOrder(NamedTuple):
+    """The classes in the order in which they are placed."""
+
+    classes: list[PodClass]
+    demand_after: Sequence[Floats]
+    """For each of them, the total requests of the classes after it."""
+    refusing: Mapping[int, int]
+    """For classes with one pod per node, the number of later pods that refuse to share a node with theirs."""
+    oversized: dict[int, int]
+    """The number of pods in each class that is too large for any node."""
+
+
+def _class_order(problem: Problem, strategy: Strategy) -> _ClassOrder:
+    """The order of a strategy; strategies that order the classes alike share it."""
+    key = (strategy.order, strategy.by_priority, strategy.balance_counted)
+    cached: _ClassOrder | None = problem.order_cache.get(key)
+    if cached is None:
+        cached = problem.order_cache[key] = _compiled_order(problem, strategy)
+    return cached
+
+
+def _compiled_order(problem: Problem, strategy: Strategy) -> _ClassOrder:
+    waiting, order = demands(problem), class_order(problem, strategy)
+    wanted: list[bool] = np.any(waiting, axis=1).tolist()
+    oversized = {pod_class.index: pod_class.count for pod_class in order if not wanted[pod_class.index]}
+    order = [pod_class for pod_class in order if pod_class.index not in oversized] if oversized else order
+    asked = waiting[[pod_class.index for pod_class in order]]
+    demand_after = list(asked.sum(axis=0) - asked.cumsum(axis=0))
+    return _ClassOrder(order, demand_after, _pods_refusing_to_share(problem, order), oversized)
 
 
 def class_order(problem: Problem, strategy: Strategy) -> list[PodClass]:
@@ -365,7 +392,7 @@ def _domain_count(frontier: OfferingFrontier, node_filter: NodeFilter) -> int:
     return frontier.recall(key, offerings, lambda: sum(len(np.unique(lying[offerings])) for lying in frontier.domains))
 
 
-def _affinity_depths(kinds: Sequence[Kind], topology: Sequence[TopologyConstraints]) -> list[int]:
+def _affinity_depths(kinds: Sequence[ConstraintClass], topology: Sequence[TopologyConstraints]) -> list[int]:
     """The depth of each kind in its chain of affinities: 0 for kinds without one. The chain bound ends cycles."""
     depth = [0] * len(kinds)
     affinities = [
@@ -380,7 +407,7 @@ def _affinity_depths(kinds: Sequence[Kind], topology: Sequence[TopologyConstrain
     ]
     wanted = {group for groups in affinities for group in groups}
     for _ in range(_MAX_AFFINITY_CHAIN if wanted else 0):
-        deepest: dict[Group, int] = {}
+        deepest: dict[TopologyGroup, int] = {}
         for kind, kind_depth in zip(kinds, depth, strict=True):
             for group in wanted & kind.members:
                 deepest[group] = max(deepest.get(group, 0), kind_depth)

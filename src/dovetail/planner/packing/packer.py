@@ -14,7 +14,7 @@ import numpy as np
 
 from dovetail.planner.offerings.catalog import Bools, Floats, Ints
 from dovetail.planner.packing.candidate_nodes import CandidateNodes
-from dovetail.planner.packing.offering_choice import Targets
+from dovetail.planner.packing.offering_choice import OfferingChoice
 from dovetail.planner.packing.resize import Growth
 from dovetail.planner.packing.state import PackingState
 from dovetail.planner.packing.strategy import Strategy
@@ -54,9 +54,9 @@ class Packer:
         """The number of pods of later classes that refuse to share a node with those being placed."""
         self.extra: list[tuple[int, Bools]] = []
         """Further topology keys, with the domains in which the pods must be placed."""
-        self.targets = Targets(problem)
+        self.targets = OfferingChoice(problem)
         self.candidate_nodes = CandidateNodes()
-        self.growth = Growth()
+        self.growth = Growth(self.candidate_nodes)
         self._turn = 0
         self._only = [_Domains(len(topology_key.values) + 1) for topology_key in problem.topology_keys]
         self._masks: dict[tuple[int, ...], Bools] = {}
@@ -105,7 +105,7 @@ class Packer:
             level = (
                 domain_plan.balance is not None
                 and not slack
-                and not (domain_plan.settling and self._first_of_its_kind(domain_plan))
+                and not (domain_plan.domain_self_affinities and self._first_of_its_kind(domain_plan))
             )
             got = self._fill_domains_evenly(request, wanted, domain_plan, blocked) if level else 0
             if not got and not (level and domain_plan.own):
@@ -231,8 +231,8 @@ class Packer:
 
     def _first_of_its_kind(self, domain_plan: DomainPlan) -> bool:
         """Whether the pods have an affinity to their own kind and none is placed: the first pod fixes the domain."""
-        return bool(domain_plan.settling) and any(
-            not any(self.state.counts[counter.slot]) for counter in domain_plan.settling
+        return bool(domain_plan.domain_self_affinities) and any(
+            not any(self.state.counts[counter.slot]) for counter in domain_plan.domain_self_affinities
         )
 
     def _place_first_of_its_kind(
@@ -329,7 +329,7 @@ class Packer:
 
     def _fill(self, request: PlacementRequest, count: int, topology_key: int | None, domains: Bools | None) -> int:
         """Place pods on open nodes, then on newly opened ones, then on enlarged ones, within the domains."""
-        if request.topology.self_affine:
+        if request.topology.host_self_affinities:
             got = self._fill_open_nodes(request, count, topology_key, domains)
         else:
             got = self.candidate_nodes.fill(self, request, count, topology_key, domains)
@@ -348,7 +348,7 @@ class Packer:
         self, request: PlacementRequest, count: int, topology_key: int | None, domains: Bools | None
     ) -> int:
         """Place pods on nodes that are already open, in their order."""
-        if request.topology.self_affine and self._needs_one_node(request):
+        if request.topology.host_self_affinities and self._needs_one_node(request):
             return self._place_on_one_node(
                 request, count, self.state.domains[topology_key] if topology_key is not None else None, domains
             )
@@ -380,7 +380,9 @@ class Packer:
 
     def _needs_one_node(self, request: PlacementRequest) -> bool:
         """Whether the pods have a hostname affinity to their own kind and none is placed yet: all go to one node."""
-        return any(self.candidate_nodes.is_empty(self.state, counter) for counter in request.topology.self_affine)
+        return any(
+            self.candidate_nodes.is_empty(self.state, counter) for counter in request.topology.host_self_affinities
+        )
 
     def _open(self, request: PlacementRequest, count: int, topology_key: int | None, domains: Bools | None) -> int:
         per = self.state.per_new(request)
@@ -396,7 +398,7 @@ class Packer:
             if self.state.gone:
                 self._forget()
             nodes, take = 1 if alone else min(nodes, self.budget), min(fits, count - got)
-            if topology_key is None and request.topology.refused and not watched:
+            if topology_key is None and request.topology.host_self_anti_affinities and not watched:
                 twins = self.targets.twins(request, offering)
                 offering, nodes = twins[self._turn % len(twins)], min(nodes, _MAX_NODES_PER_DOMAIN_TURN)
                 self._turn += 1
@@ -437,14 +439,18 @@ class Packer:
 class DomainPlan:
     """For one topology key: the spread to balance (`balance`), whether the pods own it, and whether others apply."""
 
-    __slots__ = ("balance", "bound", "own", "settling", "simple", "topology_key")
+    __slots__ = ("balance", "bound", "domain_self_affinities", "own", "simple", "topology_key")
 
     def __init__(self, topology: TopologyConstraints, topology_key: int, strategy: Strategy) -> None:
-        owned, counting, self.settling = topology.domain_owned, topology.domain_members, topology.settling
+        owned, counting, self.domain_self_affinities = (
+            topology.domain_owned,
+            topology.domain_members,
+            topology.domain_self_affinities,
+        )
         if len(topology.topology_keys) > 1:
-            owned, counting, self.settling = (
+            owned, counting, self.domain_self_affinities = (
                 [counter for counter in counters if counter.place == topology_key]
-                for counters in (owned, counting, self.settling)
+                for counters in (owned, counting, self.domain_self_affinities)
             )
         counting = [counter for counter in counting if counter not in owned]
         self.topology_key = topology_key

@@ -14,20 +14,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import reduce
 from operator import and_, attrgetter
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dovetail.planner.offerings.catalog import Bools, Ints
-from dovetail.planner.packing.attachments import brought
+from dovetail.planner.packing.attachments import new_attachments
+from dovetail.planner.packing.candidate_nodes import CandidateNodes
+from dovetail.planner.packing.packer_context import PackerContext
 from dovetail.planner.packing.price_index import PriceIndex
 from dovetail.planner.packing.state import PackingState, move_all
 from dovetail.planner.problem.frontier import OfferingFrontier
 from dovetail.planner.problem.request import NodeFilter, PlacementRequest
-
-if TYPE_CHECKING:
-    from dovetail.planner.packing.packer import Packer
-
 
 #: From this many nodes on, moving them in one array operation is faster than one by one.
 _MIN_BULK_NODES = 6
@@ -74,7 +71,7 @@ def cheapest(
     these, load, diversity = constraints_on(state, node, request), state.used(node), state.problem.diversity
     for dim, amount in request.steps if request is not None else ():
         load[dim] += amount
-    for dim, amount in brought(state, request, node) if request is not None and request.shared else ():
+    for dim, amount in new_attachments(state, request, node) if request is not None and request.shared else ():
         load[dim] += amount
     offerings = these.price_index(state.frontier, *_kind_and_domains(state, node, these)).holding(load)
     if open_to is not None:
@@ -100,7 +97,8 @@ _Size = tuple[NodeFilter, int]
 class Growth:
     """The new node to enlarge, for one packer's packing state."""
 
-    def __init__(self) -> None:
+    def __init__(self, candidate_nodes: CandidateNodes) -> None:
+        self._candidate_nodes = candidate_nodes
         self._never: dict[_Size, int] = {}
         self._held: dict[tuple[int, _Size], tuple[object, int, int | None]] = {}
 
@@ -110,7 +108,7 @@ class Growth:
         self._held.clear()
 
     def best(
-        self, packer: Packer, request: PlacementRequest, topology_key: int | None, domains: Bools | None
+        self, packer: PackerContext, request: PlacementRequest, topology_key: int | None, domains: Bools | None
     ) -> tuple[int, int] | None:
         """The node that takes one more pod of the request for the least extra price, and its larger offering."""
         state, frontier = packer.state, packer.problem.frontier
@@ -137,21 +135,20 @@ class Growth:
         return best
 
     def _admitted(
-        self, packer: Packer, request: PlacementRequest, topology_key: int | None, domains: Bools | None
+        self, packer: PackerContext, request: PlacementRequest, topology_key: int | None, domains: Bools | None
     ) -> Ints:
         """New nodes in the domains that hostname rules admit and that may still grow, whatever their free resources."""
         state = packer.state
         never = self._never.setdefault((request.node_filter, id(request.steps)), 0)
-        left = packer.candidate_nodes.lying(packer, request, topology_key, domains) & ~never
+        left = self._candidate_nodes.lying(packer, request, topology_key, domains) & ~never
         left = left >> state.existing << state.existing
         if not left:
             return np.zeros(0, dtype=np.int64)
-        steps, shared, request.steps, request.shared = request.steps, request.shared, [], 0
-        bins, _ = state.shares(request, np.array(_places(left), dtype=np.int64), 2, packer.ignore_counted)
-        request.steps, request.shared = steps, shared
+        # Asked for one pod, `shares` tests the rules alone: free resources do not matter, the node is to be enlarged.
+        bins, _ = state.shares(request, np.array(_places(left), dtype=np.int64), 1, packer.ignore_counted)
         return bins
 
-    def _cheapest(self, packer: Packer, request: PlacementRequest, node: int) -> int | None:
+    def _cheapest(self, packer: PackerContext, request: PlacementRequest, node: int) -> int | None:
         """The cheapest offering for a node with one more pod of the request, ignoring limits; None if there is none."""
         packer.state.meter.spent += 1
         state, key = packer.state, (node, (request.node_filter, id(request.steps)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from dovetail.planner.offerings.catalog import Bools, Ints
-from dovetail.planner.packing.attachments import attach, attachable, brought, keep_attachable
+from dovetail.planner.packing.attachments import attach, attachable, keep_attachable, new_attachments
 from dovetail.planner.packing.price_index import PriceIndex
 from dovetail.planner.packing.run import PackingRun, WorkMeter
 from dovetail.planner.packing.topology_rules import allow_member, allow_owner, cap_member, cap_owner
@@ -52,7 +52,7 @@ class PackingState:
             self.host_counts[counter.slot, :existing] = counter.counts
             self.host_owners[counter.slot, :existing] = counter.owners
         others = [counter for counter in problem.counters.values() if not counter.host]
-        self.choosy = any(counter.counted_offerings is not None for counter in others)
+        self.counts_by_offering = any(counter.counted_offerings is not None for counter in others)
         """Whether a spread counts pods on some offerings only."""
         self.counts: list[list[int]] = [counter.counts.tolist() for counter in others]
         self.owners: list[list[int]] = [counter.owners.tolist() for counter in others]
@@ -93,7 +93,7 @@ class PackingState:
         clone.frontier, clone.existing, clone.size = self.frontier, self.existing, self.size
         clone.run, clone.meter = self.run, self.meter
         clone.free, clone.offering, clone.domains = self.free.copy(), self.offering.copy(), self.domains.copy()
-        clone.key_index, clone.choosy = self.key_index, self.choosy
+        clone.key_index, clone.counts_by_offering = self.key_index, self.counts_by_offering
         clone.host_counts, clone.host_owners = self.host_counts.copy(), self.host_owners.copy()
         clone.counts = [count.copy() for count in self.counts]
         clone.owners = [owner.copy() for owner in self.owners]
@@ -133,7 +133,10 @@ class PackingState:
         return bins
 
     def shares(self, request: PlacementRequest, bins: Ints, most: int, ignore_counted: bool) -> tuple[Ints, Ints]:
-        """Of nodes that hold a pod of the request, those that hostname rules admit, and the number each can take."""
+        """Of nodes that hold a pod of the request, those that hostname rules admit, and the number each can take.
+
+        That a node holds one pod is the caller's to know: free resources are read only where `most` is more.
+        """
         self.meter.spent += 1
         if not len(bins):
             return bins, bins
@@ -151,7 +154,10 @@ class PackingState:
             if not (ignore_counted and counter.kind == SPREAD):
                 cap_member(counter, self.host_counts[counter.slot], self.host_owners[counter.slot], bins, fits)
         if self.problem.diversity is not None:
-            fits[:] = [self.varied(request, node, fit) for node, fit in zip(bins.tolist(), fits.tolist(), strict=True)]
+            fits[:] = [
+                self.most_for_min_values(request, node, fit)
+                for node, fit in zip(bins.tolist(), fits.tolist(), strict=True)
+            ]
         if fits.all():
             return bins, fits
         some = fits.nonzero()[0]
@@ -180,12 +186,22 @@ class PackingState:
                 most = min(most, counter.skew - self._members[counter.slot, node])
         return most
 
-    def cramped(self, request: PlacementRequest) -> Bools:
+    def nodes_without_room(self, request: PlacementRequest) -> Bools:
         """The nodes that have no room for a pod of the request, whether or not they suit it."""
-        cramped: Bools = np.zeros(self.size, dtype=np.bool_)
+        nodes_without_room: Bools = np.zeros(self.size, dtype=np.bool_)
         for dim, amount in request.steps:
-            cramped |= self.free[dim, : self.size] < amount
-        return cramped
+            nodes_without_room |= self.free[dim, : self.size] < amount
+        return nodes_without_room
+
+    def node_bits_without_room(self, request: PlacementRequest) -> int:
+        """`nodes_without_room` as bits of an integer: for a few nodes, single tests are faster than arrays."""
+        full = 0
+        for dim, amount in request.steps:
+            free = self._free[dim]
+            for node in range(self.size):
+                if free[node] < amount:
+                    full |= 1 << node
+        return full
 
     def suitable(self, request: PlacementRequest, start: int, end: int) -> Bools:
         """For each node from `start` to `end`, whether the request accepts it."""
@@ -196,13 +212,13 @@ class PackingState:
         new_nodes = request.offerings[candidate_nodes] & (candidate_nodes >= 0)
         return new_nodes if start >= first else np.concatenate([request.nodes[start:first], new_nodes])
 
-    def varied(self, request: PlacementRequest, node: int, most: int) -> int:
+    def most_for_min_values(self, request: PlacementRequest, node: int, most: int) -> int:
         """The number of pods, at most `most`, that leave a node enough instance types for minValues."""
         diversity = self.problem.diversity
         if diversity is None or node < self.existing:
             return most
         held, load = [self.placement_requests[number] for number in self.contents[node]], self.used(node)
-        for dim, more in brought(self, request, node):
+        for dim, more in new_attachments(self, request, node):
             load[dim] += more
         return diversity.most(int(self.offering[node]), [*held, request], load, request, most)
 
@@ -352,7 +368,7 @@ class PackingState:
     def recount(self, node: int, before: int, offering: int) -> None:
         """Update the counters of a node that changed its offering: a spread may count its pods now, or no longer."""
         full = self.frontier.full
-        for number, count in self.contents[node].items() if self.choosy else ():
+        for number, count in self.contents[node].items() if self.counts_by_offering else ():
             for counter in self.placement_requests[number].topology.domain_members:
                 counted, domain = counter.counted_offerings, self.domain(counter, node)
                 if counted is not None and domain >= 0:
@@ -476,7 +492,7 @@ def move_all(state: PackingState, nodes: Ints, price_index: PriceIndex) -> None:
     moving = (best >= 0) & (best != candidate_nodes)
     nodes, best, candidate_nodes = nodes[moving], best[moving], candidate_nodes[moving]
     state.free[:, nodes] += capacity[:, best] - capacity[:, candidate_nodes]
-    if state.choosy:
+    if state.counts_by_offering:
         for node, before, offering in zip(nodes.tolist(), candidate_nodes.tolist(), best.tolist(), strict=True):
             state.recount(node, before, offering)
     state.offering[nodes] = best

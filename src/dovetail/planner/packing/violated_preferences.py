@@ -1,4 +1,4 @@
-"""Violated preferences, counted on the finished packing.
+"""Violated preferences, counted on the finished packing, and the offerings on which most are kept.
 
 A preference counts as kept if it holds in the end, whether or not it was relaxed before: preferred node affinity,
 soft (anti-)affinity and spreads, and staying off PreferNoSchedule taints.
@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from dovetail.model.labels import ZONE
+from dovetail.planner.offerings.catalog import Bools
 from dovetail.planner.packing.baseline import ViolatedPreference, total
 from dovetail.planner.packing.state import PackingState
+from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.pod_classes import PodClass
 from dovetail.planner.problem.preferences import ClassPreferences
 from dovetail.planner.problem.topology_counters import TopologyCounter
@@ -132,3 +134,19 @@ def _kept(
         return here - least.get(counter.index, 0) <= counter.skew
     others = here - (counter.group in pod_class.members)
     return others <= 0 if counter.kind == ANTI else others > 0
+
+
+def preferred_offerings(problem: Problem) -> dict[int, Bools]:
+    """The offerings on which most node preferences hold, for classes whose relaxation levels may miss them.
+
+    At each level only the heaviest remaining preference counts, so a class with several may miss the others.
+    """
+    preferred_offerings: dict[int, Bools] = {}
+    for index, preferences in problem.preferences.items():
+        levels_of = problem.levels_of(problem.classes[index])
+        first = next((request.offerings for request in levels_of if request.offerings.any()), None)
+        if first is not None:
+            least = preferences.offerings[levels_of[-1].offerings].min()
+            if (preferences.offerings[first] > least).any():
+                preferred_offerings[index] = preferences.offerings <= least
+    return preferred_offerings

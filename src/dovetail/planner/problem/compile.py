@@ -17,31 +17,31 @@ from msgspec.structs import replace
 
 from dovetail.model.nodes import Taint
 from dovetail.model.taints import PREFER_NO_SCHEDULE
-from dovetail.planner.offerings.catalog import Asked, Bools, Ints, OfferingCatalog
+from dovetail.planner.offerings.catalog import Bools, Ints, LabelQueries, OfferingCatalog
 from dovetail.planner.offerings.interchangeable import distinct_pools
 from dovetail.planner.problem.frontier import OfferingFrontier
-from dovetail.planner.problem.min_values import Diversity, breadth, huddled, varying
+from dovetail.planner.problem.min_values import Diversity, larger_offerings, min_values_keys, single_node_affinities
 from dovetail.planner.problem.node_index import node_index_of, present
 from dovetail.planner.problem.nodes import Daemon, daemons_of, node_labels, passes
-from dovetail.planner.problem.pod_classes import TOO_MUCH, Kind, PodClass, classes_of, pods_by_shape
+from dovetail.planner.problem.pod_classes import TOO_MUCH, ConstraintClass, PodClass, classes_of, pods_by_shape
 from dovetail.planner.problem.preferences import preferences_of
 from dovetail.planner.problem.relaxation import RelaxationLevel
 from dovetail.planner.problem.request import (
     NOWHERE,
-    Counting,
     LevelConstraints,
+    MemberCounters,
     NodeFilter,
-    Owned,
+    OwnedCounters,
     PlacementRequest,
     TopologyConstraints,
 )
 from dovetail.planner.problem.resources import EVERYWHERE, PORT, demand_of, port_requests, with_ports
 from dovetail.planner.problem.shared_volumes import ATTACH, driver_of
-from dovetail.planner.problem.spread_order import Precedence
+from dovetail.planner.problem.spread_order import BindPrecedence
 from dovetail.planner.problem.topology_counters import add_owners, counters_of, keep_rows, rows_passing, tolerated
-from dovetail.planner.problem.topology_groups import ANTI, Group, known_namespaces, near_group
+from dovetail.planner.problem.topology_groups import ANTI, TopologyGroup, affinity_group, known_namespaces
 from dovetail.planner.problem.volumes import Volume, held
-from dovetail.planner.requirements import Term, bears
+from dovetail.planner.requirements import Term, tolerates_all
 from dovetail.planner.snapshot import MinValues, Pool, Snapshot
 
 UNLIMITED = 1 << 60
@@ -86,6 +86,7 @@ class Problem:
             ]
             for levels in self._placement_requests
         ]
+        values["order_cache"] = {}
         values["first_requests"] = [levels[0] for levels in twin._placement_requests]
         values["placement_requests"] = list(chain.from_iterable(twin._placement_requests))
         return twin
@@ -101,17 +102,17 @@ class Problem:
         self._compile_classes()
         self._compile_catalog()
         if self.min_values and not self.nodes:
-            close = huddled(self.kinds, self.catalog, self._mask, self.min_values)
+            close = single_node_affinities(self.kinds, self.catalog, self._mask, self.min_values)
             if close:
                 self._compile_classes(close)
         self._compile_dimensions()
         self.counters, self.topology_keys = counters_of(self.groups, self.catalog, node_index)
-        for group, where in self.fears.items():
+        for group, where in self.running_anti_affinities.items():
             if group in self.counters:
                 add_owners(self.counters[group], where)
         self._placement_requests: list[list[PlacementRequest]] = []
-        self._known_owned: dict[int, Owned] = {}
-        self._known_counting: dict[tuple[int, frozenset[Group]], Counting] = {}
+        self._known_owned: dict[int, OwnedCounters] = {}
+        self._known_counting: dict[tuple[int, frozenset[TopologyGroup]], MemberCounters] = {}
         self._known_topology: dict[object, TopologyConstraints] = {}
         self._known_terms: dict[tuple[Term, ...], Bools] = {}
         self._known_taints: dict[object, Bools] = {}
@@ -120,6 +121,8 @@ class Problem:
         self.weighted = False
         self.constraints_cache: dict[Any, Any] = {}
         """Constraints of pods that share a node, by their node filters; see `resize`."""
+        self.order_cache: dict[Any, Any] = {}
+        """Orders of the classes, by the parameters of a strategy; see `pack`."""
         self.limits = self._limits()
         self.reservations = self.catalog.reservations()
         self._drop_full()
@@ -128,29 +131,35 @@ class Problem:
 
     # -- classes ------------------------------------------------------------------------------------------------
 
-    def _compile_classes(self, close: frozenset[Group] = frozenset()) -> None:
-        running = self.node_index.fearful()
+    def _compile_classes(self, close: frozenset[TopologyGroup] = frozenset()) -> None:
+        running = self.node_index.shapes_with_anti_affinity()
         by_shape = pods_by_shape(self.snapshot)
         namespaces = known_namespaces(self.snapshot, [shape for shape, _ in running])
         for name in {shape.namespace for shape in by_shape}:
             namespaces.setdefault(name, {"kubernetes.io/metadata.name": name})
-        self.fears: dict[Group, dict[int, int]] = {}
+        self.running_anti_affinities: dict[TopologyGroup, dict[int, int]] = {}
         for shape, rows in running:
-            for group in {near_group(near, ANTI, namespaces) for near in shape.anti if not near.weight}:
-                where = self.fears.setdefault(group, {})
+            for group in {affinity_group(near, ANTI, namespaces) for near in shape.anti if not near.weight}:
+                where = self.running_anti_affinities.setdefault(group, {})
                 for row, count in rows.items():
                     where[row] = where.get(row, 0) + count
         taints = {pool.taints for pool in self.pools} | self.tainted
-        dislikes = any(taint.effect == PREFER_NO_SCHEDULE for pool_taints in taints for taint in pool_taints)
+        has_avoided_taints = any(taint.effect == PREFER_NO_SCHEDULE for pool_taints in taints for taint in pool_taints)
         self.classes, groups, self.sharing = classes_of(
-            by_shape, self.snapshot, namespaces, dislikes, list(self.fears), close, lambda: self._known_held.values()
+            by_shape,
+            self.snapshot,
+            namespaces,
+            has_avoided_taints,
+            list(self.running_anti_affinities),
+            close,
+            lambda: self._known_held.values(),
         )
         kinds = list(map(_kind, self.classes))
         number = {kind: index for index, kind in enumerate(dict.fromkeys(kinds))}
         self.kinds = list(number)
         self.kind_at: Ints = np.array([number[kind] for kind in kinds], dtype=np.int64)
         self.total = sum([pod_class.count for pod_class in self.classes])
-        counted = set[Group]().union(*{kind.members for kind in self.kinds})
+        counted = set[TopologyGroup]().union(*{kind.members for kind in self.kinds})
         owned = {group for level in {kind.levels[0] for kind in self.kinds} for group in (*level.hard, *level.soft)}
         self.groups = [group for group in groups if group in owned or group in counted]
 
@@ -160,9 +169,9 @@ class Problem:
         return {self.taints[index] for index in present(self.taint_at) if self.taints[index]}
 
     @cached_property
-    def order(self) -> Precedence:
+    def order(self) -> BindPrecedence:
         """Which pods are bound after the owners of which spreads."""
-        return Precedence(self.kinds)
+        return BindPrecedence(self.kinds)
 
     @cached_property
     def relaxed(self) -> dict[int, int]:
@@ -177,7 +186,7 @@ class Problem:
         terms: list[Term] = [term for kind in self.kinds for level in kind.levels for term in level.terms]
         terms += [term for kind in self.kinds for term in kind.alternatives if term]
         terms += [term for daemon in self.daemons for term in daemon.shape.required]
-        asked = Asked(dict.fromkeys(terms), (group.key for group in self.groups))
+        asked = LabelQueries(dict.fromkeys(terms), (group.key for group in self.groups))
         self._keep_distinct_pools(terms)
         key = (
             tuple(id(pool) for pool in self.pools),
@@ -235,7 +244,7 @@ class Problem:
             self.classes, addresses, self.sharing
         )
         self.sharing = self.sharing.over(self.dims)
-        self.blurred = {dim for dim, _ in self.sharing.by_dim}
+        self.shared_dims = {dim for dim, _ in self.sharing.by_dim}
         """Dimensions in which pods together take less than the sum of each: lower bounds must ignore them."""
         for name in self.dims:
             if name.startswith(PORT):
@@ -254,7 +263,7 @@ class Problem:
         """The amount of a port on each offering: one, or none where a daemon listens on the port on every address."""
         everywhere = f"{name.rpartition('/')[0]}/{EVERYWHERE}"
         ports = np.ones(self.catalog.size, dtype=np.int64)
-        shared = everywhere != name and everywhere in self.catalog.charged()
+        shared = everywhere != name and everywhere in self.catalog.overhead_resources()
         return ports - self.catalog.overhead(everywhere) if shared else ports
 
     @cached_property
@@ -323,7 +332,7 @@ class Problem:
         self.diversity = Diversity(self) if self.min_values else None
         if self.diversity is not None:
             self.frontier = self.diversity.listed(self.frontier)
-        self.uncounted = self._only_preferred() if self.min_values else frozenset[Group]()
+        self.uncounted = self._only_preferred() if self.min_values else frozenset[TopologyGroup]()
         self.constraints = {kind: self._constraints_by_level(kind, masks[kind]) for kind in self.kinds}
         number = 0
         for pod_class, size in zip(self.classes, self._known_sizes, strict=True):
@@ -340,19 +349,19 @@ class Problem:
         self.placement_requests = list(chain.from_iterable(self._placement_requests))
         """Every class at every relaxation level, by number."""
 
-    def _only_preferred(self) -> frozenset[Group]:
+    def _only_preferred(self) -> frozenset[TopologyGroup]:
         """Groups of preferences over a label with minValues: they count only pods that still own the preference.
 
         Counting a pod would fix the label on its node, and then the node would no longer meet minValues.
         """
-        varied = varying(self.catalog, self.min_values)
-        needed = {group for kind in self.kinds for group in kind.levels[0].hard} | self.fears.keys()
-        return frozenset(group for group in self.counters if group.key in varied and group not in needed)
+        label_keys = min_values_keys(self.catalog, self.min_values)
+        needed = {group for kind in self.kinds for group in kind.levels[0].hard} | self.running_anti_affinities.keys()
+        return frozenset(group for group in self.counters if group.key in label_keys and group not in needed)
 
-    def _constraints_by_level(self, kind: Kind, masks: list[int]) -> list[LevelConstraints]:
+    def _constraints_by_level(self, kind: ConstraintClass, masks: list[int]) -> list[LevelConstraints]:
         """The relaxation levels of a kind, with the topology counters and the accepted nodes of each."""
         constraints = []
-        foreign: frozenset[Group] = frozenset(self.order.foreign(kind)) if self.owners_first else frozenset()
+        foreign: frozenset[TopologyGroup] = frozenset(self.order.foreign(kind)) if self.owners_first else frozenset()
         for level, mask in zip(kind.levels, masks, strict=True):
             key = (id(level), id(kind.members))
             topology = self._known_topology.get(key)
@@ -364,19 +373,21 @@ class Problem:
             constraints.append(LevelConstraints(level, topology, self._node_filter(kind, level, topology, mask)))
         return constraints
 
-    def _owned(self, level: RelaxationLevel) -> Owned:
+    def _owned(self, level: RelaxationLevel) -> OwnedCounters:
         cached = self._known_owned.get(id(level))
         if cached is None:
-            cached = self._known_owned[id(level)] = Owned(self.counters, level)
+            cached = self._known_owned[id(level)] = OwnedCounters(self.counters, level)
         return cached
 
-    def _counting(self, members: frozenset[Group], unseen: frozenset[Group]) -> Counting:
+    def _counting(self, members: frozenset[TopologyGroup], unseen: frozenset[TopologyGroup]) -> MemberCounters:
         cached = self._known_counting.get((id(members), unseen))
         if cached is None:
-            cached = self._known_counting[id(members), unseen] = Counting(self.counters, members, unseen)
+            cached = self._known_counting[id(members), unseen] = MemberCounters(self.counters, members, unseen)
         return cached
 
-    def _node_filter(self, kind: Kind, level: RelaxationLevel, topology: TopologyConstraints, mask: int) -> NodeFilter:
+    def _node_filter(
+        self, kind: ConstraintClass, level: RelaxationLevel, topology: TopologyConstraints, mask: int
+    ) -> NodeFilter:
         """The node filter of a kind at a level; equal filters are one object."""
         nodes = self._nodes_for(kind, level)
         key = (mask, id(nodes), *topology.keys)
@@ -387,14 +398,21 @@ class Problem:
 
     def _frontier(self, masks: list[int], limited: list[str]) -> OfferingFrontier:
         topology_keys = tuple((topology_key.key, *topology_key.values) for topology_key in self.topology_keys)
-        choosy = frozenset(self.min_values)
-        key = (id(self.catalog), tuple(self.dims), frozenset(masks), topology_keys, tuple(limited), choosy)
+        pools_with_min_values = frozenset(self.min_values)
+        key = (
+            id(self.catalog),
+            tuple(self.dims),
+            frozenset(masks),
+            topology_keys,
+            tuple(limited),
+            pools_with_min_values,
+        )
         table = self.snapshot.memory.table("frontiers")
         cached = table.get(key)
         if cached is None:
             if len(table) > 8:
                 table.clear()
-            wide = breadth(self.catalog, self.dims, self.min_values) if choosy else None
+            wide = larger_offerings(self.catalog, self.dims, self.min_values) if pools_with_min_values else None
             frontier = OfferingFrontier(self.catalog, self.dims, masks, self.topology_keys, limited, wide)
             cached = table[key] = (frontier, self.catalog)
         offering_frontier: OfferingFrontier = cached[0]
@@ -419,36 +437,39 @@ class Problem:
     def levels_of(self, pod_class: PodClass) -> list[PlacementRequest]:
         return self._placement_requests[pod_class.index]
 
-    def _mask(self, kind: Kind, level: RelaxationLevel) -> int:
-        key = (level.terms, level.bears_prefer, kind.tolerated, kind.alternatives)
+    def _mask(self, kind: ConstraintClass, level: RelaxationLevel) -> int:
+        key = (level.terms, level.tolerates_prefer_no_schedule, kind.tolerated, kind.alternatives)
         cached = self._known_masks.get(key)
         if cached is None:
             catalog = self.catalog
             mask = catalog.any_term(level.terms) & catalog.any_term(kind.alternatives) & catalog.available
-            cached = mask & tolerated(catalog, kind.tolerations, level.bears_prefer)
+            cached = mask & tolerated(catalog, kind.tolerations, level.tolerates_prefer_no_schedule)
             self._known_masks[key] = cached
         return cached
 
-    def _nodes_for(self, kind: Kind, level: RelaxationLevel) -> Bools:
+    def _nodes_for(self, kind: ConstraintClass, level: RelaxationLevel) -> Bools:
         if not self.nodes:
             return NOWHERE
-        key = (level.terms, kind.alternatives, kind.tolerations, level.bears_prefer)
+        key = (level.terms, kind.alternatives, kind.tolerations, level.tolerates_prefer_no_schedule)
         known_node = self._known_nodes.get(key)
         if known_node is None:
             known_node = self._known_nodes[key] = self._find_nodes(kind, level)
         return known_node
 
-    def _find_nodes(self, kind: Kind, level: RelaxationLevel) -> Bools:
+    def _find_nodes(self, kind: ConstraintClass, level: RelaxationLevel) -> Bools:
         ok = self.passing(level.terms)
         if kind.alternatives != ((),):
             ok = ok & self.passing(kind.alternatives)
         if not self.tainted:
             return ok
-        key = (kind.tolerations, level.bears_prefer)
+        key = (kind.tolerations, level.tolerates_prefer_no_schedule)
         cached = self._known_taints.get(key)
         if cached is None:
-            borne = [not taint or bears(kind.tolerations, taint, level.bears_prefer) for taint in self.taints]
-            cached = self._known_taints[key] = np.array(borne, dtype=np.bool_)[self.taint_at]
+            tolerated_sets = [
+                not taint or tolerates_all(kind.tolerations, taint, level.tolerates_prefer_no_schedule)
+                for taint in self.taints
+            ]
+            cached = self._known_taints[key] = np.array(tolerated_sets, dtype=np.bool_)[self.taint_at]
         return ok & cached
 
     def passing(self, terms: tuple[Term, ...]) -> Bools:
@@ -460,7 +481,7 @@ class Problem:
 
     def _find_passing(self, terms: tuple[Term, ...]) -> Bools:
         with self.snapshot.memory.lock:
-            if self.node_index.speaks_of(self.snapshot.nodes):
+            if self.node_index.belongs_to(self.snapshot.nodes):
                 return rows_passing(self.node_index, terms)[self.rows]
         return np.array([passes(node_labels(node), terms) for node in self.nodes], dtype=np.bool_)
 
@@ -469,11 +490,11 @@ Unavailable = frozenset[tuple[str, str, str]]
 
 
 def build_catalog(
-    pools: Sequence[Pool], asked: Asked, unavailable: Unavailable, daemons: Iterable[Daemon]
+    pools: Sequence[Pool], asked: LabelQueries, unavailable: Unavailable, daemons: Iterable[Daemon]
 ) -> OfferingCatalog:
     catalog = OfferingCatalog(pools, asked, unavailable)
     for daemon in daemons:
         mask = catalog.any_term(daemon.shape.required) & tolerated(catalog, daemon.tolerations, prefer=True)
-        catalog.charge(mask, with_ports(daemon.shape.requests, daemon.shape.ports))
+        catalog.add_overhead(mask, with_ports(daemon.shape.requests, daemon.shape.ports))
     catalog.exclude_overcommitted(ignored=(PORT, ATTACH))
     return catalog

@@ -34,9 +34,9 @@ class OfferingFrontier:
         masks: Sequence[int],
         topology_keys: Sequence[TopologyKey],
         limited: Sequence[str],
-        breadth: Ints | None = None,
+        larger_offerings: Ints | None = None,
     ) -> None:
-        kept = _kept(catalog, dims, masks, topology_keys, limited, breadth)
+        kept = _kept(catalog, dims, masks, topology_keys, limited, larger_offerings)
         self.full: Ints = kept
         self.size = len(kept)
         self.prices: Floats = catalog.prices[kept]
@@ -90,10 +90,10 @@ class OfferingFrontier:
     def charges(self, name: str) -> dict[int, list[int]]:
         """The amounts of a limited resource of each NodePool's offerings, in order."""
 
-        def found() -> dict[int, list[int]]:
+        def amounts_by_pool() -> dict[int, list[int]]:
             return {pool: np.unique(self.limited[name][self.pools == pool]).tolist() for pool in set(self.pool_at)}
 
-        return self.recall(("charges", name), None, found)
+        return self.recall(("charges", name), None, amounts_by_pool)
 
     def reserved(self, name: str) -> list[int]:
         """The offerings of a reservation."""
@@ -134,7 +134,7 @@ def _kept(
     masks: Sequence[int],
     topology_keys: Sequence[TopologyKey],
     limited: Sequence[str],
-    breadth: Ints | None,
+    larger_offerings: Ints | None,
 ) -> Ints:
     candidates = np.flatnonzero(catalog.bools(catalog.available))
     if not len(candidates):
@@ -155,8 +155,8 @@ def _kept(
         for name in limited
     ]
     value = np.concatenate([sizes, -np.array(less, dtype=np.int64).reshape(len(less), len(candidates))])
-    if breadth is not None:
-        value = np.concatenate([value, breadth[candidates][None]])
+    if larger_offerings is not None:
+        value = np.concatenate([value, larger_offerings[candidates][None]])
     keep: list[int] = []
     for member in np.unique(family):
         keep += undominated(np.flatnonzero(family.ravel() == member), value)

@@ -9,22 +9,22 @@ offering of the NodeClaim, and costs as much as the cheapest.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
-from dovetail.planner.offerings.alternatives import capacities, capacity_at_most, kind_mask
+from dovetail.planner.offerings.alternatives import alternatives_mask, capacities, capacity_at_most
 from dovetail.planner.offerings.catalog import Bools, Ints, OfferingCatalog, lowest
 from dovetail.planner.plan import Choice
 from dovetail.planner.problem.frontier import OfferingFrontier
-from dovetail.planner.problem.pod_classes import Kind
+from dovetail.planner.problem.pod_classes import ConstraintClass
 from dovetail.planner.problem.relaxation import RelaxationLevel
-from dovetail.planner.problem.topology_groups import AFFINITY, Group
+from dovetail.planner.problem.topology_counters import TopologyKey
+from dovetail.planner.problem.topology_groups import AFFINITY, TopologyGroup
 from dovetail.planner.snapshot import Pool
 
 if TYPE_CHECKING:
-    from dovetail.planner.problem.compile import Problem
     from dovetail.planner.problem.request import PlacementRequest
 
 #: The number of sizes with enough values that are offered for each limit, for pods that accept few offerings.
@@ -33,26 +33,38 @@ _MAX_SIZES_PER_LIMIT = 2
 _MAX_COUNTED_MULTIPLE = 3
 
 
+class MinValuesProblem(Protocol):
+    """What minValues checks read of a problem that is being compiled."""
+
+    catalog: OfferingCatalog
+    frontier: OfferingFrontier
+    dims: list[str]
+    min_values: dict[int, list[tuple[str, int]]]
+    binding: list[str]
+    limits: list[dict[str, int]]
+    topology_keys: list[TopologyKey]
+
+
 class Diversity:
     """minValues checks of one problem, cached."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: MinValuesProblem) -> None:
         self.problem = problem
         self.catalog: OfferingCatalog = problem.catalog
         self._rooms: dict[int, int] = {}
         self._sizes: dict[int, int] = {}
         self._enough: dict[tuple[int, int], bool] = {}
-        self._brims: dict[tuple[int, tuple[str, ...]], Bools] = {}
+        self._fillable: dict[tuple[int, tuple[str, ...]], Bools] = {}
         self._alike: dict[tuple[str, ...], tuple[Ints, list[int]]] = {}
 
-    def brimming(self, request: PlacementRequest) -> Bools:
+    def fillable(self, request: PlacementRequest) -> Bools:
         """The offerings of the frontier that may be filled completely with pods of a request."""
         mask, keys = self._common([request])
-        cached = self._brims.get((mask, keys))
+        cached = self._fillable.get((mask, keys))
         if cached is None:
             every = range(self.problem.frontier.size)
             suits = (self._suits(index, mask & self._larger(index), keys) for index in every)
-            cached = self._brims[mask, keys] = np.fromiter(suits, dtype=np.bool_, count=len(every))
+            cached = self._fillable[mask, keys] = np.fromiter(suits, dtype=np.bool_, count=len(every))
         return cached
 
     def holding(self, ok: Bools, placement_requests: Iterable[PlacementRequest], load: Sequence[int]) -> Bools:
@@ -138,7 +150,7 @@ class Diversity:
             mask &= self.catalog.by_label(key).get(self.catalog.label(entry, key), 0)
         cached = self._enough.get((mask, entry.pool))
         if cached is None:
-            cached = self._enough[mask, entry.pool] = various(self.catalog, mask, needs)
+            cached = self._enough[mask, entry.pool] = mask_meets_min_values(self.catalog, mask, needs)
         return cached
 
     def _room(self, node: int) -> int:
@@ -146,7 +158,7 @@ class Diversity:
         cached = self._rooms.get(node)
         if cached is None:
             frontier = self.problem.frontier
-            cached = kind_mask(self.catalog, self.catalog.rows[int(frontier.full[node])])
+            cached = alternatives_mask(self.catalog, self.catalog.rows[int(frontier.full[node])])
             for name in self._limited(int(frontier.pools[node])):
                 cached &= capacity_at_most(self.catalog, name, int(frontier.limited[name][node]))
             self._rooms[node] = cached
@@ -156,7 +168,7 @@ class Diversity:
         cached = self._sizes.get(node)
         if cached is None:
             index = int(self.problem.frontier.full[node])
-            cached = self._sizes[node] = at_least(self.catalog, self.problem.dims, index)
+            cached = self._sizes[node] = at_least_as_large(self.catalog, self.problem.dims, index)
         return cached
 
     def _limited(self, pool: int) -> list[str]:
@@ -169,7 +181,7 @@ class Diversity:
         limited = [name for name in frontier.limited if name != "nodes"]
         listed_rows: list[tuple[float, int, dict[str, int]]] = []
         for index in range(frontier.size):
-            larger = at_least(self.catalog, self.problem.dims, int(frontier.full[index]))
+            larger = at_least_as_large(self.catalog, self.problem.dims, int(frontier.full[index]))
             for charge in self._charges(frontier, index, larger, limited):
                 listed_rows.append((self._price(frontier, index, larger, charge), index, charge))
         listed_rows.sort(key=lambda row: row[:2])
@@ -197,7 +209,7 @@ class Diversity:
         enough = (
             index
             for index, size in enumerate(sizes)
-            if various(self.catalog, larger & capacity_at_most(self.catalog, name, size), needs)
+            if mask_meets_min_values(self.catalog, larger & capacity_at_most(self.catalog, name, size), needs)
         )
         first = next(enough, 0)
         return sorted({sizes[0], *sizes[first : first + _MAX_SIZES_PER_LIMIT]})
@@ -219,7 +231,7 @@ class Diversity:
         return float(self.catalog.prices[lowest(mask | 1 << index)])
 
 
-def various(catalog: OfferingCatalog, mask: int, needs: Iterable[tuple[str, int]]) -> bool:
+def mask_meets_min_values(catalog: OfferingCatalog, mask: int, needs: Iterable[tuple[str, int]]) -> bool:
     """Whether the offerings of a mask have the required number of different values of every label."""
     for key, least in needs:
         for value, where in catalog.by_label(key).items():
@@ -231,31 +243,34 @@ def various(catalog: OfferingCatalog, mask: int, needs: Iterable[tuple[str, int]
     return True
 
 
-def varying(catalog: OfferingCatalog, choosy: Mapping[int, Iterable[tuple[str, int]]]) -> set[str]:
+def min_values_keys(
+    catalog: OfferingCatalog, pools_with_min_values: Mapping[int, Iterable[tuple[str, int]]]
+) -> set[str]:
     """The labels of minValues and, for NodePools with reservations, the capacity type.
 
     A reserved node meets minValues by offerings that are not reserved.
     """
-    keys = {key for needs in choosy.values() for key, _ in needs}
-    reserved = any(catalog.of_pool[pool] & catalog.reserved for pool in choosy)
+    keys = {key for needs in pools_with_min_values.values() for key, _ in needs}
+    reserved = any(catalog.of_pool[pool] & catalog.reserved for pool in pools_with_min_values)
     return keys | {CAPACITY_TYPE} if reserved else keys
 
 
-def huddled(
-    kinds: Iterable[Kind],
+def single_node_affinities(
+    kinds: Iterable[ConstraintClass],
     catalog: OfferingCatalog,
-    accepted: Callable[[Kind, RelaxationLevel], int],
-    choosy: Mapping[int, Sequence[tuple[str, int]]],
-) -> frozenset[Group]:
+    accepted: Callable[[ConstraintClass, RelaxationLevel], int],
+    pools_with_min_values: Mapping[int, Sequence[tuple[str, int]]],
+) -> frozenset[TopologyGroup]:
     """Self-affinities over a label that, once fixed, leaves no node enough values for minValues.
 
     Pods of such an affinity must share one node: then the label need not be fixed.
     """
 
-    def varies(kind: Kind, key: str) -> bool:
+    def varies(kind: ConstraintClass, key: str) -> bool:
         mask = accepted(kind, kind.levels[-1])
         return any(
-            where & mask & mine and various(catalog, where & mask & mine, choosy.get(pool, ()))
+            where & mask & mine
+            and mask_meets_min_values(catalog, where & mask & mine, pools_with_min_values.get(pool, ()))
             for pool, mine in enumerate(catalog.of_pool)
             for where in catalog.by_label(key).values()
         )
@@ -268,27 +283,29 @@ def huddled(
     )
 
 
-def at_least(catalog: OfferingCatalog, dims: Iterable[str], index: int) -> int:
+def at_least_as_large(catalog: OfferingCatalog, dims: Iterable[str], index: int) -> int:
     """The offerings with at least the capacity of an offering."""
-    columns = kind_mask(catalog, catalog.rows[index])
+    columns = alternatives_mask(catalog, catalog.rows[index])
     for name in dims:
         columns &= catalog.holding(name, int(catalog.amounts(name)[index]))
     return columns
 
 
-def breadth(catalog: OfferingCatalog, dims: Sequence[str], choosy: Mapping[int, Iterable[tuple[str, int]]]) -> Ints:
+def larger_offerings(
+    catalog: OfferingCatalog, dims: Sequence[str], pools_with_min_values: Mapping[int, Iterable[tuple[str, int]]]
+) -> Ints:
     """The number of offerings at least as large as each, up to a bound; 0 for NodePools without minValues."""
-    breadth: Ints = np.zeros(catalog.size, dtype=np.int64)
-    for pool, needs in choosy.items():
+    larger_offerings: Ints = np.zeros(catalog.size, dtype=np.int64)
+    for pool, needs in pools_with_min_values.items():
         mine = catalog.listed(catalog.of_pool[pool] & catalog.available)
         offers = -(-len(mine) // max(1, len({entry.type.name for entry in mine})))
         plenty = _MAX_COUNTED_MULTIPLE * offers * max(least for _, least in needs)
         for entry in mine:
-            breadth[entry.index] = min(plenty, at_least(catalog, dims, entry.index).bit_count())
-    return breadth
+            larger_offerings[entry.index] = min(plenty, at_least_as_large(catalog, dims, entry.index).bit_count())
+    return larger_offerings
 
 
-def varied(pool: Pool, choices: Iterable[Choice]) -> bool:
+def meets_min_values(pool: Pool, choices: Iterable[Choice]) -> bool:
     """Whether offerings meet the minValues of a NodePool."""
     held = list(choices)
     labels = {kind.name: kind.labels for kind in pool.types}

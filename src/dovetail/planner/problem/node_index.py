@@ -14,11 +14,11 @@ from operator import itemgetter
 import numpy as np
 
 from dovetail.model.nodes import Taint
-from dovetail.planner.cache import Memory
+from dovetail.planner.cache import PlannerCache
 from dovetail.planner.offerings.catalog import Bools, Ints
 from dovetail.planner.problem.nodes import Daemon, NodeFacts, facts_of
-from dovetail.planner.problem.pod_spec import Shape
-from dovetail.planner.problem.topology_groups import ANTI, Group
+from dovetail.planner.problem.pod_spec import PodConstraints
+from dovetail.planner.problem.topology_groups import ANTI, TopologyGroup
 from dovetail.planner.snapshot import NodeState, Snapshot
 
 Pair = tuple[str, str]
@@ -30,10 +30,10 @@ NEW = "m-"
 
 #: The content of an unused slot.
 _NOWHERE = NodeState(name="", labels={}, allocatable={})
-_NOTHING = NodeFacts(_NOWHERE, Memory())
+_NOTHING = NodeFacts(_NOWHERE, PlannerCache())
 
 
-class Nodes:
+class OrderedNodes:
     """The nodes of a snapshot in planning order, looked up one by one: a plan for few pods touches few nodes."""
 
     __slots__ = ("_places", "_source")
@@ -51,15 +51,15 @@ class Nodes:
     def __iter__(self) -> Iterator[NodeState]:
         return map(self._source.__getitem__, self._places.tolist())
 
-    def some(self, rows: Ints) -> Nodes:
+    def some(self, rows: Ints) -> OrderedNodes:
         """The nodes in some of the rows."""
-        return Nodes(self._source, self._places[rows])
+        return OrderedNodes(self._source, self._places[rows])
 
 
 class NodeIndex:
     """Rows in planning order: initialised nodes first, then by name. Nodes that are being deleted have no row."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: PlannerCache) -> None:
         self._memory = memory
         self._source: tuple[NodeState, ...] = ()
         self._daemons: tuple[object, ...] = ()
@@ -74,8 +74,8 @@ class NodeIndex:
         """The total capacity of each NodePool's nodes, with their number as `nodes`."""
         self._slots: dict[str, int] = {}
         self._spare: list[int] = []
-        self._held: list[NodeState] = []
-        self._known: list[NodeFacts] = []
+        self._states: list[NodeState] = []
+        self._facts: list[NodeFacts] = []
         self._twins = False
         self._line: list[int] = []
         self._order: Ints = np.zeros(0, dtype=np.int64)
@@ -87,14 +87,14 @@ class NodeIndex:
         self._codes: dict[str, tuple[dict[str | None, int], Ints]] = {}
         self._taints: dict[tuple[Taint, ...], int] = {(): 0}
         self._tainted: Ints = np.zeros(0, dtype=np.int64)
-        self._parting: set[int] = set()
+        self._terminating: set[int] = set()
         """The slots of nodes with terminating pods."""
         self._ported: set[int] = set()
         """The slots of nodes with ports or volumes in use."""
-        self._shapes: dict[Shape, dict[int, int]] = {}
-        self._fearful: dict[Shape, dict[int, int]] = {}
+        self._shapes: dict[PodConstraints, dict[int, int]] = {}
+        self._with_anti_affinity: dict[PodConstraints, dict[int, int]] = {}
         """The shapes of pods with required anti-affinity."""
-        self._by_pair: dict[Pair, dict[Shape, None]] = {}
+        self._by_pair: dict[Pair, dict[PodConstraints, None]] = {}
 
     def sync(self, source: tuple[NodeState, ...], daemons: Sequence[Daemon], daemon_key: tuple[object, ...]) -> None:
         """Update the rows to a snapshot."""
@@ -106,11 +106,11 @@ class NodeIndex:
         self._source = source
 
     @property
-    def all_nodes(self) -> Nodes:
+    def all_nodes(self) -> OrderedNodes:
         """The nodes by row."""
-        return Nodes(self._source, self._places)
+        return OrderedNodes(self._source, self._places)
 
-    def speaks_of(self, source: tuple[NodeState, ...]) -> bool:
+    def belongs_to(self, source: tuple[NodeState, ...]) -> bool:
         """Whether the rows belong to a snapshot; another one may have been compiled since."""
         return self._source is source
 
@@ -144,61 +144,61 @@ class NodeIndex:
             slot = self._slots.get(key)
             if slot is None:
                 slot = self._slots[key] = self._add_node(node, daemons)
-            elif self._held[slot] is not node:
+            elif self._states[slot] is not node:
                 self._replace(slot, node, daemons)
             places[slot] = place
-        self._codes = {key: code for key, code in self._codes.items() if len(code[0]) <= 2 * len(self._held)}
-        if len(self._taints) > 2 * len(self._held):
+        self._codes = {key: code for key, code in self._codes.items() if len(code[0]) <= 2 * len(self._states)}
+        if len(self._taints) > 2 * len(self._states):
             self._taints = {(): 0}
-            self._tainted[:] = [self._taints.setdefault(node.taints, len(self._taints)) for node in self._held]
+            self._tainted[:] = [self._taints.setdefault(node.taints, len(self._taints)) for node in self._states]
         self._line = sorted(self._slots.values(), key=self._rank)
         self._order = np.array(self._line, dtype=np.int64)
-        self._rows = np.full(len(self._held), -1, dtype=np.int64)
+        self._rows = np.full(len(self._states), -1, dtype=np.int64)
         self._rows[self._order] = np.arange(len(self._line))
         self._places = np.array([places[slot] for slot in self._line], dtype=np.int64)
         self.population = sum([len(node.pods) for node in source])
         self.alike = tuple(node.name for node in source if node.name.startswith(NEW[0]))
 
     def _rank(self, slot: int) -> tuple[bool, str]:
-        return (not self._held[slot].initialized, self._held[slot].name)
+        return (not self._states[slot].initialized, self._states[slot].name)
 
     def _add_node(self, node: NodeState, daemons: Sequence[Daemon]) -> int:
         if not self._spare:
-            self._extend(max(64, len(self._held)))
+            self._extend(max(64, len(self._states)))
         slot = self._spare.pop()
         self._replace(slot, node, daemons)
         return slot
 
     def _extend(self, more: int) -> None:
-        size = len(self._held)
+        size = len(self._states)
         self._spare += range(size + more - 1, size - 1, -1)
-        self._held += [_NOWHERE] * more
-        self._known += [_NOTHING] * more
+        self._states += [_NOWHERE] * more
+        self._facts += [_NOTHING] * more
         blank = np.zeros(more, dtype=np.int64)
         self._free = {name: np.concatenate([free, blank]) for name, free in self._free.items()}
         self._codes = {key: (code, np.concatenate([codes, blank])) for key, (code, codes) in self._codes.items()}
         self._tainted = np.concatenate([self._tainted, blank])
 
     def _remove_node(self, slot: int) -> None:
-        for shape in self._known[slot].shapes:
+        for shape in self._facts[slot].shapes:
             self._gone(shape, slot)
-        self._count_usage(self._held[slot], -1)
-        self._held[slot], self._known[slot] = _NOWHERE, _NOTHING
-        self._parting.discard(slot)
+        self._count_usage(self._states[slot], -1)
+        self._states[slot], self._facts[slot] = _NOWHERE, _NOTHING
+        self._terminating.discard(slot)
         self._ported.discard(slot)
         self._tainted[slot] = 0
         self._spare.append(slot)
 
     def _replace(self, slot: int, node: NodeState, daemons: Sequence[Daemon]) -> None:
-        old, before, fact = self._held[slot], self._known[slot], facts_of(node, self._memory)
-        fact.settle(node, daemons)
-        self._held[slot], self._known[slot] = node, fact
+        old, before, fact = self._states[slot], self._facts[slot], facts_of(node, self._memory)
+        fact.count_missing_daemons(node, daemons)
+        self._states[slot], self._facts[slot] = node, fact
         for shape in before.shapes.keys() - fact.shapes.keys():
             self._gone(shape, slot)
         for shape, count in fact.shapes.items():
             if before.shapes.get(shape) != count:
                 self._where(shape)[slot] = count
-        (self._parting.add if fact.leaving else self._parting.discard)(slot)
+        (self._terminating.add if fact.leaving else self._terminating.discard)(slot)
         (self._ported.add if fact.ports or fact.claims else self._ported.discard)(slot)
         for name, free in self._free.items():
             free[slot] = self._room(slot, name)
@@ -219,40 +219,40 @@ class NodeIndex:
             for name, amount in node.capacity.items():
                 had[name] += sign * amount
 
-    def _where(self, shape: Shape) -> dict[int, int]:
+    def _where(self, shape: PodConstraints) -> dict[int, int]:
         """The number of pods of a shape in each slot."""
         slots = self._shapes.get(shape)
         if slots is None:
             slots = self._shapes[shape] = {}
             if _has_anti_affinity(shape):
-                self._fearful[shape] = slots
+                self._with_anti_affinity[shape] = slots
             for pair in shape.labels.items():
                 self._by_pair.setdefault(pair, {})[shape] = None
         return slots
 
-    def _gone(self, shape: Shape, slot: int) -> None:
+    def _gone(self, shape: PodConstraints, slot: int) -> None:
         """Record that no pod of a shape is left in a slot."""
         slots = self._shapes[shape]
         del slots[slot]
         if slots:
             return
         del self._shapes[shape]
-        self._fearful.pop(shape, None)
+        self._with_anti_affinity.pop(shape, None)
         for pair in shape.labels.items():
             del self._by_pair[pair][shape]
             if not self._by_pair[pair]:
                 del self._by_pair[pair]
 
     def _room(self, slot: int, name: str) -> int:
-        node, fact = self._held[slot], self._known[slot]
-        room = node.allocatable.get(name, 0) - fact.used.get(name, 0) - fact.unserved[name]
+        node, fact = self._states[slot], self._facts[slot]
+        room = node.allocatable.get(name, 0) - fact.used.get(name, 0) - fact.missing_daemons[name]
         return max(-_MAX_AMOUNT, min(room, _MAX_AMOUNT))
 
     def free(self, name: str) -> Ints:
         """The free amount of a resource on every row."""
         cached = self._free.get(name)
         if cached is None:
-            cached = np.array([self._room(slot, name) for slot in range(len(self._held))], dtype=np.int64)
+            cached = np.array([self._room(slot, name) for slot in range(len(self._states))], dtype=np.int64)
             self._free[name] = cached
         return cached[self._order]
 
@@ -261,7 +261,7 @@ class NodeIndex:
         code = self._codes.get(key)
         if code is None:
             codes_by_value: dict[str | None, int] = {}
-            numbers = [codes_by_value.setdefault(fact.labels.get(key), len(codes_by_value)) for fact in self._known]
+            numbers = [codes_by_value.setdefault(fact.labels.get(key), len(codes_by_value)) for fact in self._facts]
             code = self._codes[key] = (codes_by_value, np.array(numbers, dtype=np.int64))
         return code[0], code[1][self._order]
 
@@ -281,37 +281,37 @@ class NodeIndex:
             codes_by_value, numbers = self.codes(key)
             _, alike = np.unique(alike * len(codes_by_value) + numbers, return_inverse=True)
         _, first = np.unique(alike, return_index=True)
-        labels = (self._known[self._line[row]].labels for row in first.tolist())
+        labels = (self._facts[self._line[row]].labels for row in first.tolist())
         answers = [test({key: label[key] for key in keys if key in label}) for label in labels]
         return np.array(answers, dtype=np.bool_)[alike]
 
     def using(self) -> list[tuple[int, NodeFacts]]:
         """The rows on which host ports or volumes are in use, with their facts."""
-        return sorted([(int(self._rows[slot]), self._known[slot]) for slot in self._ported], key=itemgetter(0))
+        return sorted([(int(self._rows[slot]), self._facts[slot]) for slot in self._ported], key=itemgetter(0))
 
-    def members(self, group: Group) -> Ints:
+    def members(self, group: TopologyGroup) -> Ints:
         """The number of pods that a group counts on every row."""
-        here = np.zeros(len(self._held), dtype=np.int64)
+        here = np.zeros(len(self._states), dtype=np.int64)
         for shape in self._candidates(group):
             slots = self._shapes[shape]
             if slots and group.counts(shape.namespace, shape.labels):
                 here[list(slots)] += list(slots.values())
-        for slot in self._parting if group.kind == ANTI else ():
-            here[slot] += sum(group.counts(shape.namespace, shape.labels) for shape in self._known[slot].leaving)
+        for slot in self._terminating if group.kind == ANTI else ():
+            here[slot] += sum(group.counts(shape.namespace, shape.labels) for shape in self._facts[slot].leaving)
         return here[self._order]
 
-    def _candidates(self, group: Group) -> list[Shape]:
+    def _candidates(self, group: TopologyGroup) -> list[PodConstraints]:
         """The shapes that a group may select: those with a label that its selector names, if it names one."""
         for key, operator, values in group.selector:
             if operator == "In":
                 return [shape for value in values for shape in self._by_pair.get((key, value), ())]
         return list(self._shapes)
 
-    def fearful(self) -> list[tuple[Shape, dict[int, int]]]:
+    def shapes_with_anti_affinity(self) -> list[tuple[PodConstraints, dict[int, int]]]:
         """The shapes of running pods with required anti-affinity, and the rows that they are on."""
-        slots_by_shape = {shape: dict(slots) for shape, slots in self._fearful.items()}
-        for slot in self._parting:
-            for shape in self._known[slot].leaving:
+        slots_by_shape = {shape: dict(slots) for shape, slots in self._with_anti_affinity.items()}
+        for slot in self._terminating:
+            for shape in self._facts[slot].leaving:
                 if _has_anti_affinity(shape):
                     slots = slots_by_shape.setdefault(shape, {})
                     slots[slot] = slots.get(slot, 0) + 1
@@ -327,7 +327,7 @@ def present(numbers: Ints) -> list[int]:
     return present
 
 
-def _has_anti_affinity(shape: Shape) -> bool:
+def _has_anti_affinity(shape: PodConstraints) -> bool:
     """Whether pods of a shape have required anti-affinity."""
     return any(not near.weight for near in shape.anti)
 

@@ -13,9 +13,9 @@ from dovetail.model.labels import HOSTNAME
 from dovetail.model.pod_defaults import stored
 from dovetail.model.pods import Pod, Toleration
 from dovetail.model.workloads import DaemonSet
-from dovetail.planner.cache import Memory
-from dovetail.planner.problem.pod_spec import Shape, parting_shape_of, shape_of
-from dovetail.planner.requirements import NODE_NAME, Term, all_hold, bears
+from dovetail.planner.cache import PlannerCache
+from dovetail.planner.problem.pod_spec import PodConstraints, forgotten_shape_of, shape_of
+from dovetail.planner.requirements import NODE_NAME, Term, all_hold, tolerates_all
 from dovetail.planner.snapshot import NodeState, Snapshot
 
 #: Tolerations that the DaemonSet controller adds to its pods.
@@ -37,7 +37,7 @@ class Daemon:
 
     __slots__ = ("name", "shape", "tolerations", "uid")
 
-    def __init__(self, source: DaemonSet, shape: Shape) -> None:
+    def __init__(self, source: DaemonSet, shape: PodConstraints) -> None:
         self.name = source.metadata.name
         self.uid = source.metadata.uid
         self.shape = shape
@@ -45,7 +45,7 @@ class Daemon:
 
     def runs_on(self, node: NodeState, labels: Mapping[str, str]) -> bool:
         matched = any(all_hold(term, labels) for term in self.shape.required)
-        return matched and bears(self.tolerations, node.taints, prefer=True)
+        return matched and tolerates_all(self.tolerations, node.taints, prefer=True)
 
 
 def daemons_of(snapshot: Snapshot) -> list[Daemon]:
@@ -56,34 +56,34 @@ def daemons_of(snapshot: Snapshot) -> list[Daemon]:
         if template.spec.resource_claims:
             continue
         pod = Pod(metadata=template.metadata, spec=stored(template.spec))
-        daemons.append(Daemon(source, shape_of(pod, Memory())))
+        daemons.append(Daemon(source, shape_of(pod, PlannerCache())))
     return daemons
 
 
 #: Shared empty values: for nodes without such pods, and where all daemons are running.
 _NONE: frozenset[Any] = frozenset()
-_SERVED: Counter[str] = Counter()
+_NO_MISSING_DAEMONS: Counter[str] = Counter()
 
 
 class NodeFacts:
     """The totals of the pods on one node."""
 
-    __slots__ = ("claims", "daemon_used", "labels", "leaving", "ports", "shapes", "unserved", "used")
+    __slots__ = ("claims", "daemon_used", "labels", "leaving", "missing_daemons", "ports", "shapes", "used")
 
-    def __init__(self, node: NodeState, memory: Memory) -> None:
+    def __init__(self, node: NodeState, memory: PlannerCache) -> None:
         self.labels = node_labels(node)
         self.daemon_used: dict[str, Mapping[str, int]] = {}
-        self.shapes: dict[Shape, int] = {}
-        self.leaving: tuple[Shape, ...] = ()
+        self.shapes: dict[PodConstraints, int] = {}
+        self.leaving: tuple[PodConstraints, ...] = ()
         """Terminating pods: they satisfy no affinity, but their anti-affinity and ports apply until they end."""
         self.ports: frozenset[tuple[str, str, int]] = _NONE
         self.claims: frozenset[tuple[str, str | None]] = _NONE
         self.used: dict[str, int] = {}
-        self.unserved = _SERVED
+        self.missing_daemons = _NO_MISSING_DAEMONS
         for pod in node.pods:
             self._add(pod, shape_of(pod, memory))
 
-    def _add(self, pod: Pod, shape: Shape) -> None:
+    def _add(self, pod: Pod, shape: PodConstraints) -> None:
         if pod.finished:
             return
         for name, amount in shape.amounts:
@@ -99,16 +99,16 @@ class NodeFacts:
         else:
             self.shapes[shape] = self.shapes.get(shape, 0) + 1
 
-    def after(self, old: NodeState, node: NodeState, memory: Memory) -> NodeFacts | None:
+    def after(self, old: NodeState, node: NodeState, memory: PlannerCache) -> NodeFacts | None:
         """The facts of the same node after a few pods were added or removed; None where they must be computed again."""
         before, now = set(map(id, old.pods)), set(map(id, node.pods))
-        gone = [(pod, parting_shape_of(pod, memory)) for pod in old.pods if id(pod) not in now]
+        gone = [(pod, forgotten_shape_of(pod, memory)) for pod in old.pods if id(pod) not in now]
         come = [(pod, shape_of(pod, memory)) for pod in node.pods if id(pod) not in before]
         special = any(shape.ports or shape.claims for _, shape in gone)
         if special or node.labels != old.labels or any(shape.daemon for _, shape in (*gone, *come)):
             return None
         twin = object.__new__(NodeFacts)
-        twin.labels, twin.unserved, twin.daemon_used = self.labels, self.unserved, self.daemon_used
+        twin.labels, twin.missing_daemons, twin.daemon_used = self.labels, self.missing_daemons, self.daemon_used
         twin.ports, twin.claims = self.ports, self.claims
         twin.used, twin.shapes, twin.leaving = dict(self.used), dict(self.shapes), self.leaving
         for pod, shape in gone:
@@ -117,7 +117,7 @@ class NodeFacts:
             twin._add(pod, shape)
         return twin
 
-    def _take(self, pod: Pod, shape: Shape) -> None:
+    def _take(self, pod: Pod, shape: PodConstraints) -> None:
         if pod.finished:
             return
         for name, amount in shape.amounts:
@@ -130,13 +130,13 @@ class NodeFacts:
         if not self.shapes[shape]:
             del self.shapes[shape]
 
-    def settle(self, node: NodeState, daemons: Sequence[Daemon]) -> None:
+    def count_missing_daemons(self, node: NodeState, daemons: Sequence[Daemon]) -> None:
         """Compute what the DaemonSets that will run here, and are not running yet, will take.
 
         Each is counted by itself: the running pod of another DaemonSet leaves no room for it.
         """
         if not daemons:
-            self.unserved = _SERVED
+            self.missing_daemons = _NO_MISSING_DAEMONS
             return
         short: Counter[str] = Counter()
         for daemon in daemons:
@@ -145,7 +145,7 @@ class NodeFacts:
                 short.update(
                     {name: max(0, amount - used.get(name, 0)) for name, amount in daemon.shape.requests.items()}
                 )
-        self.unserved = +short
+        self.missing_daemons = +short
 
 
 def node_labels(node: NodeState) -> dict[str, str]:
@@ -156,7 +156,7 @@ def node_labels(node: NodeState) -> dict[str, str]:
     return labels
 
 
-def facts_of(node: NodeState, memory: Memory) -> NodeFacts:
+def facts_of(node: NodeState, memory: PlannerCache) -> NodeFacts:
     table = memory.table("nodes")
     cached: tuple[NodeState, NodeFacts] | None = table.get(node.name)
     if cached is not None and cached[0] is node:

@@ -15,7 +15,7 @@ from dovetail.model import pod_resources
 from dovetail.model.fit.storage import disk_name
 from dovetail.model.pods import NodeSelectorTerm, Pod, PodAffinityTerm, Toleration
 from dovetail.model.quantity import QuantityError
-from dovetail.planner.cache import Memory
+from dovetail.planner.cache import PlannerCache
 from dovetail.planner.requirements import NEVER, NODE_NAME, Clause, Term, clause, of_selector
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -27,7 +27,7 @@ _EVERYWHERE = "0.0.0.0"
 DISK = "disk "
 
 
-class Spread(msgspec.Struct, frozen=True):
+class SpreadConstraint(msgspec.Struct, frozen=True):
     """A topology spread constraint with its selector resolved."""
 
     key: str
@@ -39,7 +39,7 @@ class Spread(msgspec.Struct, frozen=True):
     honor_taints: bool
 
 
-class Near(msgspec.Struct, frozen=True):
+class AffinityRule(msgspec.Struct, frozen=True):
     """A pod affinity or anti-affinity term. `weight` 0 means required."""
 
     key: str
@@ -49,7 +49,7 @@ class Near(msgspec.Struct, frozen=True):
     weight: int = 0
 
 
-class Shape:
+class PodConstraints:
     """The scheduling constraints of pods. Shapes are interned, so identity is equality."""
 
     __slots__ = (
@@ -69,19 +69,19 @@ class Shape:
         "priority_class",
         "relaxation_levels",
         "requests",
+        "requests_key",
         "required",
+        "selector_key",
         "spreads",
-        "takes",
         "tolerated",
         "tolerations",
-        "who",
     )
 
     def __init__(self, pod: Pod) -> None:
         spec, meta = pod.spec, pod.metadata
         self.namespace = meta.namespace or "default"
         self.labels: Mapping[str, str] = meta.labels
-        self.who = repr((self.namespace, sorted(meta.labels.items())))
+        self.selector_key = repr((self.namespace, sorted(meta.labels.items())))
         """Namespace and labels, for selectors; a string, because strings cache their hash."""
         self.tolerations: tuple[Toleration, ...] = spec.tolerations
         self.priority = spec.priority
@@ -104,7 +104,7 @@ class Shape:
             (preferred_term.weight, _term(preferred_term.preference)) for preferred_term in preferred
         )
         self.spreads = tuple(
-            Spread(
+            SpreadConstraint(
                 clause(topology_spread.topology_key, "")[0],
                 topology_spread.max_skew,
                 topology_spread.when_unsatisfiable != "ScheduleAnyway",
@@ -115,10 +115,10 @@ class Shape:
             )
             for topology_spread in spec.topology_spread_constraints
         )
-        self.affinity = self._near(affinity.pod_affinity if affinity else None)
-        self.anti = self._near(affinity.pod_anti_affinity if affinity else None)
+        self.affinity = self._affinity_rules(affinity.pod_affinity if affinity else None)
+        self.anti = self._affinity_rules(affinity.pod_anti_affinity if affinity else None)
         self.ports = (*_ports(pod), *((_EVERYWHERE, disk, 1) for disk in disks_of(pod)))
-        self.takes = repr((self.amounts, self.ports))
+        self.requests_key = repr((self.amounts, self.ports))
         """The requests as a string."""
         self.relaxation_levels: tuple[object, Any] = (None, None)
         """The relaxation levels that were computed last, and their inputs; see `pod_classes`."""
@@ -139,7 +139,7 @@ class Shape:
             self.error = f"the pod's requests cannot be read: {negative[0]} is less than nothing"
         return {name: amount for name, amount in requests.items() if amount > 0}
 
-    def _near(self, source: object) -> tuple[Near, ...]:
+    def _affinity_rules(self, source: object) -> tuple[AffinityRule, ...]:
         if source is None:
             return ()
         required: Iterable[PodAffinityTerm] = getattr(source, "required", ())
@@ -147,12 +147,12 @@ class Shape:
         terms = [(term, 0) for term in required] + [
             (preferred_term.pod_affinity_term, preferred_term.weight) for preferred_term in preferred
         ]
-        return tuple(self._near_term(term, weight) for term, weight in terms)
+        return tuple(self._affinity_rule(term, weight) for term, weight in terms)
 
-    def _near_term(self, term: PodAffinityTerm, weight: int) -> Near:
+    def _affinity_rule(self, term: PodAffinityTerm, weight: int) -> AffinityRule:
         chosen = term.namespace_selector
         own = (self.namespace,) if chosen is None and not term.namespaces else ()
-        return Near(
+        return AffinityRule(
             clause(term.topology_key, "")[0],
             of_selector(term.label_selector, self.labels, term.match_label_keys, term.mismatch_label_keys),
             tuple(sorted({*term.namespaces, *own})),
@@ -267,10 +267,10 @@ class Shaped(msgspec.Struct, frozen=True, gc=False):
     """A pod with its shape. There is one for every pod of a cluster, so the garbage collector does not track it."""
 
     pod: Pod
-    shape: Shape
+    shape: PodConstraints
 
 
-def shape_of(pod: Pod, memory: Memory) -> Shape:
+def shape_of(pod: Pod, memory: PlannerCache) -> PodConstraints:
     """The pod's shape, cached by UID as long as the pod object is the same."""
     by_uid: dict[str, Shaped] = memory.table("pods")
     cached = by_uid.get(pod.metadata.uid)
@@ -282,10 +282,10 @@ def shape_of(pod: Pod, memory: Memory) -> Shape:
     return shape
 
 
-def last_shapes_of(pods: Iterable[Pod], memory: Memory) -> list[Shape]:
+def last_shapes_of(pods: Iterable[Pod], memory: PlannerCache) -> list[PodConstraints]:
     """The shapes of pods, from the cache where possible; new ones are not cached."""
     by_uid: dict[str, Shaped] = memory.table("pods")
-    shapes: dict[bytes, Shape] = memory.table("shapes")
+    shapes: dict[bytes, PodConstraints] = memory.table("shapes")
     last_shapes = []
     for pod in pods:
         cached = by_uid.get(pod.metadata.uid)
@@ -295,12 +295,12 @@ def last_shapes_of(pods: Iterable[Pod], memory: Memory) -> list[Shape]:
         key = signature(pod)
         shape = shapes.get(key)
         if shape is None:
-            shape = shapes[key] = Shape(pod)
+            shape = shapes[key] = PodConstraints(pod)
         last_shapes.append(shape)
     return last_shapes
 
 
-def parting_shape_of(pod: Pod, memory: Memory) -> Shape:
+def forgotten_shape_of(pod: Pod, memory: PlannerCache) -> PodConstraints:
     """The shape of a pod that has left its node; it is removed from the cache."""
     by_uid: dict[str, Shaped] = memory.table("pods")
     cached = by_uid.get(pod.metadata.uid)
@@ -310,11 +310,11 @@ def parting_shape_of(pod: Pod, memory: Memory) -> Shape:
     return cached.shape
 
 
-def interned(pod: Pod, memory: Memory) -> Shape:
+def interned(pod: Pod, memory: PlannerCache) -> PodConstraints:
     """The pod's shape, interned; the pod itself is not cached."""
     shapes = memory.table("shapes")
     key = signature(pod)
-    shape: Shape | None = shapes.get(key)
+    shape: PodConstraints | None = shapes.get(key)
     if shape is None:
-        shape = shapes[key] = Shape(pod)
+        shape = shapes[key] = PodConstraints(pod)
     return shape

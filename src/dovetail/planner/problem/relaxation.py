@@ -14,8 +14,15 @@ from msgspec.structs import replace
 
 from dovetail.language import message, source
 from dovetail.model.labels import HOSTNAME
-from dovetail.planner.problem.pod_spec import Near, Shape, Spread
-from dovetail.planner.problem.topology_groups import AFFINITY, ANTI, Group, affinity_groups, near_group, spread_group
+from dovetail.planner.problem.pod_spec import AffinityRule, PodConstraints, SpreadConstraint
+from dovetail.planner.problem.topology_groups import (
+    AFFINITY,
+    ANTI,
+    TopologyGroup,
+    affinity_group,
+    affinity_groups,
+    spread_group,
+)
 from dovetail.planner.requirements import Term, text
 from dovetail.planner.snapshot import Preferences
 
@@ -26,55 +33,57 @@ class RelaxationLevel(msgspec.Struct, frozen=True, cache_hash=True):
     """One level. `hard` groups bind all pods and are counted; `soft` ones bind only this pod, at this `level`."""
 
     terms: tuple[Term, ...]
-    hard: tuple[Group, ...]
-    soft: tuple[Group, ...]
-    bears_prefer: bool
+    hard: tuple[TopologyGroup, ...]
+    soft: tuple[TopologyGroup, ...]
+    tolerates_prefer_no_schedule: bool
     relaxed: tuple[str, ...]
     level_index: int
 
 
 def relaxation_levels(
-    shape: Shape,
-    spreads: tuple[Spread, ...],
+    shape: PodConstraints,
+    spreads: tuple[SpreadConstraint, ...],
     preferences: Preferences,
     namespaces: Mapping[str, Mapping[str, str]],
-    dislikes: bool,
+    has_avoided_taints: bool,
 ) -> tuple[RelaxationLevel, ...]:
-    """The levels from all preferences to none. `dislikes`: some node or NodePool has a PreferNoSchedule taint."""
-    hard = [spread_group(shape, each) for each in spreads if each.hard]
-    hard += affinity_groups([each for each in shape.affinity if not each.weight], namespaces)
-    hard += [near_group(each, ANTI, namespaces) for each in shape.anti if not each.weight]
+    """The levels from all preferences to none. `has_avoided_taints`: some node or NodePool has a PreferNoSchedule
+    taint.
+    """
+    hard = [spread_group(shape, spread) for spread in spreads if spread.hard]
+    hard += affinity_groups([rule for rule in shape.affinity if not rule.weight], namespaces)
+    hard += [affinity_group(rule, ANTI, namespaces) for rule in shape.anti if not rule.weight]
     respect = preferences is Preferences.RESPECT
     near = _heaviest_first(shape.affinity) if respect else []
     apart = _heaviest_first(shape.anti) if respect else []
-    nodes = sorted(shape.preferred, key=lambda each: -each[0]) if respect else []
-    loose = [each for each in spreads if not each.hard] if respect else []
-    bears = not respect or not dislikes
+    nodes = sorted(shape.preferred, key=lambda preference: -preference[0]) if respect else []
+    loose = [spread for spread in spreads if not spread.hard] if respect else []
+    tolerates_all = not respect or not has_avoided_taints
     relaxed: list[str] = []
     levels_of: list[RelaxationLevel] = []
     while True:
-        soft = [near_group(each, AFFINITY, namespaces) for each in near]
-        soft += [near_group(each, ANTI, namespaces) for each in apart]
-        soft += [spread_group(shape, each) for each in loose]
+        soft = [affinity_group(rule, AFFINITY, namespaces) for rule in near]
+        soft += [affinity_group(rule, ANTI, namespaces) for rule in apart]
+        soft += [spread_group(shape, spread) for spread in loose]
         terms = _both(shape.required, (nodes[0][1],)) if nodes else shape.required
         binding = (tuple(dict.fromkeys(hard)), tuple(dict.fromkeys(soft)))
-        levels_of.append(RelaxationLevel(terms, *binding, bears, tuple(relaxed), len(levels_of)))
+        levels_of.append(RelaxationLevel(terms, *binding, tolerates_all, tuple(relaxed), len(levels_of)))
         if near:
             relaxed.append(message("preferred pod affinity on {key}", key=near.pop(0).key))
         elif apart:
             relaxed.append(message("preferred pod anti-affinity on {key}", key=apart.pop(0).key))
         elif nodes:
-            relaxed.append(message("preferred node affinity ") + ", ".join(text(each) for each in nodes.pop(0)[1]))
+            relaxed.append(message("preferred node affinity ") + ", ".join(text(clause) for clause in nodes.pop(0)[1]))
         elif loose:
             relaxed.append(message("ScheduleAnyway spread on {key}", key=loose.pop(0).key))
-        elif not bears:
-            bears = True
+        elif not tolerates_all:
+            tolerates_all = True
             relaxed.append(message("avoiding PreferNoSchedule taints"))
         else:
             return tuple(levels_of)
 
 
-def on_one_node(levels: tuple[RelaxationLevel, ...], groups: Set[Group]) -> tuple[RelaxationLevel, ...]:
+def on_one_node(levels: tuple[RelaxationLevel, ...], groups: Set[TopologyGroup]) -> tuple[RelaxationLevel, ...]:
     """The same relaxation levels, with some affinity groups required on the same node."""
     if groups.isdisjoint(levels[0].hard):
         return levels
@@ -82,7 +91,7 @@ def on_one_node(levels: tuple[RelaxationLevel, ...], groups: Set[Group]) -> tupl
     return tuple(replace(level, hard=tuple(dict.fromkeys(hard))) for level in levels)
 
 
-def homed(levels: tuple[RelaxationLevel, ...], home: tuple[Term, ...]) -> tuple[RelaxationLevel, ...]:
+def with_home_node(levels: tuple[RelaxationLevel, ...], home: tuple[Term, ...]) -> tuple[RelaxationLevel, ...]:
     """The relaxation levels of pods whose volumes are on a node already: that node is given up last."""
     at_home = (replace(level, terms=_both(level.terms, home)) for level in levels)
     away = (
@@ -91,9 +100,9 @@ def homed(levels: tuple[RelaxationLevel, ...], home: tuple[Term, ...]) -> tuple[
     return (*at_home, *away)
 
 
-def _heaviest_first(terms: tuple[Near, ...]) -> list[Near]:
-    return sorted((term for term in terms if term.weight), key=lambda each: -each.weight)
+def _heaviest_first(terms: tuple[AffinityRule, ...]) -> list[AffinityRule]:
+    return sorted((term for term in terms if term.weight), key=lambda term: -term.weight)
 
 
 def _both(required: tuple[Term, ...], more: tuple[Term, ...]) -> tuple[Term, ...]:
-    return tuple(dict.fromkeys(tuple(sorted({*term, *each})) for term in required for each in more))
+    return tuple(dict.fromkeys(tuple(sorted({*term, *other})) for term in required for other in more))

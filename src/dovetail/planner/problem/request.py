@@ -1,7 +1,8 @@
 """Placement requests: a pod class at one relaxation level, in the form that packing uses.
 
-Requests share equal parts: equal resource requests are one `Size`, equal topology rules one `TopologyConstraints`,
-equal node requirements one `NodeFilter`. What depends on one of these alone is computed once for all of them.
+Requests share equal parts: equal resource requests are one `RequestSize`, equal topology rules one
+`TopologyConstraints`, equal node requirements one `NodeFilter`. What depends on one of these alone is computed once for
+all of them.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from dovetail.planner.offerings.catalog import Bools, Ints
 from dovetail.planner.problem.pod_classes import PodClass
 from dovetail.planner.problem.relaxation import RelaxationLevel
 from dovetail.planner.problem.topology_counters import TopologyCounter
-from dovetail.planner.problem.topology_groups import AFFINITY, ANTI, Group
+from dovetail.planner.problem.topology_groups import AFFINITY, ANTI, TopologyGroup
 
 #: The mask of existing nodes where there are none.
 NOWHERE: Bools = np.zeros(0, dtype=np.bool_)
 _index = attrgetter("index")
 
 
-class Size:
+class RequestSize:
     """The resource requests of a pod in every form that packing uses, and its shared volumes (see `shared_volumes`)."""
 
     __slots__ = ("amounts", "shared", "steps")
@@ -35,7 +36,7 @@ class Size:
         self.shared = shared
 
 
-class Owned:
+class OwnedCounters:
     """The topology counters that pods own at a level: required ones, which bind other pods as well, and preferences.
 
     `places` are the topology keys, by index, of the counters over domains.
@@ -43,7 +44,7 @@ class Owned:
 
     __slots__ = ("domains", "hosts", "inverse_domains", "inverse_hosts", "places", "preferences")
 
-    def __init__(self, counters: Mapping[Group, TopologyCounter], level: RelaxationLevel) -> None:
+    def __init__(self, counters: Mapping[TopologyGroup, TopologyCounter], level: RelaxationLevel) -> None:
         hard = [counters[group] for group in dict.fromkeys(level.hard)]
         self.preferences = [counters[group] for group in dict.fromkeys(level.soft) if group not in level.hard]
         self.inverse_hosts, self.inverse_domains = _hosts_and_domains(hard)
@@ -51,12 +52,14 @@ class Owned:
         self.places = {counter.place: counter.group.key for counter in self.domains}
 
 
-class Counting:
+class MemberCounters:
     """The topology counters that count members of some groups, except `unseen` ones."""
 
     __slots__ = ("domains", "groups", "hosts", "places")
 
-    def __init__(self, counters: Mapping[Group, TopologyCounter], groups: Set[Group], unseen: Set[Group]) -> None:
+    def __init__(
+        self, counters: Mapping[TopologyGroup, TopologyCounter], groups: Set[TopologyGroup], unseen: Set[TopologyGroup]
+    ) -> None:
         self.groups = groups
         seen = [counters[group] for group in groups if group not in unseen]
         self.hosts, self.domains = _hosts_and_domains(sorted(seen, key=_index))
@@ -72,41 +75,41 @@ class TopologyConstraints:
     """The topology counters that pods own and those that count them: on the hostname key, and over domains.
 
     Of the counters owned, the `inverse` ones bind other pods as well; `preferences` bind only these pods, and only
-    while they are placed. `own` are the owned counters that count the pods themselves: of these, `self_affine` are
-    hostname affinities, `settling` affinities over domains, and `refused` hostname anti-affinities. `keys` are the
-    topology keys that they use, except the hostname; `topology_keys` their indices.
+    while they are placed. `own` are the owned counters that count the pods themselves: of these, `host_self_affinities`
+    are hostname affinities, `domain_self_affinities` affinities over domains, and `host_self_anti_affinities` hostname
+    anti-affinities. `keys` are the topology keys that they use, except the hostname; `topology_keys` their indices.
     """
 
     __slots__ = (
         "domain_members",
         "domain_owned",
+        "domain_self_affinities",
+        "has_hostname_rules",
         "host_members",
         "host_owned",
+        "host_self_affinities",
+        "host_self_anti_affinities",
         "inverse_domains",
         "inverse_hosts",
         "keys",
         "one_per_node",
         "own",
         "preferences",
-        "refused",
-        "ruled",
-        "self_affine",
-        "settling",
         "topology_keys",
     )
 
-    def __init__(self, owned: Owned, counting: Counting) -> None:
+    def __init__(self, owned: OwnedCounters, counting: MemberCounters) -> None:
         self.host_owned, self.domain_owned = owned.hosts, owned.domains
         self.host_members, self.domain_members = counting.hosts, counting.domains
         self.inverse_hosts, self.inverse_domains = owned.inverse_hosts, owned.inverse_domains
         self.preferences = owned.preferences
         places = {**owned.places, **counting.places}
         self.topology_keys, self.keys = list(places), list(places.values())
-        self.ruled = bool(self.host_owned or self.host_members)
+        self.has_hostname_rules = bool(self.host_owned or self.host_members)
         """Whether any hostname rule applies."""
-        self.self_affine: list[TopologyCounter] = []
-        self.settling: list[TopologyCounter] = []
-        self.refused: list[TopologyCounter] = []
+        self.host_self_affinities: list[TopologyCounter] = []
+        self.domain_self_affinities: list[TopologyCounter] = []
+        self.host_self_anti_affinities: list[TopologyCounter] = []
         self.one_per_node = False
         """Whether a hostname spread or anti-affinity limits the pods of their kind on a node."""
         mine: list[TopologyCounter] = []
@@ -114,16 +117,16 @@ class TopologyConstraints:
             if counter.group in counting.groups:
                 mine.append(counter)
                 if counter.kind == AFFINITY:
-                    self.self_affine.append(counter)
+                    self.host_self_affinities.append(counter)
                     continue
                 self.one_per_node = True
                 if counter.kind == ANTI:
-                    self.refused.append(counter)
+                    self.host_self_anti_affinities.append(counter)
         for counter in owned.domains:
             if counter.group in counting.groups:
                 mine.append(counter)
                 if counter.kind == AFFINITY:
-                    self.settling.append(counter)
+                    self.domain_self_affinities.append(counter)
         self.own = frozenset(mine)
 
 

@@ -15,26 +15,25 @@ import numpy as np
 from dovetail.planner.offerings.catalog import Ints
 from dovetail.planner.problem.pod_classes import TOO_MUCH, PodClass
 from dovetail.planner.problem.pod_spec import Port
-from dovetail.planner.problem.request import Size
-from dovetail.planner.problem.shared_volumes import ATTACH, Sharing
-from dovetail.planner.problem.volumes import NOTHING as NO_VOLUMES
-from dovetail.planner.problem.volumes import Volume
+from dovetail.planner.problem.request import RequestSize
+from dovetail.planner.problem.shared_volumes import ATTACH, SharedVolumes
+from dovetail.planner.problem.volumes import NO_VOLUMES, Volume
 
 Addresses = dict[tuple[str, int], set[str]]
 _NOTHING: Mapping[str, int] = {}
 
 
-class Demand(NamedTuple):
+class ClassDemand(NamedTuple):
     """`requests` has a row for each class, `sizes` its size; `total` is the sum over all pods."""
 
     dims: list[str]
     requests: np.ndarray[tuple[int, int], np.dtype[np.int64]]
     counts: Ints
-    sizes: list[Size]
+    sizes: list[RequestSize]
     total: dict[str, int]
 
 
-def demand_of(classes: Sequence[PodClass], addresses: Addresses, shared: Sharing) -> Demand:
+def demand_of(classes: Sequence[PodClass], addresses: Addresses, shared: SharedVolumes) -> ClassDemand:
     """The requests of classes, with host ports and volumes as resources; sets the `requests` of every class.
 
     They include shared volumes: they are what a pod takes of an otherwise empty node.
@@ -42,10 +41,10 @@ def demand_of(classes: Sequence[PodClass], addresses: Addresses, shared: Sharing
     distinct: list[Mapping[str, int]] = []
     number: dict[object, int] = {}
     which: list[int] = []
-    brought: list[int] = []
+    shared_volume_masks: list[int] = []
     for pod_class in classes:
         storage = pod_class.storage
-        key: object = pod_class.shape.takes
+        key: object = pod_class.shape.requests_key
         volumes = _attachments(storage.attached) if storage is not NO_VOLUMES else _NOTHING
         if volumes or storage.shared:
             key = (key, storage.shared, *sorted(volumes.items()))
@@ -53,7 +52,7 @@ def demand_of(classes: Sequence[PodClass], addresses: Addresses, shared: Sharing
         if index is None:
             index = number[key] = len(distinct)
             distinct.append(_requests(pod_class, addresses, volumes))
-            brought.append(shared.mask(storage.shared))
+            shared_volume_masks.append(shared.mask(storage.shared))
         pod_class.requests = distinct[index]
         if storage.shared:
             pod_class.requests = _requests(pod_class, addresses, _attachments((*storage.attached, *storage.shared)))
@@ -64,10 +63,10 @@ def demand_of(classes: Sequence[PodClass], addresses: Addresses, shared: Sharing
     pods = [0] * len(rows)
     for index, count in zip(which, counts.tolist(), strict=True):
         pods[index] += count
-    same = {key: Size(*key) for key in zip(rows, brought, strict=True)}
-    sizes = [same[key] for key in zip(rows, brought, strict=True)]
+    same = {key: RequestSize(*key) for key in zip(rows, shared_volume_masks, strict=True)}
+    sizes = [same[key] for key in zip(rows, shared_volume_masks, strict=True)]
     requests = np.array(rows, dtype=np.int64).reshape(len(rows), len(dims))
-    return Demand(
+    return ClassDemand(
         dims=dims,
         requests=requests[np.array(which, dtype=np.int64)],
         counts=counts,

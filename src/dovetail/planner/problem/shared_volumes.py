@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from dovetail.planner.problem.volumes import Storage, Volume
+from dovetail.planner.problem.volumes import Volume, VolumeConstraints
 
 #: Prefix of dimensions that count attachments; the CSI driver follows.
 ATTACH = "attach:"
 
 
-class Sharing(msgspec.Struct, frozen=True):
+class SharedVolumes(msgspec.Struct, frozen=True):
     """The `bits` of shared volumes, and which of them each dimension counts (`by_dim`)."""
 
     bits: Mapping[Volume, int] = {}
@@ -29,13 +29,13 @@ class Sharing(msgspec.Struct, frozen=True):
         """The dimensions that count shared volumes."""
         return {ATTACH + driver for driver, _ in self.bits}
 
-    def relieved(self, storage: Storage) -> Storage:
+    def with_shared_separated(self, storage: VolumeConstraints) -> VolumeConstraints:
         """The storage with its shared volumes separated from the pod's own."""
         shared = self.bits.keys() & storage.attached
         own = tuple(volume for volume in storage.attached if volume not in shared)
         return replace(storage, attached=own, shared=tuple(sorted(shared))) if shared else storage
 
-    def over(self, dims: Sequence[str]) -> Sharing:
+    def over(self, dims: Sequence[str]) -> SharedVolumes:
         """The same for the dimensions of a problem."""
         names = self.names
         pairs = [
@@ -54,7 +54,7 @@ class Sharing(msgspec.Struct, frozen=True):
         return tuple((dim, (mask & mine).bit_count()) for dim, mine in self.by_dim if mask & mine)
 
 
-NO_PODS = Sharing()
+NO_SHARED_VOLUMES = SharedVolumes()
 
 
 def driver_of(name: str) -> str:
@@ -62,8 +62,8 @@ def driver_of(name: str) -> str:
     return name.removeprefix(ATTACH)
 
 
-def sharing(uses: Mapping[Volume, int], limited: Iterable[str]) -> Sharing:
+def sharing(uses: Mapping[Volume, int], limited: Iterable[str]) -> SharedVolumes:
     """How shared volumes are counted: `uses` are the pods of each volume, `limited` the drivers with a limit."""
     drivers = {*limited}
     shared = sorted(volume for volume, count in uses.items() if count > 1 and volume[0] in drivers)
-    return Sharing({volume: 1 << index for index, volume in enumerate(shared)}) if shared else NO_PODS
+    return SharedVolumes({volume: 1 << index for index, volume in enumerate(shared)}) if shared else NO_SHARED_VOLUMES

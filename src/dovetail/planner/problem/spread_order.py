@@ -10,27 +10,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from dovetail.planner.problem.pod_classes import Kind
-from dovetail.planner.problem.topology_groups import AFFINITY, SPREAD, Group
+from dovetail.planner.problem.pod_classes import ConstraintClass
+from dovetail.planner.problem.topology_groups import AFFINITY, SPREAD, TopologyGroup
 
 
-class Precedence:
+class BindPrecedence:
     """The spreads that need not count pods of a kind, because these can be bound after the owners."""
 
-    def __init__(self, kinds: Sequence[Kind]) -> None:
+    def __init__(self, kinds: Sequence[ConstraintClass]) -> None:
         self._kinds = kinds
         owned = {group for kind in kinds for group in kind.levels[0].hard if group.kind == SPREAD}
         self._counted = {kind: (owned & kind.members).difference(kind.levels[0].hard) for kind in kinds}
         self.matters = any(self._counted.values())
 
-    def foreign(self, kind: Kind) -> set[Group]:
+    def foreign(self, kind: ConstraintClass) -> set[TopologyGroup]:
         """The spreads that count pods of a kind but are not theirs, and whose owners can all be bound before them."""
         after = self._after(kind)
         return {group for group in self._counted[kind] if after.isdisjoint(self._owners[group])}
 
     @cached_property
-    def _owners(self) -> dict[Group, set[Kind]]:
-        owners: dict[Group, set[Kind]] = {}
+    def _owners(self) -> dict[TopologyGroup, set[ConstraintClass]]:
+        owners: dict[TopologyGroup, set[ConstraintClass]] = {}
         for kind in self._kinds:
             for group in kind.levels[0].hard:
                 if group.kind == SPREAD:
@@ -38,9 +38,9 @@ class Precedence:
         return owners
 
     @cached_property
-    def _later(self) -> dict[Kind, set[Kind]]:
+    def _later(self) -> dict[ConstraintClass, set[ConstraintClass]]:
         """The kinds bound after each kind: those that its spreads do not count, and its affinity dependents."""
-        later: dict[Kind, set[Kind]] = {kind: set() for kind in self._kinds}
+        later: dict[ConstraintClass, set[ConstraintClass]] = {kind: set() for kind in self._kinds}
         for kind, groups in self._counted.items():
             for group in groups:
                 for owner in self._owners[group]:
@@ -52,9 +52,9 @@ class Precedence:
                     later[other].add(kind)
         return later
 
-    def _after(self, kind: Kind) -> set[Kind]:
+    def _after(self, kind: ConstraintClass) -> set[ConstraintClass]:
         """The kinds that are bound after this one, directly or indirectly."""
-        kinds: set[Kind] = set()
+        kinds: set[ConstraintClass] = set()
         left = [kind]
         while left:
             more = self._later[left.pop()] - kinds

@@ -16,8 +16,8 @@ from dovetail.model.pods import Toleration
 from dovetail.planner.offerings.catalog import Bools, Ints, OfferingCatalog
 from dovetail.planner.problem.node_index import NodeIndex, present
 from dovetail.planner.problem.nodes import passes
-from dovetail.planner.problem.topology_groups import ANTI, SPREAD, Group
-from dovetail.planner.requirements import Term, bears, holds
+from dovetail.planner.problem.topology_groups import ANTI, SPREAD, TopologyGroup
+from dovetail.planner.requirements import Term, holds, tolerates_all
 
 
 class TopologyKey:
@@ -70,7 +70,9 @@ class TopologyCounter:
         "universe",
     )
 
-    def __init__(self, index: int, slot: int, group: Group, topology_key: TopologyKey | None, place: int) -> None:
+    def __init__(
+        self, index: int, slot: int, group: TopologyGroup, topology_key: TopologyKey | None, place: int
+    ) -> None:
         self.index = index
         self.slot = slot
         self.group = group
@@ -148,20 +150,20 @@ def _universe(counter: TopologyCounter, catalog: OfferingCatalog, tolerations: t
     return allowed & open_to
 
 
-def honoured(group: Group) -> tuple[Toleration, ...] | None:
+def honoured(group: TopologyGroup) -> tuple[Toleration, ...] | None:
     """The tolerations of a spread that counts only nodes with tolerated taints; None if it counts all nodes."""
     if group.tolerations is None:
         return None
     return tuple(Toleration(key=k, operator=o, value=v, effect=e) for k, o, v, e in group.tolerations)
 
 
-def _admitted(group: Group, tolerations: tuple[Toleration, ...] | None, node_index: NodeIndex) -> Bools:
+def _admitted(group: TopologyGroup, tolerations: tuple[Toleration, ...] | None, node_index: NodeIndex) -> Bools:
     taints, which = node_index.taints()
     ok: Bools = np.ones(len(which), dtype=np.bool_)
     if group.terms is not None:
         ok &= rows_passing(node_index, group.terms)
     if tolerations is not None:
-        ok &= np.array([bears(tolerations, taint, prefer=True) for taint in taints], dtype=np.bool_)[which]
+        ok &= np.array([tolerates_all(tolerations, taint, prefer=True) for taint in taints], dtype=np.bool_)[which]
     return ok
 
 
@@ -175,17 +177,17 @@ def tolerated(catalog: OfferingCatalog, tolerations: Sequence[Toleration], prefe
     """The offerings of the pools whose taints are tolerated."""
     mask = 0
     for index, pool in enumerate(catalog.pools):
-        if bears(tolerations, pool.taints, prefer):
+        if tolerates_all(tolerations, pool.taints, prefer):
             mask |= catalog.of_pool[index]
     return mask
 
 
 def counters_of(
-    groups: Sequence[Group], catalog: OfferingCatalog, node_index: NodeIndex
-) -> tuple[dict[Group, TopologyCounter], list[TopologyKey]]:
+    groups: Sequence[TopologyGroup], catalog: OfferingCatalog, node_index: NodeIndex
+) -> tuple[dict[TopologyGroup, TopologyCounter], list[TopologyKey]]:
     """A topology counter for each group; hostname counters and others have separate slots."""
     topology_keys: dict[str, TopologyKey] = {}
-    counters: dict[Group, TopologyCounter] = {}
+    counters: dict[TopologyGroup, TopologyCounter] = {}
     hosts = others = 0
     for index, group in enumerate(groups):
         if group.key == HOSTNAME:

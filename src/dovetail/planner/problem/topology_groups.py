@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from dovetail.planner.problem.pod_spec import Near, Shape, Spread
+from dovetail.planner.problem.pod_spec import AffinityRule, PodConstraints, SpreadConstraint
 from dovetail.planner.requirements import NEVER, Term, all_hold
 from dovetail.planner.snapshot import Snapshot
 
 SPREAD, AFFINITY, ANTI = "spread", "affinity", "anti"
 
 
-class Group(msgspec.Struct, frozen=True, cache_hash=True):
+class TopologyGroup(msgspec.Struct, frozen=True, cache_hash=True):
     """`namespaces` None means all. `terms` and `tolerations` narrow the nodes a spread counts (its policies)."""
 
     kind: str
@@ -37,8 +37,8 @@ class Group(msgspec.Struct, frozen=True, cache_hash=True):
         return NEVER not in self.selector and all_hold(self.selector, labels)
 
 
-def spread_group(shape: Shape, spread: Spread) -> Group:
-    return Group(
+def spread_group(shape: PodConstraints, spread: SpreadConstraint) -> TopologyGroup:
+    return TopologyGroup(
         SPREAD,
         spread.key,
         spread.selector,
@@ -50,7 +50,7 @@ def spread_group(shape: Shape, spread: Spread) -> Group:
     )
 
 
-def near_group(near: Near, kind: str, namespaces: Mapping[str, Mapping[str, str]]) -> Group:
+def affinity_group(near: AffinityRule, kind: str, namespaces: Mapping[str, Mapping[str, str]]) -> TopologyGroup:
     """The group of a pod (anti-)affinity term; a namespace selector is resolved to names, an empty one to all."""
     chosen: frozenset[str] | None = frozenset(near.namespaces)
     if near.namespace_selector is not None:
@@ -59,12 +59,12 @@ def near_group(near: Near, kind: str, namespaces: Mapping[str, Mapping[str, str]
         else:
             selected = {name for name, labels in namespaces.items() if all_hold(near.namespace_selector, labels)}
             chosen = frozenset({*near.namespaces, *selected})
-    return Group(kind, near.key, near.selector, chosen)
+    return TopologyGroup(kind, near.key, near.selector, chosen)
 
 
-def affinity_groups(terms: Iterable[Near], namespaces: Mapping[str, Mapping[str, str]]) -> list[Group]:
+def affinity_groups(terms: Iterable[AffinityRule], namespaces: Mapping[str, Mapping[str, str]]) -> list[TopologyGroup]:
     """The groups of a pod's required affinities. The scheduler counts only pods that all of its terms select."""
-    near_groups = [near_group(term, AFFINITY, namespaces) for term in terms]
+    near_groups = [affinity_group(term, AFFINITY, namespaces) for term in terms]
     if len({(group.selector, group.namespaces) for group in near_groups}) < 2:
         return near_groups
     selector = tuple(sorted({clause for group in near_groups for clause in group.selector}))
@@ -73,7 +73,7 @@ def affinity_groups(terms: Iterable[Near], namespaces: Mapping[str, Mapping[str,
     return [replace(group, selector=selector, namespaces=common) for group in near_groups]
 
 
-def known_namespaces(snapshot: Snapshot, shapes: list[Shape]) -> dict[str, dict[str, str]]:
+def known_namespaces(snapshot: Snapshot, shapes: list[PodConstraints]) -> dict[str, dict[str, str]]:
     """The namespaces of all pods with their labels, including the name label."""
     names = {shape.namespace for shape in shapes} | set(snapshot.namespaces)
     return {name: {**snapshot.namespaces.get(name, {}), "kubernetes.io/metadata.name": name} for name in sorted(names)}

@@ -40,7 +40,7 @@ _MAX_ALTERNATIVES = 64
 Volume = tuple[str, str]
 
 
-class Storage(msgspec.Struct, frozen=True):
+class VolumeConstraints(msgspec.Struct, frozen=True):
     """`alternatives`: one of the terms must hold. `error` forbids placing the pod, with the reason `code`.
 
     `attached` are volumes that only this pod uses; `shared` those that other pods use as well (see `shared_volumes`).
@@ -55,7 +55,7 @@ class Storage(msgspec.Struct, frozen=True):
     home: tuple[Term, ...] = ()
 
 
-NOTHING = Storage()
+NO_VOLUMES = VolumeConstraints()
 _ANYWHERE: tuple[Term, ...] = ((),)
 
 
@@ -67,20 +67,20 @@ class _Claim(msgspec.Struct, frozen=True):
     home: tuple[Term, ...] = _ANYWHERE
 
 
-def storage_of(claims: tuple[tuple[str, str | None], ...], snapshot: Snapshot) -> Storage:
+def storage_of(claims: tuple[tuple[str, str | None], ...], snapshot: Snapshot) -> VolumeConstraints:
     """The requirements of the claims of a pod."""
     if not claims:
-        return NOTHING
+        return NO_VOLUMES
     alternatives = home = _ANYWHERE
     attached: list[Volume] = []
     for key, made_of in claims:
         claim = _claim(key, made_of, snapshot)
         if isinstance(claim, Trouble):
-            return Storage(error=claim.text, code=claim.code)
+            return VolumeConstraints(error=claim.text, code=claim.code)
         if claim.volume[0]:
             attached.append(claim.volume)
         alternatives, home = _both(alternatives, claim.terms), _both(home, claim.home)
-    return Storage(alternatives, tuple(sorted(attached)), home=() if home == _ANYWHERE else home)
+    return VolumeConstraints(alternatives, tuple(sorted(attached)), home=() if home == _ANYWHERE else home)
 
 
 def held(claims: Iterable[tuple[str, str | None]], snapshot: Snapshot) -> set[Volume]:
@@ -145,7 +145,7 @@ def _expected(claim: PersistentVolumeClaim, storage_class: StorageClass, snapsho
         return (((NODE_NAME, "In", (chosen,)),),)
     if storage_class.provisioner != NO_PROVISIONER:
         return _ANYWHERE
-    volume = spoken_for(snapshot).get(claim.metadata.key)
+    volume = matched_volumes(snapshot).get(claim.metadata.key)
     return _exact(volume) if volume is not None else _ANYWHERE
 
 
@@ -178,19 +178,19 @@ def _exact(volume: PersistentVolume) -> tuple[Term, ...]:
     return tuple(tuple(sorted({*term, *zones})) for term in _any_of(terms))
 
 
-def spoken_for(snapshot: Snapshot) -> Mapping[str, PersistentVolume]:
+def matched_volumes(snapshot: Snapshot) -> Mapping[str, PersistentVolume]:
     """The free volume matched to each unbound claim: the one reserved for it, or the smallest that suffices."""
     table = snapshot.memory.table("stock")
     made_of = (snapshot.pending, snapshot.claims, snapshot.volumes)
     cached = table.get("spoken for")
     if cached is None or any(old is not new for old, new in zip(cached[0], made_of, strict=True)):
-        cached = table["spoken for"] = (made_of, _matched(snapshot))
+        cached = table["spoken for"] = (made_of, _match_volumes(snapshot))
     spoken: Mapping[str, PersistentVolume] = cached[1]
     return spoken
 
 
-def _matched(snapshot: Snapshot) -> dict[str, PersistentVolume]:
-    stock = _stock(snapshot)
+def _match_volumes(snapshot: Snapshot) -> dict[str, PersistentVolume]:
+    stock = _free_volumes(snapshot)
     matched: dict[str, PersistentVolume] = {}
     for key in sorted({key for pod in snapshot.pending if pod.spec.volumes for key, _ in claim_names(pod)}):
         claim = snapshot.claims.get(key)
@@ -203,7 +203,7 @@ def _matched(snapshot: Snapshot) -> dict[str, PersistentVolume]:
     return matched
 
 
-def _stock(snapshot: Snapshot) -> dict[str, list[PersistentVolume]]:
+def _free_volumes(snapshot: Snapshot) -> dict[str, list[PersistentVolume]]:
     """The volumes of each class without a provisioner: reserved ones first, then the smallest."""
     stock: dict[str, list[PersistentVolume]] = {
         name: []
@@ -221,18 +221,20 @@ def _stock(snapshot: Snapshot) -> dict[str, list[PersistentVolume]]:
 _ONE_POD = "ReadWriteOncePod"
 
 
-def scarce(claims: Iterable[str], snapshot: Snapshot) -> frozenset[str]:
+def exclusive_claims(claims: Iterable[str], snapshot: Snapshot) -> frozenset[str]:
     """The ReadWriteOncePod claims among some claims."""
     claimed = ((key, snapshot.claims.get(key)) for key in claims)
     return frozenset(key for key, claim in claimed if claim is not None and _ONE_POD in claim.spec.access_modes)
 
 
-def turns(line: Iterable[tuple[str, Pod]], claims: Set[str], snapshot: Snapshot) -> dict[str, Trouble]:
+def pods_waiting_for_claims(
+    line: Iterable[tuple[str, Pod]], claims: Set[str], snapshot: Snapshot
+) -> dict[str, Trouble]:
     """The pods of a queue that must wait for one of the claims, with the pod that uses it."""
     line = list(line)
     users = _users(claims, {name for name, _ in line}, snapshot)
     first: dict[str, str] = {}
-    turns: dict[str, Trouble] = {}
+    pods_waiting_for_claims: dict[str, Trouble] = {}
     for name, pod in line:
         mine = [key for key, _ in claim_names(pod) if key in claims]
         taken = next((key for key in mine if key in users or key in first), None)
@@ -240,8 +242,8 @@ def turns(line: Iterable[tuple[str, Pod]], claims: Set[str], snapshot: Snapshot)
             first.update(dict.fromkeys(mine, name))
             continue
         who = f"{users[taken]} uses it" if taken in users else f"{first[taken]} goes first"
-        turns[name] = in_use(taken.partition("/")[2], who)
-    return turns
+        pods_waiting_for_claims[name] = in_use(taken.partition("/")[2], who)
+    return pods_waiting_for_claims
 
 
 def _users(claims: Set[str], waiting: Set[str], snapshot: Snapshot) -> dict[str, str]:

@@ -14,20 +14,20 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from dovetail.model.fit.podinfo import Kind, PodInfo, pod_info
+from dovetail.model.fit.podinfo import PodInfo, SelectorFacts, pod_info
 from dovetail.model.fit.terms import Spread
 from dovetail.model.labels import ZONE
 from dovetail.planner.plan import Plan
 from dovetail.planner.snapshot import Snapshot
-from dovetail.planner.verify.cluster import World
-from dovetail.planner.verify.counts import Tallies
+from dovetail.planner.verify.cluster import PlannedCluster
+from dovetail.planner.verify.counts import PlacedPodCounts
 
 #: From this many pods on, pods that a spread only counts are bound in stages.
-_MANY = 1000
+_MIN_PODS_IN_STAGES = 1000
 
 
-class Step(msgspec.Struct, frozen=True, eq=False):
-    """A pod and the node it is planned for; `turn` is its place in line.
+class PlannedBinding(msgspec.Struct, frozen=True, eq=False):
+    """A pod and the node it is planned for. `turn` is its position in the binding order.
 
     Pods that no spread of other pods counts come first; then the number of similar pods before it in the zone decides.
     """
@@ -38,78 +38,84 @@ class Step(msgspec.Struct, frozen=True, eq=False):
     info: PodInfo
 
 
-def stuck(plan: Plan, pods: Mapping[str, PodInfo], world: World) -> dict[str, str]:
-    """Why each pod that no order places has no node; empty when the plan holds. The world is filled on the way."""
-    steps, tallies = _steps(plan, pods, world), Tallies(world.cluster)
-    first = bisect_right(steps, 0, key=lambda step: step.turn[0])
-    waiting, later = steps[:first], steps[first:]
+def unbindable(plan: Plan, pods: Mapping[str, PodInfo], planned_cluster: PlannedCluster) -> dict[str, str]:
+    """The pods that no order can bind to their nodes, with the reason; empty for a valid plan. Places the pods."""
+    bindings, counts = _bindings(plan, pods, planned_cluster), PlacedPodCounts(planned_cluster.cluster)
+    first = bisect_right(bindings, 0, key=lambda binding: binding.turn[0])
+    waiting, later = bindings[:first], bindings[first:]
     while True:
         why: dict[str, str] = {}
         before = len(waiting)
-        waiting = [step for step in waiting if not _placed(step, world, tallies, why)]
+        waiting = [binding for binding in waiting if not _placed(binding, planned_cluster, counts, why)]
         if waiting and len(waiting) < before:
             continue
         if not later:
             return why
-        spreads = [spread for step in waiting for spread in step.info.shape.spread]
-        if spreads and len(later) <= _MANY:
-            waiting.append(_next(later, spreads[0], world))
+        spreads = [spread for binding in waiting for spread in binding.info.shape.spread]
+        if spreads and len(later) <= _MIN_PODS_IN_STAGES:
+            waiting.append(_next(later, spreads[0], planned_cluster))
             later.remove(waiting[-1])
         else:
-            count = bisect_right(later, later[0].turn, key=lambda step: step.turn)
+            count = bisect_right(later, later[0].turn, key=lambda binding: binding.turn)
             waiting, later = waiting + later[:count], later[count:]
 
 
-def _next(later: list[Step], rule: Spread, world: World) -> Step:
-    """Who of those that are only counted goes next while owners wait: one in the domain with the fewest of them."""
-    heights: Counter[str | None] = Counter()
-    for held in world.cluster.nodes.values():
-        heights[held.labels.get(rule.topology_key)] += sum(
+def _next(later: list[PlannedBinding], rule: Spread, planned_cluster: PlannedCluster) -> PlannedBinding:
+    """The next pod to bind while owners of a spread wait: one that the spread counts, in the domain with the fewest."""
+    counts_by_domain: Counter[str | None] = Counter()
+    for held in planned_cluster.cluster.nodes.values():
+        counts_by_domain[held.labels.get(rule.topology_key)] += sum(
             count for kind, count in held.kinds.items() if rule.selects(kind.labels)
         )
-    helpful = [step for step in later if rule.selects(step.info.kind.labels)] or later
-    return min(helpful, key=lambda step: _height(step, rule.topology_key, heights, world))
+    helpful = [binding for binding in later if rule.selects(binding.info.kind.labels)] or later
+    return min(
+        helpful, key=lambda binding: _domain_count(binding, rule.topology_key, counts_by_domain, planned_cluster)
+    )
 
 
-def _height(step: Step, key: str, heights: Counter[str | None], world: World) -> int:
-    held = world.cluster.nodes.get(step.target)
-    return heights[held.labels.get(key)] if held is not None else 0
+def _domain_count(
+    binding: PlannedBinding, key: str, counts_by_domain: Counter[str | None], planned_cluster: PlannedCluster
+) -> int:
+    held = planned_cluster.cluster.nodes.get(binding.target)
+    return counts_by_domain[held.labels.get(key)] if held is not None else 0
 
 
-def _placed(step: Step, world: World, tallies: Tallies, why: dict[str, str]) -> bool:
-    held = world.cluster.nodes.get(step.target)
+def _placed(
+    binding: PlannedBinding, planned_cluster: PlannedCluster, counts: PlacedPodCounts, why: dict[str, str]
+) -> bool:
+    held = planned_cluster.cluster.nodes.get(binding.target)
     if held is None:
-        why[step.key] = f"there is no node {step.target}"
+        why[binding.key] = f"there is no node {binding.target}"
         return False
-    fit = tallies.fit(step.info)
+    fit = counts.fit(binding.info)
     rejection = fit.rejection or fit.check(held)
     if rejection is not None:
-        why[step.key] = f"{step.target}: {', '.join(rejection.reasons)}"
+        why[binding.key] = f"{binding.target}: {', '.join(rejection.reasons)}"
         return False
-    tallies.place(step.info, step.target)
+    counts.place(binding.info, binding.target)
     return True
 
 
-def _steps(plan: Plan, pods: Mapping[str, PodInfo], world: World) -> list[Step]:
+def _bindings(plan: Plan, pods: Mapping[str, PodInfo], planned_cluster: PlannedCluster) -> list[PlannedBinding]:
     seen: Counter[tuple[str, str, str]] = Counter()
-    steps: list[Step] = []
+    bindings: list[PlannedBinding] = []
     for key in sorted(plan.placements):
         target = plan.placements[key].node or plan.placements[key].new_node
         if target is None:
             continue
-        held = world.cluster.nodes.get(target)
+        held = planned_cluster.cluster.nodes.get(target)
         zone = held.labels.get(ZONE, "") if held is not None else ""
-        kin = [(zone, *pair) for pair in pods[key].shape.labels.items()] or [(zone, "", "")]
-        turn = max(seen[member] for member in kin)
-        steps.append(Step((0, turn), key, target, _unbound(pods[key], world.snapshot)))
-        seen.update(kin)
-    stages = _stages(steps)
-    in_line = [replace(step, turn=(stages.get(id(step.info.shape), 0), step.turn[1])) for step in steps]
-    return sorted(in_line, key=lambda step: (step.turn, step.key))
+        labels_in_zone = [(zone, *pair) for pair in pods[key].shape.labels.items()] or [(zone, "", "")]
+        turn = max(seen[label] for label in labels_in_zone)
+        bindings.append(PlannedBinding((0, turn), key, target, _unbound(pods[key], planned_cluster.snapshot)))
+        seen.update(labels_in_zone)
+    stages = _stages(bindings)
+    in_line = [replace(binding, turn=(stages.get(id(binding.info.shape), 0), binding.turn[1])) for binding in bindings]
+    return sorted(in_line, key=lambda binding: (binding.turn, binding.key))
 
 
 def _unbound(info: PodInfo, snapshot: Snapshot) -> PodInfo:
-    """The pod as it would be scheduled anew, with the cluster's default spreads where it has none of its own."""
+    """The pod without its node, and with the cluster's default spreads if it has none of its own."""
     spec, owner = info.pod.spec, info.pod.metadata.controller
     selector = snapshot.selectors.get(owner.uid) if owner is not None and snapshot.default_spread else None
     if selector is not None and not spec.topology_spread_constraints:
@@ -120,12 +126,12 @@ def _unbound(info: PodInfo, snapshot: Snapshot) -> PodInfo:
     return info if spec is info.pod.spec else pod_info(replace(info.pod, spec=spec))
 
 
-def _stages(steps: Iterable[Step]) -> dict[int, int]:
+def _stages(bindings: Iterable[PlannedBinding]) -> dict[int, int]:
     """The stage of each shape's pods: after the owners of every spread that counts them but is not theirs.
 
     In a cycle, the owners of a spread are in one stage. Empty where no spread counts other pods.
     """
-    shapes = {id(step.info.shape): step.info for step in steps}
+    shapes = {id(binding.info.shape): binding.info for binding in bindings}
     owned = {
         shape: {_mark(info.shape.namespace, spread): spread for spread in info.shape.spread}
         for shape, info in shapes.items()
@@ -133,7 +139,7 @@ def _stages(steps: Iterable[Step]) -> dict[int, int]:
     spreads = {
         mark: (shapes[index].shape.namespace, value) for index, own in owned.items() for mark, value in own.items()
     }
-    counting: dict[Kind, set[bytes]] = {}
+    counting: dict[SelectorFacts, set[bytes]] = {}
     waits: dict[int, set[bytes]] = {}
     for shape, info in shapes.items() if spreads else ():
         kind = info.kind

@@ -1,7 +1,7 @@
-"""The world a plan requires, rebuilt from the objects: nodes with labels, daemons and running pods.
+"""The cluster that a plan requires, built from the objects: nodes with labels, DaemonSet pods and running pods.
 
-New nodes become nodes of one of their offerings. Every zone that a pool could open is there as an empty
-node that takes no pods, because a spread must count it.
+A planned node becomes a node of its first offering. Every domain that a pool could launch nodes in is represented by a
+placeholder node without capacity, because a spread counts it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from dovetail.planner.snapshot import NodeState, Pool, Snapshot
 from dovetail.planner.verify.labels import labels_of, meets, offered
 from dovetail.planner.verify.storage import storage_for
 
-PHANTOM = "phantom/"
-#: Volumes by driver, counted beside a node's resources.
+PLACEHOLDER = "phantom/"
+#: Prefix of the attached volumes of a CSI driver, counted like a resource.
 ATTACHED = "attached/"
-_LIMITLESS = 1 << 62
+_NO_LIMIT = 1 << 62
 
 
 def key_of(pod: Pod) -> str:
@@ -43,31 +43,33 @@ def key_of(pod: Pod) -> str:
 
 
 class PoolOfferings:
-    """What a pool offers, found by name."""
+    """The offerings of a pool by name."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
-        self._sold = {
+        self._offerings = {
             (kind.name, offering.zone, offering.capacity_type, offering.reservation_id): (kind, offering)
             for kind in pool.types
             for offering in kind.offerings
         }
-        self._stock: list[tuple[Choice, InstanceType, Offering]] | None = None
-        self._described = {label for kind in pool.types for label in kind.labels}
+        self._launchable: list[tuple[Choice, InstanceType, Offering]] | None = None
+        self._label_keys = {label for kind in pool.types for label in kind.labels}
 
-    def sells(self, kind: InstanceType, offering: Offering) -> bool:
+    def may_launch(self, kind: InstanceType, offering: Offering) -> bool:
         """Whether the pool may launch it."""
-        return offered(self.pool, kind, offering, self._described)
+        return offered(self.pool, kind, offering, self._label_keys)
 
-    def meeting(self, asked: Requirements, snapshot: Snapshot) -> list[Choice]:
-        """Whatever the pool can have now that a claim asks for."""
-        if self._stock is None:
-            had = (sold for sold in self._sold.values() if available(snapshot, *sold) and self.sells(*sold))
-            self._stock = [(_choice(*sold), *sold) for sold in had]
-        return [choice for choice, kind, offering in self._stock if meets(asked, kind, offering)]
+    def admitted_by(self, asked: Requirements, snapshot: Snapshot) -> list[Choice]:
+        """The available offerings of the pool that the requirements of a NodeClaim admit."""
+        if self._launchable is None:
+            had = (
+                entry for entry in self._offerings.values() if available(snapshot, *entry) and self.may_launch(*entry)
+            )
+            self._launchable = [(_choice(*entry), *entry) for entry in had]
+        return [choice for choice, kind, offering in self._launchable if meets(asked, kind, offering)]
 
     def find(self, choice: Choice) -> tuple[InstanceType, Offering] | None:
-        return self._sold.get((choice.instance_type, choice.zone, choice.capacity_type, choice.reservation_id))
+        return self._offerings.get((choice.instance_type, choice.zone, choice.capacity_type, choice.reservation_id))
 
 
 def _choice(kind: InstanceType, offering: Offering) -> Choice:
@@ -81,7 +83,7 @@ def _choice(kind: InstanceType, offering: Offering) -> Choice:
 
 
 def node(name: str, labels: Mapping[str, str], taints: Iterable[Taint], allocatable: Mapping[str, int]) -> Node:
-    """A node as its kubelet would report it: with the old names of its labels beside the new ones."""
+    """A node as its kubelet reports it: with the deprecated aliases of its labels as well."""
     old = {alias: labels[key] for alias, key in ALIASES.items() if key in labels}
     return Node(
         metadata=ObjectMeta(name=name, labels={**old, **labels}),
@@ -90,7 +92,7 @@ def node(name: str, labels: Mapping[str, str], taints: Iterable[Taint], allocata
     )
 
 
-class World:
+class PlannedCluster:
     """A cluster for `dovetail.model.fit`, in which the plan's pods are still to be placed."""
 
     def __init__(
@@ -107,37 +109,37 @@ class World:
         self.pools = {pool.name: pool for pool in snapshot.pools}
         self.pools_offerings = {pool.name: PoolOfferings(pool) for pool in snapshot.pools}
         self.cluster = Cluster(storage_for(snapshot, (*snapshot.pending, *moved)))
-        self._twins: dict[object, tuple[InstanceType, Node]] = {}
+        self._alternative_nodes: dict[object, tuple[InstanceType, Node]] = {}
         self._suits: dict[tuple[int, int], bool] = {}
-        self._served: dict[int, list[PodInfo]] = {}
+        self._daemons_by_node: dict[int, list[PodInfo]] = {}
         self._volumes: dict[int, VolumeState] = {}
         self._empty: dict[int, NodeInfo] = {}
         self.cluster.namespaces.update(snapshot.namespaces)
         self.daemons = [_daemon_pod(daemon) for daemon in snapshot.daemons]
-        coming = {key_of(pod) for pod in snapshot.pending}
+        pending = {key_of(pod) for pod in snapshot.pending}
         self._states = {state.name for state in snapshot.nodes}
         for state in snapshot.nodes:
             if not state.deleting:
-                self._add_state(state, coming)
+                self._add_state(state, pending)
         for planned in planned_nodes:
             self.add_new_node(planned.name, planned, planned.choice)
-        self._add_phantoms()
+        self._add_domain_placeholders()
 
-    def _add_state(self, state: NodeState, coming: set[str]) -> None:
+    def _add_state(self, state: NodeState, pending: set[str]) -> None:
         named = state.labels.get(HOSTNAME) == state.name
         labels = state.labels if named else {HOSTNAME: state.name, **state.labels}
         self.cluster.set_node(node(state.name, labels, state.taints, state.allocatable))
         self._attach(state.name, state.attach_limits)
-        served = set()
+        running_daemons = set()
         for pod in state.pods:
-            if pod.finished or key_of(pod) in coming:
+            if pod.finished or key_of(pod) in pending:
                 continue
             owner = pod.metadata.controller
-            served.add(owner.uid if owner is not None else "")
+            running_daemons.add(owner.uid if owner is not None else "")
             self._place(pod_info(pod), state.name)
-            if pod.terminating:  # it leaves its volumes to a pod that waits for them
+            if pod.terminating:  # its ReadWriteOncePod claims are free for a pending pod
                 self.cluster.storage.use(pod, -1)
-        self._add_daemons(state.name, served)
+        self._add_daemons(state.name, running_daemons)
 
     def add_new_node(self, name: str, planned: PlannedNode, choice: Choice) -> bool:
         pool = self.pools.get(planned.pool)
@@ -151,63 +153,72 @@ class World:
         self._add_daemons(name)
         return True
 
-    def twin(self, planned: PlannedNode, choice: Choice) -> tuple[InstanceType, Node]:
-        """The node that another offering of a node would be, its name aside."""
+    def alternative(self, planned: PlannedNode, choice: Choice) -> tuple[InstanceType, Node]:
+        """The instance type and the node of an offering of a planned node; its name is not set."""
         key = (planned.pool, id(choice), *planned.labels.items())
-        cached = self._twins.get(key)
+        cached = self._alternative_nodes.get(key)
         if cached is None:
             offered = self.pools_offerings[planned.pool].find(choice)
             assert offered is not None
             pool = self.pools[planned.pool]
             labels = labels_of(pool, *offered, planned.labels, "new")
-            cached = self._twins[key] = (offered[0], node("new", labels, pool.taints, offered[0].allocatable))
+            cached = self._alternative_nodes[key] = (
+                offered[0],
+                node("new", labels, pool.taints, offered[0].allocatable),
+            )
         return cached
 
-    def suits(self, info: PodInfo, twin: Node) -> bool:
-        """Whether a pod may run on such a node: by its labels, by where its volumes are, and by ports that are free."""
-        key = (id(info.shape), id(twin))
+    def suits(self, info: PodInfo, alternative: Node) -> bool:
+        """Whether a pod may run on such a node: by labels, by the topology of its volumes, and by free host ports."""
+        key = (id(info.shape), id(alternative))
         cached = self._suits.get(key)
         if cached is None:
-            cached = node_matches(info.shape, twin) and self._reaches(info, twin) and self._listens(info, twin)
+            cached = (
+                node_matches(info.shape, alternative)
+                and self._volumes_allow(info, alternative)
+                and self._ports_are_free(info, alternative)
+            )
             self._suits[key] = cached
         return cached
 
-    def _reaches(self, info: PodInfo, twin: Node) -> bool:
+    def _volumes_allow(self, info: PodInfo, alternative: Node) -> bool:
         if not info.shape.volumes:
             return True
-        asked, node = self._volumes.get(id(info.shape)), self._empty.get(id(twin))
+        asked, node = self._volumes.get(id(info.shape)), self._empty.get(id(alternative))
         if asked is None:
             asked = self._volumes[id(info.shape)] = VolumeState(info, self.cluster)
-            asked.once = 0  # whether it is the pod's turn was asked where it was placed
+            asked.once = 0  # ReadWriteOncePod claims are checked where the pod is placed
         if node is None:
-            node = self._empty[id(twin)] = NodeInfo(twin)
+            node = self._empty[id(alternative)] = NodeInfo(alternative)
         reason = asked.check(node)
         return reason is None or reason.plugin not in ("VolumeBinding", "VolumeZone")
 
-    def room(self, kind: InstanceType, twin: Node, name: str) -> int:
-        """What such a node has for pods, daemons served: of a resource, or of the volumes of a driver."""
+    def room(self, kind: InstanceType, alternative: Node, name: str) -> int:
+        """The amount of a resource, or of the volumes of a driver, that DaemonSets leave on such a node."""
         if name.startswith(ATTACHED):
-            return kind.attach_limits.get(name.removeprefix(ATTACHED), _LIMITLESS)
-        taken = sum(info.held.get(name, 0) + (name == "pods") for info in self._served_on(twin))
+            return kind.attach_limits.get(name.removeprefix(ATTACHED), _NO_LIMIT)
+        taken = sum(info.held.get(name, 0) + (name == "pods") for info in self._daemons_on(alternative))
         return kind.allocatable.get(name, 0) - taken
 
-    def _listens(self, info: PodInfo, twin: Node) -> bool:
+    def _ports_are_free(self, info: PodInfo, alternative: Node) -> bool:
         return not info.shape.ports or all(
-            clash(info.shape.ports, daemon.shape.ports) is None for daemon in self._served_on(twin)
+            clash(info.shape.ports, daemon.shape.ports) is None for daemon in self._daemons_on(alternative)
         )
 
-    def _served_on(self, twin: Node) -> list[PodInfo]:
-        """The daemons that would run on such a node."""
-        cached = self._served.get(id(twin))
+    def _daemons_on(self, alternative: Node) -> list[PodInfo]:
+        """The DaemonSet pods that would run on such a node."""
+        cached = self._daemons_by_node.get(id(alternative))
         if cached is None:
             infos = [pod_info(pod) for _, pod in self.daemons]
-            cached = self._served[id(twin)] = [
-                info for info in infos if node_matches(info.shape, twin) and tolerates_node(info.shape, twin)
+            cached = self._daemons_by_node[id(alternative)] = [
+                info
+                for info in infos
+                if node_matches(info.shape, alternative) and tolerates_node(info.shape, alternative)
             ]
         return cached
 
     def needs(self, infos: Iterable[PodInfo]) -> Counter[str]:
-        """What pods take of a node together: resources, pods, and volumes by driver."""
+        """The total of some pods on one node: resources, pods, and volumes by driver."""
         counter: Counter[str] = Counter()
         volumes: dict[str, str] = {}
         for info in infos:
@@ -228,39 +239,40 @@ class World:
                 metadata=ObjectMeta(name=name), spec=CSINodeSpec(drivers=drivers)
             )
 
-    def _add_daemons(self, name: str, served: set[str] | None = None) -> None:
-        """The daemons that belong on a node; on one that stands (`served` run there), room is kept, not ports."""
+    def _add_daemons(self, name: str, running_daemons: set[str] | None = None) -> None:
+        """Place the DaemonSet pods of a node. On an existing one (`running_daemons` run there), resources are reserved
+        for missing ones, but not their host ports."""
         info = self.cluster.nodes[name]
-        for uid, pod in self.daemons if served is None else self._unserved(served):
+        for uid, pod in self.daemons if running_daemons is None else self._missing_daemons(running_daemons):
             prepared = pod_info(replace(pod, metadata=replace(pod.metadata, uid=f"{uid}/{name}")))
             if node_matches(prepared.shape, info.node) and tolerates_node(prepared.shape, info.node):
                 self._place(prepared, name)
 
     def _place(self, info: PodInfo, name: str) -> None:
-        """A pod that is on its node already."""
+        """Place a pod that is bound to its node already."""
         keep = self._targets is None or name in self._targets or name not in self._states
         (self.cluster.place if keep else self.cluster.count)(info, name)
 
-    def _unserved(self, served: set[str]) -> Iterator[tuple[str, Pod]]:
+    def _missing_daemons(self, running_daemons: set[str]) -> Iterator[tuple[str, Pod]]:
         for uid, pod in self.daemons:
-            if uid not in served:
-                silent = tuple(replace(container, ports=()) for container in pod.spec.containers)
-                yield uid, replace(pod, spec=replace(pod.spec, containers=silent))
+            if uid not in running_daemons:
+                without_ports = tuple(replace(container, ports=()) for container in pod.spec.containers)
+                yield uid, replace(pod, spec=replace(pod.spec, containers=without_ports))
 
-    def _add_phantoms(self) -> None:
-        keys = set(mentioned(self.snapshot.pending))
+    def _add_domain_placeholders(self) -> None:
+        keys = set(scheduling_label_keys(self.snapshot.pending))
         seen: set[object] = set()
         for pool in self.snapshot.pools:
             pool_offerings = self.pools_offerings[pool.name]
             for kind in pool.types:
                 for offering in kind.offerings:
-                    if not available(self.snapshot, kind, offering) or not pool_offerings.sells(kind, offering):
+                    if not available(self.snapshot, kind, offering) or not pool_offerings.may_launch(kind, offering):
                         continue
                     labels = labels_of(pool, kind, offering, {}, "")
                     mark = (pool.name, *((label, labels.get(label)) for label in sorted(keys)))
                     if mark not in seen:
                         seen.add(mark)
-                        name = f"{PHANTOM}{len(seen)}"
+                        name = f"{PLACEHOLDER}{len(seen)}"
                         self.cluster.set_node(node(name, {**labels, HOSTNAME: name}, pool.taints, {}))
 
 
@@ -270,8 +282,8 @@ def available(snapshot: Snapshot, kind: InstanceType, offering: Offering) -> boo
     return not (offering.capacity_type == "reserved" and offering.reservation_capacity == 0)
 
 
-def mentioned(pods: Iterable[Pod]) -> Iterator[str]:
-    """Every label that decides where these pods may go or what they are spread over."""
+def scheduling_label_keys(pods: Iterable[Pod]) -> Iterator[str]:
+    """Yields the label keys of node selectors, required node affinities and spreads of some pods."""
     yield from (ZONE, CAPACITY_TYPE)
     for pod in pods:
         yield from pod.spec.node_selector
@@ -283,7 +295,7 @@ def mentioned(pods: Iterable[Pod]) -> Iterator[str]:
 
 
 def _daemon_pod(daemon: DaemonSet) -> tuple[str, Pod]:
-    """The daemonset's pod, with nothing to say about other pods."""
+    """The pod of a DaemonSet, without pod affinities and spreads."""
     template = daemon.spec.template
     affinity = _node_part(template.spec.affinity)
     bare = replace(stored(template.spec), affinity=affinity, topology_spread_constraints=())

@@ -1,7 +1,6 @@
-"""The labels of a node that is still to be launched: what its type, its offering and its pool say, and what was
-settled.
+"""The labels of a planned node: from its type, its offering and its pool, and those that the plan chooses.
 
-A type may leave a label open, and so may a pool; a plan settles it for a node. It may settle nothing else.
+A type or a pool may leave a label open; a plan may choose the value of such a label, and of no other.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def labels_of(
 
 @lru_cache(maxsize=64)
 def _needs(requirements: tuple[PoolRequirement, ...]) -> Requirements:
-    """What a pool requires; the same few pools are asked about every offering."""
+    """The requirements of a pool, cached: they are checked for every offering."""
     return Requirements.of_entries(requirements)
 
 
@@ -67,8 +66,8 @@ def _admits(pool: Pool, label: str, value: str) -> bool:
 def offered(pool: Pool, kind: InstanceType, offering: Offering, described: Set[str]) -> bool:
     """Whether the pool's requirements let it launch the offering.
 
-    A type without a label that others of the catalogue are `described` by does not have it; what describes no pod is
-    not known of any of them.
+    A type without a label that other types of the pool have (`described`) does not have it; a label that no type has
+    is open.
     """
     for key, need in _needs(pool.requirements).items():
         values = _values(kind, offering, key)
@@ -80,7 +79,7 @@ def offered(pool: Pool, kind: InstanceType, offering: Offering, described: Set[s
 
 
 def meets(asked: Requirements, kind: InstanceType, offering: Offering) -> bool:
-    """Whether an offering is among those that a claim asks for; what it leaves open, it can settle."""
+    """Whether the requirements of a NodeClaim admit an offering; a label that it leaves open does."""
     needs = ((need, _values(kind, offering, key)) for key, need in asked.items())
     return all(not values or any(need.has(value) for value in values) for need, values in needs)
 
@@ -97,9 +96,9 @@ def _values(kind: InstanceType, offering: Offering, key: str) -> tuple[str, ...]
     return (fact,) if fact is not None else kind.labels.get(key, ())
 
 
-def settles(pool: Pool, kind: InstanceType, offering: Offering, label: str, value: str) -> bool:
-    """Whether a plan may settle a label of a node so: the pool allows it, and no pod has said otherwise."""
-    said = {
+def may_choose_label(pool: Pool, kind: InstanceType, offering: Offering, label: str, value: str) -> bool:
+    """Whether a plan may choose this value of a label: the pool allows it, and the label is open."""
+    fixed = {
         INSTANCE_TYPE: kind.name,
         ZONE: offering.zone,
         CAPACITY_TYPE: offering.capacity_type,
@@ -108,8 +107,8 @@ def settles(pool: Pool, kind: InstanceType, offering: Offering, label: str, valu
         **pool.labels,
         **offering.labels,
     }
-    if label == HOSTNAME or said.get(label, value) != value or not _admits(pool, label, value):
+    if label == HOSTNAME or fixed.get(label, value) != value or not _admits(pool, label, value):
         return False
-    if label in said or label in WELL_KNOWN or any(need.key == label for need in pool.requirements):
+    if label in fixed or label in WELL_KNOWN or any(need.key == label for need in pool.requirements):
         return label not in kind.labels or value in kind.labels[label]
     return value in kind.labels.get(label, ())

@@ -1,8 +1,8 @@
-"""The verifier: is every requirement of a plan kept? Slow, obvious, and not of the packer's making.
+"""The verifier checks every constraint of a plan. It is slow and simple, and shares no code with the packer.
 
-It rebuilds the world that the plan requires from the objects themselves and places the pods one after another by
-kube-scheduler's own rules (`dovetail.model.fit`). A plan holds if some order places every pod where the plan wants
-it. Limits, reservations, minValues, and the other offerings of each node are checked beside it.
+It builds the cluster that the plan requires from the objects themselves and binds the pods one after another by the
+rules of kube-scheduler (`dovetail.model.fit`). A plan is valid if some order binds every pod to its planned node.
+Limits, reservations, minValues and the other offerings of each node are checked as well.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from math import isclose
 import msgspec
 from msgspec.structs import replace
 
-from dovetail.model.fit.podinfo import Kind, PodInfo, pod_info
+from dovetail.model.fit.podinfo import PodInfo, SelectorFacts, pod_info
 from dovetail.model.fit.terms import AffinityTerm
 from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
 from dovetail.model.pods import Pod
@@ -22,10 +22,10 @@ from dovetail.model.reasons import REASONS
 from dovetail.model.requirements import Requirements
 from dovetail.planner.plan import Choice, Plan, PlannedNode
 from dovetail.planner.snapshot import MinValues, PoolRequirement, Snapshot
-from dovetail.planner.verify.bind_order import stuck
-from dovetail.planner.verify.cluster import ATTACHED, PoolOfferings, World, available, key_of
-from dovetail.planner.verify.labels import settles
-from dovetail.planner.verify.offerings import Lots
+from dovetail.planner.verify.bind_order import unbindable
+from dovetail.planner.verify.cluster import ATTACHED, PlannedCluster, PoolOfferings, available, key_of
+from dovetail.planner.verify.labels import may_choose_label
+from dovetail.planner.verify.offerings import PlannedOfferingsCache
 
 #: Tolerance of prices in $/h.
 _PRICE_TOLERANCE = 1e-6
@@ -43,41 +43,41 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 def verify(plan: Plan, snapshot: Snapshot) -> list[Violation]:
-    """Everything that is wrong with a plan; empty when it holds."""
+    """The violations of a plan; empty if it is valid."""
     pods = _pods(plan, snapshot)
-    violations = [*_books(plan, pods), *_names(plan, snapshot)]
+    violations = [*_placements(plan, pods), *_names(plan, snapshot)]
     if violations:
         return violations
     violations += _offerings(plan, snapshot)
     if violations:
         return violations
     targets = {placement.node for placement in plan.placements.values() if placement.node is not None}
-    world = World(_without_moved(snapshot, plan), plan.nodes, pods.values(), targets)
-    lots = Lots(world)
+    planned_cluster = PlannedCluster(_without_moved(snapshot, plan), plan.nodes, pods.values(), targets)
+    offerings_cache = PlannedOfferingsCache(planned_cluster)
     infos = {key: pod_info(pod) for key, pod in pods.items() if plan.placements[key].unschedulable is None}
     violations += _cost(plan, snapshot)
-    violations += _limits(plan, snapshot, lots)
-    violations += _reservations(plan, snapshot, lots)
+    violations += _limits(plan, snapshot, offerings_cache)
+    violations += _reservations(plan, snapshot, offerings_cache)
     violations += _min_values(plan, snapshot)
-    violations += _claims(plan, infos, world, lots)
-    violations += [Violation("fit", key, why) for key, why in stuck(plan, infos, world).items()]
-    violations += _alternatives(plan, infos, world, lots)
-    violations += _admitted(plan, infos, world, lots)
+    violations += _claims(plan, infos, planned_cluster, offerings_cache)
+    violations += [Violation("fit", key, why) for key, why in unbindable(plan, infos, planned_cluster).items()]
+    violations += _alternatives(plan, infos, planned_cluster, offerings_cache)
+    violations += _admitted(plan, infos, planned_cluster, offerings_cache)
     return violations
 
 
 def _pods(plan: Plan, snapshot: Snapshot) -> dict[str, Pod]:
-    """The pods the plan must place: the pending ones, and those of the nodes it removes that will come back."""
+    """The pods that the plan must place: pending ones, and those of removed nodes that will be recreated."""
     pods = {key_of(pod): pod for pod in snapshot.pending}
     removed = set(plan.remove)
     for state in snapshot.nodes:
         for pod in state.pods if state.name in removed else ():
-            if key_of(pod) in plan.placements or _returns(pod):
+            if key_of(pod) in plan.placements or _is_recreated(pod):
                 pods.setdefault(key_of(pod), pod)
     return pods
 
 
-def _returns(pod: Pod) -> bool:
+def _is_recreated(pod: Pod) -> bool:
     owner = pod.metadata.controller
     stays = owner is not None and owner.kind in ("DaemonSet", "Node")
     return not (stays or pod.finished or pod.terminating)
@@ -88,8 +88,8 @@ def _without_moved(snapshot: Snapshot, plan: Plan) -> Snapshot:
     return replace(snapshot, nodes=tuple(state for state in snapshot.nodes if state.name not in removed))
 
 
-def _books(plan: Plan, pods: dict[str, Pod]) -> list[Violation]:
-    """Every pod exactly once, every place known, both sides agreeing."""
+def _placements(plan: Plan, pods: dict[str, Pod]) -> list[Violation]:
+    """Every pod is placed exactly once, or has a reason; placements and the pods of planned nodes agree."""
     violations = [Violation("placed", key, "is not in the plan") for key in pods if key not in plan.placements]
     violations += [Violation("placed", key, "is not a pod to be placed") for key in plan.placements if key not in pods]
     holds = {pod: planned.name for planned in plan.nodes for pod in planned.pods}
@@ -107,7 +107,7 @@ def _books(plan: Plan, pods: dict[str, Pod]) -> list[Violation]:
 
 
 def _names(plan: Plan, snapshot: Snapshot) -> list[Violation]:
-    """Nodes have names of their own, and what is removed is there, ours to remove, and reported with every move."""
+    """Names of planned nodes are unique, removed nodes may be removed, and moves agree with placements."""
     states = {state.name: state for state in snapshot.nodes}
     count = Counter(planned.name for planned in plan.nodes)
     violations = [Violation("named", name, "is the name of several") for name, many in count.items() if many > 1]
@@ -129,7 +129,7 @@ def _names(plan: Plan, snapshot: Snapshot) -> list[Violation]:
 
 
 def _cost(plan: Plan, snapshot: Snapshot) -> list[Violation]:
-    """A plan costs what its nodes cost, and after what is removed no less than its bound."""
+    """The cost is the sum of the planned nodes (less the removed ones), and not below the lower bound."""
     cost, removed = plan.cost, set(plan.remove)
     total = sum(planned.price for planned in plan.nodes)
     if cost.before is not None:
@@ -143,7 +143,7 @@ def _cost(plan: Plan, snapshot: Snapshot) -> list[Violation]:
 
 
 def _offerings(plan: Plan, snapshot: Snapshot) -> list[Violation]:
-    """A node's offerings exist, can be had, are the pool's to launch, and come cheapest first."""
+    """The offerings of a planned node exist, are available, may be launched by its pool, and are cheapest first."""
     pools_offerings = {pool.name: PoolOfferings(pool) for pool in snapshot.pools}
     good: set[tuple[str, int]] = set()
     lists: set[tuple[str, int]] = set()
@@ -161,32 +161,32 @@ def _offerings(plan: Plan, snapshot: Snapshot) -> list[Violation]:
                 continue
             offered = pools_offerings[planned.pool].find(choice) if planned.pool in pools_offerings else None
             if offered is None or offered[1].price != choice.price:
-                violations.append(Violation("offering", planned.name, f"{_words(choice)} is not offered"))
-            elif not available(snapshot, *offered) or not pools_offerings[planned.pool].sells(*offered):
-                violations.append(Violation("offering", planned.name, f"{_words(choice)} cannot be had"))
+                violations.append(Violation("offering", planned.name, f"{_offering_text(choice)} is not offered"))
+            elif not available(snapshot, *offered) or not pools_offerings[planned.pool].may_launch(*offered):
+                violations.append(Violation("offering", planned.name, f"{_offering_text(choice)} cannot be had"))
             else:
                 good.add((planned.pool, id(choice)))
         if not violations:
             lists.add((planned.pool, id(planned.offerings)))
     return violations or [
-        violation for planned in plan.nodes for violation in _settled(planned, pools_offerings[planned.pool])
+        violation for planned in plan.nodes for violation in _chosen_labels(planned, pools_offerings[planned.pool])
     ]
 
 
-def _settled(planned: PlannedNode, pool_offerings: PoolOfferings) -> Iterator[Violation]:
-    """Labels that a plan settles for a node are open in each of its offerings."""
+def _chosen_labels(planned: PlannedNode, pool_offerings: PoolOfferings) -> Iterator[Violation]:
+    """Labels that a plan chooses for a node are open in each of its offerings."""
     for label, value in planned.labels.items():
         for offered in map(pool_offerings.find, planned.offerings):
-            if offered is None or not settles(pool_offerings.pool, *offered, label, value):
+            if offered is None or not may_choose_label(pool_offerings.pool, *offered, label, value):
                 yield Violation("label", planned.name, f"{label} cannot be {value}")
                 break
 
 
-def _words(choice: Choice) -> str:
+def _offering_text(choice: Choice) -> str:
     return f"{choice.instance_type}/{choice.zone}/{choice.capacity_type}"
 
 
-def _limits(plan: Plan, snapshot: Snapshot, lots: Lots) -> list[Violation]:
+def _limits(plan: Plan, snapshot: Snapshot, offerings_cache: PlannedOfferingsCache) -> list[Violation]:
     """Whichever offerings are launched, no pool goes over its limits."""
     violations = []
     removed = set(plan.remove)
@@ -198,13 +198,13 @@ def _limits(plan: Plan, snapshot: Snapshot, lots: Lots) -> list[Violation]:
                 for state in snapshot.nodes
                 if state.pool == pool.name and not state.deleting and state.name not in removed
             )
-            total += sum(1 if name == "nodes" else lots.of(planned).largest(name) for planned in mine)
+            total += sum(1 if name == "nodes" else offerings_cache.of(planned).largest(name) for planned in mine)
             if total > limit:
                 violations.append(Violation("limit", pool.name, f"{name} {total} > {limit}"))
     return violations
 
 
-def _reservations(plan: Plan, snapshot: Snapshot, lots: Lots) -> list[Violation]:
+def _reservations(plan: Plan, snapshot: Snapshot, offerings_cache: PlannedOfferingsCache) -> list[Violation]:
     room: dict[str, int] = {}
     for pool in snapshot.pools:
         for kind in pool.types:
@@ -214,7 +214,7 @@ def _reservations(plan: Plan, snapshot: Snapshot, lots: Lots) -> list[Violation]
                     room[offering.reservation_id] = min(before, offering.reservation_capacity)
     taken: Counter[str] = Counter()
     for planned in plan.nodes if room else ():
-        taken.update(filter(None, lots.of(planned).facts("reservation_id")))
+        taken.update(filter(None, offerings_cache.of(planned).facts("reservation_id")))
     return [
         Violation("reservation", name, f"{count} new nodes > {room[name]}")
         for name, count in taken.items()
@@ -244,92 +244,104 @@ def _min_values(plan: Plan, snapshot: Snapshot) -> list[Violation]:
     return violations
 
 
-def _claims(plan: Plan, infos: dict[str, PodInfo], world: World, lots: Lots) -> list[Violation]:
-    """What a node's NodeClaim would say is true: its requests, and requirements that admit every offering."""
+def _claims(
+    plan: Plan, infos: dict[str, PodInfo], planned_cluster: PlannedCluster, offerings_cache: PlannedOfferingsCache
+) -> list[Violation]:
+    """The requests of a NodeClaim are the sum over its pods and DaemonSets; its requirements admit every offering."""
     violations = []
     described: dict[tuple[int, int], list[str]] = {}
     for planned in plan.nodes:
-        kind, twin = world.twin(planned, planned.choice)
-        total = world.needs(infos[key] for key in planned.pods)
+        kind, alternative = planned_cluster.alternative(planned, planned.choice)
+        total = planned_cluster.needs(infos[key] for key in planned.pods)
         for name in {*total, *planned.requests, *kind.allocatable}:
-            asked = total[name] + kind.allocatable.get(name, 0) - world.room(kind, twin, name)
+            asked = total[name] + kind.allocatable.get(name, 0) - planned_cluster.room(kind, alternative, name)
             said = planned.requests.get(name, 0)
             if said != asked and not name.startswith(ATTACHED):
                 violations.append(Violation("requests", planned.name, f"{name} {said}, not {asked}"))
-        lot = lots.of(planned)
-        mark = (id(lot), id(planned.requirements))
+        planned_offerings = offerings_cache.of(planned)
+        mark = (id(planned_offerings), id(planned.requirements))
         if mark not in described:
             needs = msgspec.convert(planned.requirements, tuple[PoolRequirement, ...])
-            described[mark] = [need.key for need in needs if not lot.admitted(need)]
+            described[mark] = [need.key for need in needs if not planned_offerings.admitted(need)]
         violations += [
             Violation("requirements", planned.name, f"{key} leaves offerings out") for key in described[mark]
         ]
     return violations
 
 
-def _alternatives(plan: Plan, infos_by_pod: dict[str, PodInfo], world: World, lots: Lots) -> list[Violation]:
+def _alternatives(
+    plan: Plan,
+    infos_by_pod: dict[str, PodInfo],
+    planned_cluster: PlannedCluster,
+    offerings_cache: PlannedOfferingsCache,
+) -> list[Violation]:
     """Every other offering of a node holds its pods as well."""
     violations: list[Violation] = []
     for planned in plan.nodes:
         all_of_them = [infos_by_pod[key] for key in planned.pods]
         infos = {id(info.shape): info for info in all_of_them}
-        keys = {key for info in infos.values() for key in _pinned(info)}
-        need = world.needs(all_of_them)
-        first = world.cluster.nodes[planned.name].labels
-        if lots.of(planned).holds(infos.values(), {key: first.get(key) for key in keys}, need):
+        keys = {key for info in infos.values() for key in _topology_keys(info)}
+        need = planned_cluster.needs(all_of_them)
+        first = planned_cluster.cluster.nodes[planned.name].labels
+        if offerings_cache.of(planned).holds(infos.values(), {key: first.get(key) for key in keys}, need):
             continue
-        keys.difference_update(_indifferent(planned, infos.values(), world))
+        keys.difference_update(_keys_free_to_change(planned, infos.values(), planned_cluster))
         checked: set[object] = set()
         for choice in planned.offerings[1:]:
-            violations += _alternative(planned, choice, infos, keys, world, need, checked)
+            violations += _alternative(planned, choice, infos, keys, planned_cluster, need, checked)
     return violations
 
 
-def _admitted(plan: Plan, infos_by_pod: dict[str, PodInfo], world: World, lots: Lots) -> list[Violation]:
-    """A claim admits nothing that does not hold its pods, unless its pool asks for variety."""
+def _admitted(
+    plan: Plan,
+    infos_by_pod: dict[str, PodInfo],
+    planned_cluster: PlannedCluster,
+    offerings_cache: PlannedOfferingsCache,
+) -> list[Violation]:
+    """A NodeClaim admits no offering that does not hold its pods, unless its pool has minValues."""
     violations: list[Violation] = []
     more: dict[tuple[int, int], list[Choice]] = {}
     for planned in plan.nodes:
-        if any(need.min_values for need in world.pools[planned.pool].requirements):
+        if any(need.min_values for need in planned_cluster.pools[planned.pool].requirements):
             continue
-        lot = lots.of(planned)
-        mark = (id(lot), id(planned.requirements))
+        planned_offerings = offerings_cache.of(planned)
+        mark = (id(planned_offerings), id(planned.requirements))
         if mark not in more:
             asked = Requirements.of_entries(msgspec.convert(planned.requirements, tuple[PoolRequirement, ...]))
-            meeting = world.pools_offerings[planned.pool].meeting(asked, world.snapshot)
-            more[mark] = [choice for choice in meeting if choice not in lot.known]
+            admitted_by = planned_cluster.pools_offerings[planned.pool].admitted_by(asked, planned_cluster.snapshot)
+            more[mark] = [choice for choice in admitted_by if choice not in planned_offerings.listed]
         infos = {id(infos_by_pod[key].shape): infos_by_pod[key] for key in planned.pods} if more[mark] else {}
-        need = world.needs(infos_by_pod[key] for key in planned.pods) if more[mark] else Counter[str]()
+        need = planned_cluster.needs(infos_by_pod[key] for key in planned.pods) if more[mark] else Counter[str]()
         for choice in more[mark]:
-            why = _alternative(planned, choice, infos, set(), world, need, set())
+            why = _alternative(planned, choice, infos, set(), planned_cluster, need, set())
             violations += [replace(violation, rule="requirements") for violation in why]
     return violations
 
 
-def _pinned(info: PodInfo) -> list[str]:
+def _topology_keys(info: PodInfo) -> list[str]:
     shape = info.shape
     keys = [term.topology_key for term in shape.spread]
     keys += [term.topology_key for term in (*shape.affinity, *shape.anti_affinity)]
     return [key for key in keys if key != HOSTNAME]
 
 
-def _indifferent(planned: PlannedNode, infos: Iterable[PodInfo], world: World) -> set[str]:
-    """Labels by which pods are near each other whatever their value is: every pod they ask for is on the node."""
-    others = [held for name, held in world.cluster.nodes.items() if name != planned.name]
+def _keys_free_to_change(planned: PlannedNode, infos: Iterable[PodInfo], planned_cluster: PlannedCluster) -> set[str]:
+    """The topology keys whose value may change: all targets of the pods' affinities are on the node itself."""
+    others = [held for name, held in planned_cluster.cluster.nodes.items() if name != planned.name]
     elsewhere = {kind for held in others for kind in held.kinds}
     free: set[str] = set()
     bound: set[str] = set()
     for info in infos:
         terms = info.shape.affinity
-        parted = any(all(_means(term, kind, world) for term in terms) for kind in elsewhere)
+        parted = any(all(_selects(term, kind, planned_cluster) for term in terms) for kind in elsewhere)
         (bound if parted else free).update(term.topology_key for term in terms)
         bound.update(term.topology_key for term in info.shape.spread)
         bound.update(term.topology_key for term in info.shape.anti_affinity)
     return free - bound
 
 
-def _means(term: AffinityTerm, kind: Kind, world: World) -> bool:
-    return term.selects(kind.namespace, kind.labels, world.cluster.namespaces.get(kind.namespace, {}))
+def _selects(term: AffinityTerm, kind: SelectorFacts, planned_cluster: PlannedCluster) -> bool:
+    return term.selects(kind.namespace, kind.labels, planned_cluster.cluster.namespaces.get(kind.namespace, {}))
 
 
 def _alternative(
@@ -337,20 +349,20 @@ def _alternative(
     choice: Choice,
     infos: dict[int, PodInfo],
     keys: set[str],
-    world: World,
+    planned_cluster: PlannedCluster,
     need: Counter[str],
     checked: set[object],
 ) -> list[Violation]:
-    kind, twin = world.twin(planned, choice)
-    labels, first = twin.metadata.labels, world.cluster.nodes[planned.name].labels
+    kind, alternative = planned_cluster.alternative(planned, choice)
+    labels, first = alternative.metadata.labels, planned_cluster.cluster.nodes[planned.name].labels
     moved = [key for key in keys if labels.get(key) != first.get(key)]
     if moved:
-        return [Violation("topology", planned.name, f"{_words(choice)} would change {moved[0]}")]
+        return [Violation("topology", planned.name, f"{_offering_text(choice)} would change {moved[0]}")]
     for info in infos.values():
-        if not world.suits(info, twin):
-            return [Violation("fit", planned.name, f"{_words(choice)} does not match {info.pod.metadata.key}")]
+        if not planned_cluster.suits(info, alternative):
+            return [Violation("fit", planned.name, f"{_offering_text(choice)} does not match {info.pod.metadata.key}")]
     if kind.name in checked:
         return []
     checked.add(kind.name)
-    short = [name for name, amount in need.items() if amount > world.room(kind, twin, name)]
-    return [Violation("fit", planned.name, f"{_words(choice)} has too little {short[0]}")] if short else []
+    short = [name for name, amount in need.items() if amount > planned_cluster.room(kind, alternative, name)]
+    return [Violation("fit", planned.name, f"{_offering_text(choice)} has too little {short[0]}")] if short else []
