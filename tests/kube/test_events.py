@@ -74,6 +74,30 @@ def test_one_object_cannot_flood_and_recovers_with_time() -> None:
     run_virtual(main())
 
 
+def test_events_that_were_cut_off_count_on_the_next_that_is_written() -> None:
+    async def main() -> None:
+        script = Script(ok({}), ok({}), ok({}))
+        by_reason = EventRecorder(
+            script.kube(),
+            "dovetail",
+            burst=1,
+            refill=300.0,
+            limit_key=lambda about, reason, message: (reason, about.name),
+        )
+        task = asyncio.create_task(by_reason.run())
+        allowed = [by_reason.record(NODE, "Normal", "R", message) for message in ("a", "a", "b", "a")]
+        assert allowed == [True, False, False, False]
+        assert by_reason.record(NODE, "Normal", "other", "a")
+        await by_reason.flush()
+        await asyncio.sleep(301)
+        assert by_reason.record(NODE, "Normal", "R", "a")
+        await by_reason.flush()
+        task.cancel()
+        assert [msgspec.json.decode(request.body)["count"] for request in script.requests] == [1, 1, 4]
+
+    run_virtual(main())
+
+
 def test_what_was_said_hours_ago_about_objects_is_forgotten() -> None:
     async def main() -> None:
         script = Script(*(ok({}) for _ in range(4)))

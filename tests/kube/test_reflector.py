@@ -11,7 +11,7 @@ import msgspec
 
 from dovetail.clock import run_virtual
 from dovetail.kube.errors import BadObject, Disconnected
-from dovetail.kube.reflector import Change, Reflector
+from dovetail.kube.reflector import CacheChange, Reflector
 from dovetail.kube.resources import PODS
 from dovetail.kube.store import Store
 from dovetail.kube.transport import Request, Response
@@ -43,7 +43,7 @@ def follow(*answers: Answer, seconds: float = 100.0, **options: Any) -> tuple[Sc
         script = Script(*answers)
         reported: list[str] = []
 
-        def hear(change: Change[Any]) -> None:
+        def hear(change: CacheChange[Any]) -> None:
             obj = change.object["metadata"] if isinstance(change.object, dict) else None
             reported.append(f"{change.kind} {obj['name']}@{obj['resourceVersion']}" if obj else change.key)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from dovetail.cluster.state import ClusterState
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import NODECLAIMS
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.meta import Amount
@@ -34,7 +34,7 @@ class NodePoolUsage:
                 total[name] = total.get(name, 0) + amount * count
         return total
 
-    def _changed(self, change: Change[NodeClaim]) -> None:
+    def _changed(self, change: CacheChange[NodeClaim]) -> None:
         old, new = change.old, change.new
         if old is None or new is None or old.status.capacity != new.status.capacity:
             self._put(change.key, new)

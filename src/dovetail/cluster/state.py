@@ -21,7 +21,7 @@ from dovetail.cluster.pod_cache import PodTransform
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import Forbidden, KubeError
-from dovetail.kube.reflector import Change, Reflector
+from dovetail.kube.reflector import CacheChange, Reflector
 from dovetail.kube.store import Index
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -31,12 +31,12 @@ from dovetail.model.nodes import Namespace, Node, PriorityClass
 from dovetail.model.pods import Pod
 from dovetail.model.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
 from dovetail.model.workloads import DaemonSet, PodDisruptionBudget
-from dovetail.planner.cache import Memory
+from dovetail.planner.cache import PlannerCache
 from dovetail.planner.snapshot import NodeState
 
 T = TypeVar("T")
 V = TypeVar("V")
-Listener = Callable[[Change[Any]], None]
+Listener = Callable[[CacheChange[Any]], None]
 
 #: How long a nomination outlives the initialization of its node, in seconds (twice Karpenter's batch window).
 NOMINATION_TTL_S = 20.0
@@ -88,7 +88,7 @@ class ClusterState:
         self._notify_claim = self._notifier(kinds.NODECLAIMS)
         self.synced = asyncio.Event()
         self.nominations = Nominations()
-        self.memory = Memory()
+        self.memory = PlannerCache()
         self._pdbs: PdbIndex | None = None
         self._types: state_node.Types = {}
         self._marked_for_deletion: set[str] = set()
@@ -237,7 +237,7 @@ class ClusterState:
         return tuple(self._states.values())
 
     def notes(self) -> dict[Target, None]:
-        """Targets that change from now on, in order: for one reader, who clears what was read."""
+        """Targets that change from now on, in order: for one reader, which clears what it has read."""
         self._notes.append({})
         return self._notes[-1]
 
@@ -259,7 +259,7 @@ class ClusterState:
         if old is not None and int(old.metadata.resource_version) >= int(claim.metadata.resource_version):
             return
         self.claims.store.put(claim.name, claim)
-        self._notify_claim(Change("added" if old is None else "modified", claim.name, old, claim))
+        self._notify_claim(CacheChange("added" if old is None else "modified", claim.name, old, claim))
 
     def nominate(self, pod: Pod, target: Target, until: float | None = None) -> None:
         before = self.nominations.of(pod.metadata.uid)
@@ -360,7 +360,7 @@ class ClusterState:
 
     # -- changes from the watches
 
-    def _pod(self, change: Change[Pod]) -> None:
+    def _pod(self, change: CacheChange[Pod]) -> None:
         old, new = change.old, change.new
         if old is not None:
             self._drop_pod(change.key, old)
@@ -396,7 +396,7 @@ class ClusterState:
                 self._by_node.pop(old.spec.node_name, None)
             self._repopulate(Target("node", old.spec.node_name))
 
-    def _node(self, change: Change[Node]) -> None:
+    def _node(self, change: CacheChange[Node]) -> None:
         for node in (change.old, change.new):
             if node is not None and node.spec.provider_id:
                 names = self._node_of.setdefault(node.spec.provider_id, {})
@@ -412,7 +412,7 @@ class ClusterState:
             self.nominations.release_all(Target("node", change.key))
         self._touch(Target("node", change.key))
 
-    def _claim(self, change: Change[NodeClaim]) -> None:
+    def _claim(self, change: CacheChange[NodeClaim]) -> None:
         target = Target("claim", change.key)
         if change.old is not None and change.old.status.provider_id:
             self._claim_of.pop(change.old.status.provider_id, None)
@@ -427,7 +427,7 @@ class ClusterState:
             self._update_nominations(change, claim, target)
         self._touch(target)
 
-    def _update_nominations(self, change: Change[NodeClaim], claim: NodeClaim, target: Target) -> None:
+    def _update_nominations(self, change: CacheChange[NodeClaim], claim: NodeClaim, target: Target) -> None:
         if claim.metadata.deletion_timestamp is not None:
             self.nominations.release_all(target)
         elif change.old is None and not claim.is_true("Initialized"):
@@ -436,17 +436,17 @@ class ClusterState:
         elif claim.is_true("Initialized") and not (change.old and change.old.is_true("Initialized")):
             self.nominations.limit(target, self._clock.monotonic() + NOMINATION_TTL_S, but=self.is_on_terminating_node)
 
-    def _budget(self, change: Change[PodDisruptionBudget]) -> None:
+    def _budget(self, change: CacheChange[PodDisruptionBudget]) -> None:
         self._pdbs = None
 
-    def _csi_node(self, change: Change[CSINode]) -> None:
+    def _csi_node(self, change: CacheChange[CSINode]) -> None:
         self._touch(Target("node", change.key))
 
     def _watch(
         self,
         resource: kinds.Resource,
         kind: type[T],
-        handler: Callable[[Change[T]], None] | None = None,
+        handler: Callable[[CacheChange[T]], None] | None = None,
         *,
         optional: bool = False,
         keep: Callable[[T, T | None], T] | None = None,
@@ -467,7 +467,7 @@ class ClusterState:
     def _notifier(self, resource: kinds.Resource) -> Listener:
         listeners = self._listeners.setdefault(resource.name, [])
 
-        def notify(change: Change[Any]) -> None:
+        def notify(change: CacheChange[Any]) -> None:
             for listener in tuple(listeners):
                 try:
                     listener(change)

@@ -111,7 +111,7 @@ def launch_price(claim: NodeClaim) -> float | None:
         price = float(claim.metadata.annotations.get(wellknown.PRICE, ""))
     except ValueError:
         return None
-    return price if math.isfinite(price) else None
+    return price if math.isfinite(price) and price >= 0 else None
 
 
 def provider_labels(claim: NodeClaim) -> dict[str, str]:

@@ -37,6 +37,8 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str
     object: str
     leaving: bool = False
+    meant: str = ""
+    """The NodeClass that was meant, if the one that is named does not exist."""
     awaited: bool = False
     """Not reconciled yet, or applied in another order: it may pass by itself within seconds."""
 
@@ -55,18 +57,26 @@ def cause(
         return Cause(code="NO_NODEPOOL", why=message("is being deleted"), remedy=remedy, object=mine, leaving=True)
     reference = pool.spec.template.spec.node_class_ref
     if node_class is None and class_required:
-        return _missing(reference.kind or "EC2NodeClass", reference.name, classes)
+        return _missing(pool, classes)
     return of_class(node_class, reference.kind or "EC2NodeClass") or _own(pool, mine, reconciled)
 
 
-def _missing(kind: str, name: str, classes: Iterable[str]) -> Cause:
+def _missing(pool: NodePool, classes: Iterable[str]) -> Cause:
+    """In the words of what the operator wrote: a Provisioner has an AWSNodeTemplate."""
+    reference = pool.spec.template.spec.node_class_ref
+    kind, name = reference.kind or "EC2NodeClass", reference.name
+    remedy = message("create it, or name another in spec.template.spec.nodeClassRef.name")
+    if any(owner.kind == "Provisioner" for owner in pool.metadata.owner_references):
+        kind = "AWSNodeTemplate"
+        remedy = message("create it, or name another in spec.providerRef.name of the Provisioner")
     meant = nearest(name, classes)
     hint = message("; did you mean {meant}?", meant=meant) if meant else ""
     return Cause(
         code="BAD_NODECLASS",
         why=message("is not ready: its {kind} {name} does not exist{hint}", kind=kind, name=name, hint=hint),
-        remedy=message("create it, or name another in spec.template.spec.nodeClassRef.name"),
+        remedy=remedy,
         object=f"{kind.lower()}/{name}",
+        meant=meant or "",
         awaited=True,
     )
 

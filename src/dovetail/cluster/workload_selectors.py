@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping
 
 from dovetail.kube.client import Kube
-from dovetail.kube.reflector import Change, Reflector
+from dovetail.kube.reflector import CacheChange, Reflector
 from dovetail.kube.resources import REPLICASETS, STATEFULSETS
 from dovetail.model.selector import LabelSelector
 from dovetail.model.workloads import ReplicaSet, StatefulSet
@@ -31,7 +31,7 @@ class Selectors:
             group.create_task(self._sets.run(), name="watch replicasets")
             group.create_task(self._stateful.run(), name="watch statefulsets")
 
-    def _changed(self, change: Change[ReplicaSet] | Change[StatefulSet]) -> None:
+    def _changed(self, change: CacheChange[ReplicaSet] | CacheChange[StatefulSet]) -> None:
         owner = change.object
         if change.new is not None and owner.spec.selector is not None:
             self._by_uid[owner.metadata.uid] = owner.spec.selector

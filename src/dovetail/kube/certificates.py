@@ -44,6 +44,10 @@ class ServingCertificate(msgspec.Struct, frozen=True, kw_only=True):
 
         return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc
 
+    def is_expired(self, now: datetime) -> bool:
+        """Whether clients refuse it by now; False for one without a text, which no connection asks for."""
+        return bool(self.certificate) and self.expires() < now
+
     def load_into(self, context: ssl.SSLContext) -> None:
         """Python reads certificates from files only; new connections get this one."""
         with tempfile.TemporaryDirectory(prefix="dovetail-") as folder:

@@ -19,7 +19,7 @@ import yaml
 
 from dovetail.kube.credentials import ConfigError, Exec, TokenFile, load_pair
 from dovetail.kube.http import Anonymous, Bearer, Credentials, Http
-from dovetail.language import message, source
+from dovetail.language import message, source, translated
 from dovetail.language.system_errors import system_error
 from dovetail.model.formats import yaml_problem
 
@@ -176,7 +176,7 @@ def _read(file: Path) -> Mapping[str, Any]:
                 "{file}: cannot be read: {system_error}; {another}",
                 file=file,
                 system_error=system_error(problem),
-                another=_ANOTHER,
+                another=translated(_ANOTHER),
             )
         ) from problem
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
@@ -185,18 +185,18 @@ def _read(file: Path) -> Mapping[str, Any]:
                 "{file}: is not YAML: {yaml_problem}; {another}",
                 file=file,
                 yaml_problem=yaml_problem(problem),
-                another=_ANOTHER,
+                another=translated(_ANOTHER),
             )
         ) from problem
     except RecursionError as problem:
         raise ConfigError(
-            message("{file}: nested too deeply to be a kubeconfig; {another}", file=file, another=_ANOTHER)
+            message("{file}: nested too deeply to be a kubeconfig; {another}", file=file, another=translated(_ANOTHER))
         ) from problem
     if document is None:
         return {}
     if not isinstance(document, dict):
         text = message("is not a kubeconfig: a mapping with clusters, users and contexts is expected")
-        raise ConfigError(f"{file}: {text}; {_ANOTHER}")
+        raise ConfigError(f"{file}: {text}; {translated(_ANOTHER)}")
     return document
 
 
@@ -213,7 +213,7 @@ def _find(
                     file=file,
                     plural=plural,
                     listed=str(listed)[:80],
-                    another=_ANOTHER,
+                    another=translated(_ANOTHER),
                 )
             )
         for entry in listed:
@@ -254,7 +254,7 @@ def _entry(file: Path, field: str, value: Any) -> _Entry:
                 file=file,
                 field=field,
                 value=str(value)[:80],
-                another=_ANOTHER,
+                another=translated(_ANOTHER),
             )
         )
     return _Entry(file, field, value or {})
@@ -330,7 +330,7 @@ def _exec(cluster: _Entry, user: _Entry, tls: ssl.SSLContext) -> Exec:
     arguments, variables = entry.value.get("args") or [], entry.value.get("env") or []
     if not isinstance(arguments, list):
         raise entry.problem("args", message("{arguments!r} is not a list", arguments=str(arguments)[:80]))
-    if not isinstance(variables, list) or not all(isinstance(each, dict) for each in variables):
+    if not isinstance(variables, list) or not all(isinstance(variable, dict) for variable in variables):
         raise entry.problem(
             "env", message("{variables!r} is not a list of names and values", variables=str(variables)[:80])
         )

@@ -1,9 +1,9 @@
 """Kubernetes events: what happened to an object, for `kubectl describe`. The one recorder of every component.
 
 It does what client-go's does. The same event again raises a count on the one that is there; too many about one object
-are cut off; the tenth message for one reason is combined with the earlier ones. Names end in the instant, so that
-listings keep the order. Recording never waits and never fails the caller: a writer task writes, and what it could not
-write is counted in `dropped`.
+are cut off, and counted on the next one that is written; the tenth message for one reason is combined with the earlier
+ones. Names end in the instant, so that listings keep the order. Recording never waits and never fails the caller: a
+writer task writes, and what it could not write is counted in `dropped`.
 
 (kube-scheduler's events, which have an action and a series, are another API: `dovetail.lab.scheduler.events`.)
 """
@@ -88,6 +88,8 @@ class _Event(msgspec.Struct, frozen=True):
     time: str
     host: str
     annotations: Mapping[str, str]
+    #: With those of it that were cut off before.
+    count: int = 1
 
     @property
     def subject(self) -> tuple[str, ...]:
@@ -104,6 +106,13 @@ class _Recorded(msgspec.Struct):
     used_s: float = 0.0
 
 
+class _CutOff(msgspec.Struct):
+    """How often an event was not written."""
+
+    count: int = 0
+    used_s: float = 0.0
+
+
 class _Similar(msgspec.Struct):
     """The messages that one object had for one reason."""
 
@@ -111,8 +120,16 @@ class _Similar(msgspec.Struct):
     used_s: float
 
 
+#: What the limit of events is for: the object, the reason and the message, or less of it.
+LimitKey = Callable[[Reference, str, str], tuple[str, ...]]
+
+
+def _by_object(about: Reference, reason: str, message: str) -> tuple[str, ...]:
+    return about.identity
+
+
 class EventRecorder:
-    """`burst` events at once about one object, then one every `refill` seconds.
+    """`burst` events at once about one object, or with one `limit_key`, then one every `refill` seconds.
 
     Each has a queue of its own, of `max_queued` events (0: any number). Several of one component have a `subject` each,
     which tells their events apart. One that is `silent` (a dry run's) writes nothing and counts nothing; one that is
@@ -126,6 +143,7 @@ class EventRecorder:
         *subject: str,
         burst: int = 25,
         refill: float = 300.0,
+        limit_key: LimitKey = _by_object,
         max_queued: int = MAX_QUEUED,
         on_drop: Callable[[], None] | None = None,
         silent: bool = False,
@@ -138,10 +156,13 @@ class EventRecorder:
         self._component = component
         self._burst = burst
         self._refill = refill
+        self._limit_key = limit_key
         self._queue: asyncio.Queue[_Event] = asyncio.Queue(max_queued)
         self._recorded: OrderedDict[tuple[str, ...], _Recorded] = OrderedDict()
         self._tokens: OrderedDict[tuple[str, ...], TokenBucket] = OrderedDict()
         self._similar: OrderedDict[tuple[str, ...], _Similar] = OrderedDict()
+        #: Events that were cut off and have not been written since, by subject and message.
+        self._cut_off: OrderedDict[tuple[str, ...], _CutOff] = OrderedDict()
         self._residue = crc32("/".join((component, *subject)).encode()) % 1000
         self._instant = 0
         self._on_drop = on_drop
@@ -166,10 +187,14 @@ class EventRecorder:
         """Write it soon. False if it is too much already. `annotations` go on the event when it is first written."""
         if self._silent or (self.quiet and severity == "Normal"):
             return False
-        if not self._allowed(about):
+        event = _Event(about, severity, reason, message, stamp(self._kube.clock.now()), host, annotations or {})
+        if not self._allowed(self._limit_key(about, reason, message)):
+            self._count_cut_off(event)
             self._drop()
             return False
-        event = _Event(about, severity, reason, message, stamp(self._kube.clock.now()), host, annotations or {})
+        cut_off = self._cut_off.pop((*event.subject, event.message), None)
+        if cut_off is not None:
+            event = msgspec.structs.replace(event, count=1 + cut_off.count)
         if self._event_sink is not None:
             text = f"{COMBINED}{message}" if self._combines(event) else message
             self._event_sink(severity, about.kind, about.namespace, about.name, reason, text[:MAX_MESSAGE_CHARACTERS])
@@ -185,6 +210,14 @@ class EventRecorder:
         self.dropped += 1
         if self._on_drop is not None:
             self._on_drop()
+
+    def _count_cut_off(self, event: _Event) -> None:
+        key, now = (*event.subject, event.message), self._kube.clock.monotonic()
+        cut_off = self._cut_off.setdefault(key, _CutOff())
+        cut_off.count += 1
+        cut_off.used_s = now
+        self._cut_off.move_to_end(key)
+        _forget(self._cut_off, lambda cut_off: cut_off.used_s, now - EVENT_TTL_S)
 
     async def run(self) -> None:
         while True:
@@ -213,12 +246,13 @@ class EventRecorder:
         _forget(self._recorded, lambda recorded: recorded.used_s, now - EVENT_TTL_S)
 
     async def _write_again(self, recorded: _Recorded, event: _Event, message: str | None) -> bool:
-        body = {"count": recorded.count + 1, "lastTimestamp": event.time} | ({"message": message} if message else {})
+        count = recorded.count + event.count
+        body = {"count": count, "lastTimestamp": event.time} | ({"message": message} if message else {})
         try:
             await self._kube.patch(CORE_EVENTS, recorded.name, body, recorded.namespace)
         except NotFound:
             return False  # expired on the server
-        recorded.count += 1
+        recorded.count = count
         return True
 
     async def _write_first(self, event: _Event, message: str) -> _Recorded:
@@ -229,7 +263,7 @@ class EventRecorder:
         except AlreadyExists:  # another process of this component wrote one in the same instant
             name = f"{event.about.name}.{self._next_instant():x}"
             await self._kube.create(CORE_EVENTS, self._body(name, namespace, event, message))
-        return _Recorded(name, namespace, 1)
+        return _Recorded(name, namespace, event.count)
 
     def _combines(self, event: _Event) -> bool:
         """Whether there are so many similar events that this one is written as one with them."""
@@ -263,19 +297,19 @@ class EventRecorder:
             "source": {"component": self._component} | ({"host": event.host} if event.host else {}),
             "firstTimestamp": event.time,
             "lastTimestamp": event.time,
-            "count": 1,
+            "count": event.count,
             "type": event.severity,
             "eventTime": None,
             "reportingComponent": self._component,
             "reportingInstance": event.host,
         }
 
-    def _allowed(self, about: Reference) -> bool:
-        now, identity = self._kube.clock.monotonic(), about.identity
-        tokens = self._tokens.get(identity)
+    def _allowed(self, key: tuple[str, ...]) -> bool:
+        now = self._kube.clock.monotonic()
+        tokens = self._tokens.get(key)
         if tokens is None:
-            tokens = self._tokens[identity] = TokenBucket.full(self._burst, 1.0 / self._refill, now)
-        self._tokens.move_to_end(identity)
+            tokens = self._tokens[key] = TokenBucket.full(self._burst, 1.0 / self._refill, now)
+        self._tokens.move_to_end(key)
         allowed = tokens.take(now)
         # Long enough that all tokens are back.
         _forget(self._tokens, lambda tokens: tokens.filled_s, now - self._burst * self._refill)

@@ -46,7 +46,7 @@ GRACE_SECONDS = 30.0
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
-class Change(msgspec.Struct, Generic[T], frozen=True):
+class CacheChange(msgspec.Struct, Generic[T], frozen=True):
     """One step of the cache. `old` is what the store held, `new` what it holds now."""
 
     kind: Literal["added", "modified", "deleted"]
@@ -74,7 +74,7 @@ class Reflector(Generic[T]):
         resource: Resource,
         type: type[T] = AS_DICT,
         *,
-        on_event: Callable[[Change[T]], None] | None = None,
+        on_event: Callable[[CacheChange[T]], None] | None = None,
         on_bad: Callable[[BadObject], None] | None = None,
         keep: Callable[[T, T | None], T] | None = None,
         indices: Mapping[str, Index[T]] | None = None,
@@ -295,15 +295,15 @@ class Reflector(Generic[T]):
         if obj is old:
             return
         self.store.put(key, obj)
-        self._tell(Change("added" if old is None else "modified", key, old, obj))
+        self._tell(CacheChange("added" if old is None else "modified", key, old, obj))
 
     def _remove(self, key: str, last: T | None = None) -> None:
         """`last` is the state the server sent along; without one, what we knew."""
         stored = self.store.remove(key)
         if stored is not None:
-            self._tell(Change("deleted", key, stored if last is None else last, None))
+            self._tell(CacheChange("deleted", key, stored if last is None else last, None))
 
-    def _tell(self, change: Change[T]) -> None:
+    def _tell(self, change: CacheChange[T]) -> None:
         if self._on_event is not None:
             self._on_event(change)
 

@@ -6,11 +6,20 @@ import re
 from datetime import timedelta
 from functools import lru_cache
 
+from dovetail.language import source
+
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
 _LARGEST = 1 << 63
 
 NEVER = "Never"
+
+#: What Go says of a text that is no duration: the API server's words stay English, a command shows them in Korean.
+DURATION_TEXTS = (
+    source('time: invalid duration "{text}"'),
+    source('time: missing unit in duration "{text}"'),
+    source('time: unknown unit "{unit}" in duration "{text}"'),
+)
 
 
 class DurationError(ValueError):

@@ -1,4 +1,4 @@
-"""Host ports: what a pod takes of its node's ports, and who is in the way.
+"""Host ports: the ports of its node that a pod uses, and the pod that already uses one of them.
 
 Containers and sidecars count, as in kube-scheduler. Two ports clash when protocol and number are the same
 and the addresses are, or when one of them means every address.

@@ -122,3 +122,7 @@ def restricted(
         f"specify a well known label: {listed(well_known)}, "
         f"or a custom label that does not use a restricted domain: {listed(domains)}"
     )
+
+
+#: How EKS says what runs a node; Fargate runs one pod on each of its own.
+COMPUTE_TYPE, FARGATE = "eks.amazonaws.com/compute-type", "fargate"

@@ -29,12 +29,15 @@ def class_name(claim: PersistentVolumeClaim) -> str | None:
 
 def default_class(classes: Iterable[StorageClass]) -> StorageClass | None:
     """The class of claims that name none: the newest default one, of several the first by name."""
-    defaults = sorted((each for each in classes if each.default), key=lambda each: each.metadata.name)
+    defaults = sorted(
+        (storage_class for storage_class in classes if storage_class.default),
+        key=lambda storage_class: storage_class.metadata.name,
+    )
     return max(defaults, key=_made, default=None)
 
 
-def _made(each: StorageClass) -> str:
-    made = each.metadata.creation_timestamp
+def _made(storage_class: StorageClass) -> str:
+    made = storage_class.metadata.creation_timestamp
     return made.isoformat() if made is not None else ""
 
 
@@ -77,8 +80,8 @@ def open_class(name: str, asked: str | None, classes: Mapping[str, StorageClass]
     A class that binds at once makes the volume wherever it likes: only then is it known where the pod may run.
     """
     mine = f'persistentvolumeclaim "{name}"'
-    found = default_class(classes.values()) if asked is None else classes.get(asked)
-    if found is None:
+    storage_class = default_class(classes.values()) if asked is None else classes.get(asked)
+    if storage_class is None:
         if asked:
             return Trouble(
                 "VOLUME_MISSING", message('storageclass "{asked}" of {mine} not found', asked=asked, mine=mine)
@@ -87,11 +90,11 @@ def open_class(name: str, asked: str | None, classes: Mapping[str, StorageClass]
         return Trouble(
             "VOLUME_CLASS", message("{mine} has no volume and no StorageClass to make it of: {why}", mine=mine, why=why)
         )
-    if found.volume_binding_mode != "WaitForFirstConsumer":
+    if storage_class.volume_binding_mode != "WaitForFirstConsumer":
         text = message(
             '{mine} is not bound yet: its storageclass "{found}" does not wait for the first consumer',
             mine=mine,
-            found=found.metadata.name,
+            found=storage_class.metadata.name,
         )
         return Trouble("VOLUME_UNBOUND", text)
-    return found
+    return storage_class

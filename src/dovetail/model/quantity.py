@@ -1,7 +1,7 @@
 """Quantities: amounts with a suffix, exactly as Kubernetes reads and prints them.
 
 A quantity is a whole number of billionths and remembers how it was written. Finer amounts are rounded
-away from zero: who asks for a little gets a little. Inside Dovetail resources are plain integers
+away from zero: a small request stays above zero. Inside Dovetail resources are plain integers
 (milli-CPU, bytes, counts); `resources` is the way in and `format_resources` the way out.
 """
 

@@ -135,6 +135,12 @@ _TABLE: tuple[tuple[str, Class, str, str], ...] = (
         "NodeClaim {claim}, launched from the current NodePool and NodeClass, drifted from them ({reason})",
         "change the NodePool's requirements or the NodeClass so that a new node meets them; drift then goes on",
     ),
+    (
+        "NO_AUTOSCALER",
+        "admin",
+        "no autoscaler is running: its lease {name} was last renewed at {stamp}, see its log",
+        "start the controller; dovetail doctor says what keeps it from running",
+    ),
     ("PLAN_REFUSED", "bug", "the plan did not pass its own check: {violation}", "report it with the decision id"),
 )
 

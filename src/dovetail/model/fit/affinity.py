@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from dovetail.model.fit.cluster import Cluster
 from dovetail.model.fit.nodeinfo import NodeInfo
-from dovetail.model.fit.podinfo import Kind, PodInfo
+from dovetail.model.fit.podinfo import PodInfo, SelectorFacts
 from dovetail.model.fit.rejection import AFFINITY, ANTI_AFFINITY, EXISTING_ANTI_AFFINITY, Rejection
 from dovetail.model.fit.terms import AffinityIndex
 
@@ -24,7 +24,7 @@ class AffinityState:
         self.shunned: dict[Place, int] = {}
         self.forbidden: dict[Place, int] = {}
         asks = bool(pod.shape.affinity or pod.shape.anti_affinity)
-        meant: dict[Kind, bool] = {}
+        meant: dict[SelectorFacts, bool] = {}
         for info in cluster.nodes.values():
             if info.vocal:
                 for other in info.vocal.values():
@@ -32,7 +32,7 @@ class AffinityState:
             if asks:
                 self._count_meant(info, meant)
 
-    def _count_meant(self, info: NodeInfo, meant: dict[Kind, bool]) -> None:
+    def _count_meant(self, info: NodeInfo, meant: dict[SelectorFacts, bool]) -> None:
         for kind, count in info.kinds.items():
             if kind not in meant:
                 meant[kind] = self._means(kind)
@@ -44,7 +44,7 @@ class AffinityState:
         """Nothing to check anywhere."""
         return not self.forbidden and not self.pod.shape.affinity and not self.pod.shape.anti_affinity
 
-    def _count_own(self, kind: Kind, info: NodeInfo, count: int) -> None:
+    def _count_own(self, kind: SelectorFacts, info: NodeInfo, count: int) -> None:
         shape = self.pod.shape
         if shape.affinity and self._all_select(kind):
             for term in shape.affinity:
@@ -59,7 +59,7 @@ class AffinityState:
             if term.selects(shape.namespace, shape.labels, self.namespace_labels):
                 _count(self.forbidden, term.topology_key, info, count)
 
-    def _all_select(self, kind: Kind) -> bool:
+    def _all_select(self, kind: SelectorFacts) -> bool:
         return all(self.index.selects(term, kind.namespace, kind.labels) for term in self.pod.shape.affinity)
 
     def check(self, info: NodeInfo) -> Rejection | None:
@@ -88,14 +88,14 @@ class AffinityState:
             return True
         return not self.wanted and self._all_select(self.pod.kind)
 
-    def heeds(self, pod: PodInfo) -> bool:
+    def is_affected_by(self, pod: PodInfo) -> bool:
         """Whether a pod like this one counts, wherever it is."""
         shape = self.pod.shape
         return self._means(pod.kind) or any(
             term.selects(shape.namespace, shape.labels, self.namespace_labels) for term in pod.shape.anti_affinity
         )
 
-    def _means(self, kind: Kind) -> bool:
+    def _means(self, kind: SelectorFacts) -> bool:
         """Whether the pod's own terms speak of such pods."""
         shape = self.pod.shape
         return bool(shape.affinity and self._all_select(kind)) or any(

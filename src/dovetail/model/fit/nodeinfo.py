@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dovetail.model.fit.podinfo import Kind, PodInfo
+from dovetail.model.fit.podinfo import PodInfo, SelectorFacts
 from dovetail.model.host_ports import HostPort
 from dovetail.model.nodes import Node
 from dovetail.model.quantity import resources
@@ -37,7 +37,7 @@ class NodeInfo:
         self.scored_cpu = 0
         self.scored_memory = 0
         self.ports: set[HostPort] = set()
-        self.kinds: dict[Kind, int] = {}
+        self.kinds: dict[SelectorFacts, int] = {}
         self.vocal: dict[str, PodInfo] = {}
         self.set_node(node)
 
@@ -67,7 +67,7 @@ class NodeInfo:
         self.count(info)
 
     def count(self, info: PodInfo) -> None:
-        """A pod is here as far as others ask who is near; what it takes of the node does not count."""
+        """Count a pod for the affinities and spreads of others, but not its resources."""
         self.kinds[info.kind] = self.kinds.get(info.kind, 0) + 1
         if info.shape.has_affinity:
             self.vocal[info.key] = info

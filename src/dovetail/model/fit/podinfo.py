@@ -29,7 +29,7 @@ from dovetail.model.selector import LabelSelectorRequirement, integer
 _MATCH_OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 
 
-class Kind(msgspec.Struct, frozen=True, eq=False, weakref=True):
+class SelectorFacts(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """What a selector can tell of a pod. Interned: the same facts are the same object."""
 
     namespace: str
@@ -37,15 +37,15 @@ class Kind(msgspec.Struct, frozen=True, eq=False, weakref=True):
     terminating: bool
 
 
-_KINDS: WeakValueDictionary[tuple[str, frozenset[tuple[str, str]], bool], Kind] = WeakValueDictionary()
+_KINDS: WeakValueDictionary[tuple[str, frozenset[tuple[str, str]], bool], SelectorFacts] = WeakValueDictionary()
 
 
-def kind_of(namespace: str, labels: Mapping[str, str], terminating: bool) -> Kind:
+def kind_of(namespace: str, labels: Mapping[str, str], terminating: bool) -> SelectorFacts:
     """The one Kind of these facts."""
     key = (namespace, frozenset(labels.items()), terminating)
     cached = _KINDS.get(key)
     if cached is None:
-        cached = _KINDS[key] = Kind(namespace, dict(labels), terminating)
+        cached = _KINDS[key] = SelectorFacts(namespace, dict(labels), terminating)
     return cached
 
 
@@ -56,7 +56,7 @@ class Shape(msgspec.Struct, frozen=True, eq=False, gc=False):
     and once it is there.
     """
 
-    kind: Kind
+    kind: SelectorFacts
     namespace: str
     labels: Mapping[str, str]
     requests: Mapping[str, int]
@@ -88,7 +88,7 @@ class PodInfo(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     pod: Pod
     shape: Shape
-    kind: Kind
+    kind: SelectorFacts
     held: Mapping[str, int]
     scored: Mapping[str, int]
 

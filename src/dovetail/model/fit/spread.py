@@ -5,12 +5,14 @@ from __future__ import annotations
 from dovetail.model.fit.cluster import Cluster
 from dovetail.model.fit.local import tolerates_node
 from dovetail.model.fit.nodeinfo import NodeInfo
-from dovetail.model.fit.podinfo import Kind, PodInfo, Shape, node_matches
+from dovetail.model.fit.podinfo import PodInfo, SelectorFacts, Shape, node_matches
 from dovetail.model.fit.rejection import SPREAD, SPREAD_LABEL, Rejection
 from dovetail.model.fit.terms import Spread
 
 
-def counts_on(constraint: Spread, shape: Shape, info: NodeInfo, known_kinds: dict[Kind, bool] | None = None) -> int:
+def counts_on(
+    constraint: Spread, shape: Shape, info: NodeInfo, known_kinds: dict[SelectorFacts, bool] | None = None
+) -> int:
     """The pods of a node that a constraint counts: same namespace, selected, not going. `known`: kinds seen before."""
     if constraint.counts_nothing:
         return 0
@@ -40,7 +42,7 @@ class SpreadState:
         self.counts: list[dict[str, int]] = [{} for _ in self.constraints]
         if not self.constraints:
             return
-        known_kinds: list[dict[Kind, bool]] = [{} for _ in self.constraints]
+        known_kinds: list[dict[SelectorFacts, bool]] = [{} for _ in self.constraints]
         for info in cluster.nodes.values():
             if not self._has_keys(info):
                 continue
@@ -65,7 +67,7 @@ class SpreadState:
                 return SPREAD
         return None
 
-    def heeds(self, pod: PodInfo) -> bool:
+    def is_affected_by(self, pod: PodInfo) -> bool:
         """Whether a pod like this one counts, wherever it is."""
         kind = pod.kind
         if kind.terminating or kind.namespace != self.shape.namespace:
@@ -74,7 +76,7 @@ class SpreadState:
 
     def move(self, pod: PodInfo, info: NodeInfo, change: int) -> None:
         """Count a pod that comes to a node, or goes from it."""
-        if not self.heeds(pod) or not self._has_keys(info):
+        if not self.is_affected_by(pod) or not self._has_keys(info):
             return
         for constraint, counts in zip(self.constraints, self.counts, strict=True):
             if not constraint.selects(pod.shape.labels) or not includes(constraint, self.shape, info):

@@ -42,7 +42,7 @@ _SECONDS = re.compile(r"([0-9]+)([smh])")
 
 def assumed(requirements: list[Json], labels: Json) -> list[Json]:
     """The requirements that the first generation's webhook would have added."""
-    named = [*(each.get("key") for each in requirements), *labels]
+    named = [*(requirement.get("key") for requirement in requirements), *labels]
     keys = {_OLD_KEYS.get(key, key) for key in named if isinstance(key, str)}
     missing = [row for row in ASSUMED if row[0] not in keys]
     if not keys & INSTANCE_KEYS:
@@ -84,7 +84,7 @@ def _machine_spec(spec: Json, notes: Notes) -> Json:
     requirements = objects(spec.get("requirements"))
     added = assumed(requirements, member(spec, "labels"))
     if added:
-        keys = ", ".join(each["key"] for each in added)
+        keys = ", ".join(requirement["key"] for requirement in added)
         notes.added("spec.requirements", message("what the first generation's webhook assumed: {keys}", keys=keys))
     template: Json = {"requirements": [*copy(requirements), *added]}
     for field in ("taints", "startupTaints"):
@@ -124,7 +124,7 @@ def provisioner_down(pool: Json) -> Json:
     said: Json = {}
     for field, value in member(template, "metadata").items():
         if field in ("labels", "annotations") and isinstance(value, dict):
-            kept = {key: each for key, each in value.items() if key != PROVISIONER_NAME}
+            kept = {key: label for key, label in value.items() if key != PROVISIONER_NAME}
             if kept:
                 said[field] = copy(kept)
     for field in ("requirements", "taints", "startupTaints"):
@@ -180,7 +180,7 @@ def _seconds(text: Any) -> int | None:
 
 def template_up(alpha: Json, notes: Notes) -> Json:
     """An AWSNodeTemplate, or the inline block of a Provisioner dressed as one, as a v1beta1 EC2NodeClass."""
-    found: Json = {key: copy(value) for key, value in alpha.items() if key != "spec"}
+    template: Json = {key: copy(value) for key, value in alpha.items() if key != "spec"}
     old = member(alpha, "spec")
     spec: Json = {field: copy(old[field]) for field in _SAME if field in old}
     for field, target in (
@@ -198,14 +198,14 @@ def template_up(alpha: Json, notes: Notes) -> Json:
     spec["metadataOptions"] = {**_METADATA, **hops}
     launch_template = old.get("launchTemplate")
     if isinstance(launch_template, str):
-        put(found, LAUNCH_TEMPLATE_ANNOTATION, launch_template)
+        put(template, LAUNCH_TEMPLATE_ANNOTATION, launch_template)
         notes.meaning(
             "spec.launchTemplate", message("v1 makes launch templates itself; yours is used, by an annotation")
         )
     if "instanceProfile" not in old and not launch_template:
         notes.meaning("spec.role", message("v1 has no default instance profile: say role or instanceProfile"))
-    found["spec"] = spec
-    return found
+    template["spec"] = spec
+    return template
 
 
 _SAME = (
@@ -224,9 +224,9 @@ _METADATA = {
 }
 
 
-def template_down(found: Json) -> Json:
-    alpha: Json = {key: copy(value) for key, value in found.items() if key != "spec"}
-    spec = member(found, "spec")
+def template_down(template: Json) -> Json:
+    alpha: Json = {key: copy(value) for key, value in template.items() if key != "spec"}
+    spec = member(template, "spec")
     old: Json = {field: copy(spec[field]) for field in _SAME if field in spec}
     if "subnetSelectorTerms" in spec:
         old["subnetSelector"] = terms_down(objects(spec["subnetSelectorTerms"]))

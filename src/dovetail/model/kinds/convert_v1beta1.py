@@ -42,7 +42,7 @@ def member(obj: Any, *path: str) -> Json:
 
 def objects(value: Any) -> list[Json]:
     """The objects in a list, if it is one."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def pool_up(beta: Json, notes: Notes) -> Json:
@@ -149,10 +149,10 @@ def _kubelet_down(obj: Json, spec: Json) -> None:
 
 def _object(text: str | None) -> Json | None:
     try:
-        found = json.loads(text) if text else None
+        stored = json.loads(text) if text else None
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return stored if isinstance(stored, dict) else None
 
 
 def claim_up(beta: Json, notes: Notes) -> Json:
@@ -177,12 +177,12 @@ def claim_down(claim: Json) -> Json:
 
 
 def class_up(beta: Json, notes: Notes) -> Json:
-    found = copied(beta)
-    version = take(found, ALIAS_ANNOTATION) or "latest"
-    spec = member(found, "spec")
+    node_class = copied(beta)
+    version = take(node_class, ALIAS_ANNOTATION) or "latest"
+    spec = member(node_class, "spec")
     family = spec.get("amiFamily")
     if family == "Ubuntu":
-        _ubuntu_up(found, spec, notes)
+        _ubuntu_up(node_class, spec, notes)
     elif isinstance(family, str) and family.lower() in ALIASED and not spec.get("amiSelectorTerms"):
         del spec["amiFamily"]
         spec["amiSelectorTerms"] = [{"alias": f"{family.lower()}@{version}"}]
@@ -195,7 +195,7 @@ def class_up(beta: Json, notes: Notes) -> Json:
     options = spec.get("metadataOptions")
     if isinstance(options, dict):
         options.setdefault("httpPutResponseHopLimit", 2)
-    elif "spec" in found:
+    elif "spec" in node_class:
         notes.meaning(
             "spec.metadataOptions",
             message(
@@ -203,10 +203,10 @@ def class_up(beta: Json, notes: Notes) -> Json:
                 "that use the node's credentials need httpPutResponseHopLimit: 2"
             ),
         )
-    return found
+    return node_class
 
 
-def _ubuntu_up(found: Json, spec: Json, notes: Notes) -> None:
+def _ubuntu_up(node_class: Json, spec: Json, notes: Notes) -> None:
     marks = ["amiFamily"]
     spec["amiFamily"] = "AL2"
     if not spec.get("blockDeviceMappings"):
@@ -218,12 +218,12 @@ def _ubuntu_up(found: Json, spec: Json, notes: Notes) -> None:
         notes.meaning(
             "spec.amiSelectorTerms", message("v1 finds no Ubuntu images by itself: say which with amiSelectorTerms")
         )
-    put(found, UBUNTU_ANNOTATION, ",".join(marks))
+    put(node_class, UBUNTU_ANNOTATION, ",".join(marks))
     notes.meaning("spec.amiFamily", message("the Ubuntu family is gone in v1; its images boot as AL2"))
 
 
-def class_down(found: Json) -> Json:
-    beta = copied(found)
+def class_down(node_class: Json) -> Json:
+    beta = copied(node_class)
     spec = member(beta, "spec")
     marks = (take(beta, UBUNTU_ANNOTATION) or "").split(",")
     aliases = [term["alias"] for term in objects(spec.get("amiSelectorTerms")) if isinstance(term.get("alias"), str)]

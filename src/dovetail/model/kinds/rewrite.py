@@ -58,17 +58,17 @@ def rewrite(text: str, version: str) -> Rewritten:
         remarks.extend(said)
         changed += 1
         style = _style(piece)
-        written.append(divider + "---\n".join(_dump(each, style) for each in new))
+        written.append(divider + "---\n".join(_dump(document, style) for document in new))
     return Rewritten("".join(written), tuple(remarks), changed)
 
 
 def _pieces(text: str) -> list[tuple[str, str]]:
     """The documents of a stream, each with the divider before it."""
-    found, at, divider = [], 0, ""
+    pieces, position, divider = [], 0, ""
     for mark in _DIVIDER.finditer(text):
-        found.append((divider, text[at : mark.start()]))
-        divider, at = mark[0], mark.end()
-    return [*found, (divider, text[at:])]
+        pieces.append((divider, text[position : mark.start()]))
+        divider, position = mark[0], mark.end()
+    return [*pieces, (divider, text[position:])]
 
 
 def _yaml(indented: bool) -> YAML:
@@ -119,22 +119,22 @@ def _due(tree: Mapping[str, Any], version: str) -> bool:
 def _object(tree: CommentedMap, version: str, kubelets: Mapping[str, Json]) -> tuple[list[CommentedMap], list[Remark]]:
     old, notes = plain(tree), Notes([])
     subject = f'{old.get("kind")} "{convert_v1beta1.member(old, "metadata").get("name")}"'
-    first, *more = [_presentable(each, version, kubelets, notes) for each in expand(old, notes)]
-    written = [graft(tree, first), *(graft(CommentedMap(), each) for each in more)]
+    first, *more = [_presentable(obj, version, kubelets, notes) for obj in expand(old, notes)]
+    written = [graft(tree, first), *(graft(CommentedMap(), written_object) for written_object in more)]
     return written, [Remark(subject, note) for note in notes.found]
 
 
 def _presentable(obj: Json, version: str, kubelets: Mapping[str, Json], notes: Notes) -> Json:
     """The object as it should stand in a file."""
-    found = copied(obj)
-    for each in ("v1alpha5", "v1alpha1", "v1beta1"):
-        take(found, annotation(each))
+    converted = copied(obj)
+    for older_version in ("v1alpha5", "v1alpha1", "v1beta1"):
+        take(converted, annotation(older_version))
     if version != "v1":
-        found = from_v1(found, version)
-        _losses(found, notes)
-        return found
-    take(found, convert_v1beta1.CLASS_ANNOTATION)
-    labels = convert_v1beta1.member(found, "spec", "template", "metadata", "labels")
+        converted = from_v1(converted, version)
+        _losses(converted, notes)
+        return converted
+    take(converted, convert_v1beta1.CLASS_ANNOTATION)
+    labels = convert_v1beta1.member(converted, "spec", "template", "metadata", "labels")
     if labels.pop(PROVISIONER_NAME, None) is not None:
         notes.meaning(
             "spec.labels",
@@ -144,25 +144,25 @@ def _presentable(obj: Json, version: str, kubelets: Mapping[str, Json], notes: N
             ),
         )
         if not labels:
-            convert_v1beta1.member(found, "spec", "template", "metadata").pop("labels")
-        if not convert_v1beta1.member(found, "spec", "template", "metadata"):
-            convert_v1beta1.member(found, "spec", "template").pop("metadata", None)
-    name = str(convert_v1beta1.member(found, "metadata").get("name"))
-    if found.get("kind") == "EC2NodeClass" and name in kubelets:
-        found["spec"]["kubelet"] = kubelets[name]
+            convert_v1beta1.member(converted, "spec", "template", "metadata").pop("labels")
+        if not convert_v1beta1.member(converted, "spec", "template", "metadata"):
+            convert_v1beta1.member(converted, "spec", "template").pop("metadata", None)
+    name = str(convert_v1beta1.member(converted, "metadata").get("name"))
+    if converted.get("kind") == "EC2NodeClass" and name in kubelets:
+        converted["spec"]["kubelet"] = kubelets[name]
         notes.added("spec.kubelet", message("the kubelet settings of the pools that use this class"))
-    reference = str(convert_v1beta1.member(found, "spec", "template", "spec", "nodeClassRef").get("name"))
-    if found.get("kind") == "NodePool" and reference in kubelets:
-        take(found, KUBELET_ANNOTATION)
-    return found
+    reference = str(convert_v1beta1.member(converted, "spec", "template", "spec", "nodeClassRef").get("name"))
+    if converted.get("kind") == "NodePool" and reference in kubelets:
+        take(converted, KUBELET_ANNOTATION)
+    return converted
 
 
-def _losses(found: Json, notes: Notes) -> None:
+def _losses(converted: Json, notes: Notes) -> None:
     """Say what the older generation cannot, from what the conversion would have remembered."""
-    remembered = take(found, annotation("v1"))
-    for each in json.loads(remembered) if remembered else ():
-        path = ".".join(str(part) for part in each["at"])
-        if "is" in each and not path.startswith("metadata.annotations"):
+    remembered = take(converted, annotation("v1"))
+    for loss in json.loads(remembered) if remembered else ():
+        path = ".".join(str(part) for part in loss["at"])
+        if "is" in loss and not path.startswith("metadata.annotations"):
             notes.meaning(path, message("v1beta1 cannot say this; it is left out or stands as its nearest"))
 
 
@@ -182,5 +182,5 @@ def _kubelets(trees: Sequence[CommentedMap | None]) -> dict[str, Json]:
     return {
         name: settings[0]
         for name, settings in asked.items()
-        if name in classes and settings[0] and all(each == settings[0] for each in settings)
+        if name in classes and settings[0] and all(kubelet == settings[0] for kubelet in settings)
     }

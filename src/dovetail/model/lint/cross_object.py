@@ -29,22 +29,23 @@ def _collisions(subjects: Sequence[Subject]) -> Iterator[Finding]:
     for family, kind in ((_POOLS, "NodePool"), (_CLASSES, "EC2NodeClass")):
         seen: dict[str, Subject] = {}
         for subject in sorted(
-            (each for each in subjects if each.kind in family), key=lambda each: generation(each.obj) is not None
+            (subject for subject in subjects if subject.kind in family),
+            key=lambda subject: generation(subject.obj) is not None,
         ):
             first = seen.setdefault(subject.name, subject)
             if first is subject or not subject.name:
                 continue
             place = first.place(("metadata", "name"))
-            at = f"{first.document.file}:{place.line}"
+            position = f"{first.document.file}:{place.line}"
             text = message(
                 '{title} ({at}) is the same {kind} "{subject}" in v1',
                 title=first.title,
-                at=at,
+                at=position,
                 kind=kind,
                 subject=subject.name,
             )
             if first.kind == subject.kind:
-                text = message("{title} stands at {at} too; the one applied last wins", title=first.title, at=at)
+                text = message("{title} stands at {at} too; the one applied last wins", title=first.title, at=position)
             yield subject.finding(
                 "DV301", ("metadata", "name"), text, hint=message("rename one of them, or drop the older")
             )
@@ -60,8 +61,8 @@ def _reference(subject: Subject) -> tuple[tuple[str, ...], str] | None:
 
 
 def _classes(subjects: Sequence[Subject]) -> Iterator[Finding]:
-    classes = [each for each in subjects if each.kind in _CLASSES]
-    pools = [each for each in subjects if each.kind in _POOLS]
+    classes = [subject for subject in subjects if subject.kind in _CLASSES]
+    pools = [subject for subject in subjects if subject.kind in _POOLS]
     used = set()
     for pool in pools:
         reference = _reference(pool)
@@ -69,17 +70,17 @@ def _classes(subjects: Sequence[Subject]) -> Iterator[Finding]:
             continue
         path, name = reference
         used.add(name)
-        if classes and name not in {each.name for each in classes}:
-            names = ", ".join(sorted(each.name for each in classes))
+        if classes and name not in {node_class.name for node_class in classes}:
+            names = ", ".join(sorted(node_class.name for node_class in classes))
             text = message('no node class "{name}" in these files', name=name)
             yield pool.finding("DV302", path, text, hint=message("there is {names}", names=names))
-    for each in classes:
-        if pools and each.name not in used:
-            yield each.finding("DV304", ("metadata", "name"), message("no pool of these files uses it"))
+    for node_class in classes:
+        if pools and node_class.name not in used:
+            yield node_class.finding("DV304", ("metadata", "name"), message("no pool of these files uses it"))
 
 
 def _overlaps(subjects: Sequence[Subject], shop: InstanceCatalog | None) -> Iterator[Finding]:
-    pools = [(each, pool) for each in subjects if (pool := each.pool()) is not None and not pool.static]
+    pools = [(subject, pool) for subject in subjects if (pool := subject.pool()) is not None and not pool.static]
     for (_, first), (subject, second) in combinations(pools, 2):
         if first.name == second.name or (first.spec.weight or 0) != (second.spec.weight or 0):
             continue
@@ -96,7 +97,7 @@ def _overlaps(subjects: Sequence[Subject], shop: InstanceCatalog | None) -> Iter
 def _distinguishable(first: NodePool, second: NodePool) -> bool:
     """NodePools are distinguished by taints, or by labels and requirements that exclude one another."""
     taints = [
-        {(each.key, each.value, each.effect) for each in pool.spec.template.spec.taints} for pool in (first, second)
+        {(taint.key, taint.value, taint.effect) for taint in pool.spec.template.spec.taints} for pool in (first, second)
     ]
     if taints[0] != taints[1]:
         return True

@@ -72,11 +72,11 @@ def _variables(subject: Subject) -> Iterator[Finding]:
     for path, value in _words(subject.obj.get("spec"), ("spec",)):
         if path[-1] == "userData":
             continue
-        found = _VARIABLE.search(value)
-        if found is not None:
+        match = _VARIABLE.search(value)
+        if match is not None:
             hint = message("envsubst fills it in: envsubst < FILE | kubectl apply -f -")
             yield subject.finding(
-                "DV206", path, message("{found} is a variable that was not filled in", found=found[0]), hint=hint
+                "DV206", path, message("{found} is a variable that was not filled in", found=match[0]), hint=hint
             )
 
 

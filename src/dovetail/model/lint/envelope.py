@@ -46,18 +46,18 @@ def pod_autoscalers(document: Document) -> list[Subject]:
     return [subject for subject in _objects(document, document.value, ()) if subject.obj.get("kind") in kinds]
 
 
-def _objects(document: Document, value: object, at: Path) -> Iterator[Subject]:
+def _objects(document: Document, value: object, path: Path) -> Iterator[Subject]:
     if not isinstance(value, dict):
         return
     if value.get("kind") == "List" and isinstance(value.get("items"), list):
         for index, item in enumerate(value["items"]):
-            yield from _objects(document, item, (*at, "items", index))
+            yield from _objects(document, item, (*path, "items", index))
     else:
-        yield Subject(document, value, at)
+        yield Subject(document, value, path)
 
 
 def _ours(value: dict[str, object]) -> bool:
-    words = [each for each in value.values() if isinstance(each, str)]
+    words = [text for text in value.values() if isinstance(text, str)]
     in_group = any(word.partition("/")[0] in _GROUPS and "/" in word for word in words)
     return in_group or any(word in VERSIONS for word in words)
 
@@ -78,14 +78,14 @@ def stranger(subject: Subject) -> Iterator[Finding]:
                 "DV101", path, message("{field} is missing", field=field), hint=hint, edit=edit, key=True
             )
             return
-    known = VERSIONS.get(subject.kind)
-    if known is not None:
-        meant = nearest(subject.version, known, cutoff=0.7)
+    served_versions = VERSIONS.get(subject.kind)
+    if served_versions is not None:
+        meant = nearest(subject.version, served_versions, cutoff=0.7)
         edit = subject.rewrite(("apiVersion",), meant) if meant else None
         hint = (
             message("did you mean  {meant} ?", meant=meant)
             if meant
-            else message("there is {known}", known=", ".join(known))
+            else message("there is {known}", known=", ".join(served_versions))
         )
         text = message("there is no {subject_kind} in {version}", subject_kind=subject.kind, version=subject.version)
         yield subject.finding("DV003", ("apiVersion",), text, hint=hint, edit=edit)
@@ -104,16 +104,16 @@ def stranger(subject: Subject) -> Iterator[Finding]:
 
 def metadata(subject: Subject) -> Iterator[Finding]:
     """Fields of the metadata that Kubernetes does not know, and a name that is missing."""
-    found = subject.obj.get("metadata")
-    if not isinstance(found, dict):
+    metadata = subject.obj.get("metadata")
+    if not isinstance(metadata, dict):
         if "metadata" not in subject.obj and nearest("metadata", subject.obj) is None:
             yield subject.finding(
                 "DV103", ("metadata",), message("metadata is required"), hint=message("add metadata: and a name")
             )
         return
-    for key in found:
+    for key in metadata:
         if key not in _METADATA:
-            meant = nearest(key, [each for each in _METADATA if each not in found])
+            meant = nearest(key, [name for name in _METADATA if name not in metadata])
             edit = subject.rename_key(("metadata", key), meant) if meant else None
             hint = message("did you mean  {meant} ?", meant=meant) if meant else ""
             yield subject.finding("DV101", ("metadata", key), message("no such field"), hint=hint, edit=edit, key=True)

@@ -24,7 +24,7 @@ def text(finding: Finding) -> str:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    counts = Counter(each.severity for each in findings)
+    counts = Counter(finding.severity for finding in findings)
     words = []
     if errors := counts[Severity.ERROR]:
         words.append(plural("{n} error", "{n} errors", n=errors))
@@ -32,7 +32,7 @@ def summary(findings: Sequence[Finding]) -> str:
         words.append(plural("{n} warning", "{n} warnings", n=warnings))
     if infos := counts[Severity.INFO]:
         words.append(message("{n} info", n=infos))
-    fixable = sum(each.fixable for each in findings)
+    fixable = sum(finding.fixable for finding in findings)
     tail = message("; {fixable} can be fixed with --fix", fixable=fixable) if fixable else ""
     return (", ".join(words) or message("nothing found")) + tail
 
@@ -40,18 +40,18 @@ def summary(findings: Sequence[Finding]) -> str:
 def as_json(findings: Sequence[Finding]) -> str:
     rows = [
         {
-            "code": each.code,
-            "severity": each.severity.value,
-            "file": each.file,
-            "line": each.line,
-            "column": each.column,
-            "object": each.subject,
-            "path": each.path,
-            "message": each.message,
-            "hint": each.hint,
-            "fixable": each.fixable,
+            "code": finding.code,
+            "severity": finding.severity.value,
+            "file": finding.file,
+            "line": finding.line,
+            "column": finding.column,
+            "object": finding.subject,
+            "path": finding.path,
+            "message": finding.message,
+            "hint": finding.hint,
+            "fixable": finding.fixable,
         }
-        for each in findings
+        for finding in findings
     ]
     return json.dumps(rows, indent=2, ensure_ascii=False)
 

@@ -27,21 +27,21 @@ def requirement_findings(subject: Subject, shop: InstanceCatalog | None) -> Iter
     """What is wrong with the requirements, one by one and together."""
     terms = subject.terms
     own = set(_labels(subject))
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for index, term in terms:
-        found.extend(_key(subject, index, term, own))
-        found.extend(_values(subject, index, term, shop))
-    found.extend(_contradictions(subject, terms))
-    yield from found
-    broken = any(each.code in ("DV104", "DV105", "DV108") for each in found)
+        findings.extend(_key(subject, index, term, own))
+        findings.extend(_values(subject, index, term, shop))
+    findings.extend(_contradictions(subject, terms))
+    yield from findings
+    broken = any(finding.code in ("DV104", "DV105", "DV108") for finding in findings)
     if shop is not None and not broken and subject.kind in ("NodePool", "Provisioner", "NodeClaim"):
         yield from _together(subject, terms, shop)
 
 
 def _labels(subject: Subject) -> dict[str, str]:
     path = ("spec", "labels") if subject.kind == "Provisioner" else ("spec", "template", "metadata", "labels")
-    found = subject.get(*path)
-    return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+    labels_there = subject.get(*path)
+    return {str(key): str(value) for key, value in labels_there.items()} if isinstance(labels_there, dict) else {}
 
 
 def _key(subject: Subject, index: int, term: Term, own: set[str]) -> Iterator[Finding]:
@@ -85,15 +85,15 @@ def _values(subject: Subject, index: int, term: Term, shop: InstanceCatalog | No
     if key == labels.INSTANCE_TYPE and term.operator in ("In", "NotIn"):
         yield from _types(subject, index, term, shop)
         return
-    known = shop.values.get(key) if shop is not None else None
-    if known is None and key == labels.CAPACITY_TYPE:
-        known = frozenset(labels.CAPACITY_TYPES)
-    if not known:
+    offered = shop.values.get(key) if shop is not None else None
+    if offered is None and key == labels.CAPACITY_TYPE:
+        offered = frozenset(labels.CAPACITY_TYPES)
+    if not offered:
         return
     where = message(" in {region}", region=shop.region) if shop is not None else ""
     if term.operator not in ("In", "NotIn"):
         asked = requirement(key, term.operator, term.values)
-        if not any(asked.has(value) for value in known):
+        if not any(asked.has(value) for value in offered):
             text = message(
                 "{key} {operator} {values}: no node{where} has such a value",
                 key=key,
@@ -102,21 +102,21 @@ def _values(subject: Subject, index: int, term: Term, shop: InstanceCatalog | No
                 where=where,
             )
             yield subject.finding(
-                "DV105", (*path, "values"), text, hint=message("values are {span}", span=_span(known))
+                "DV105", (*path, "values"), text, hint=message("values are {span}", span=_span(offered))
             )
         return
-    for at, value in enumerate(term.values):
-        if value not in known:
-            meant = nearest(value, known, cutoff=0.55)
-            some = term.operator == "NotIn" or any(other in known for other in term.values)
+    for position, value in enumerate(term.values):
+        if value not in offered:
+            meant = nearest(value, offered, cutoff=0.55)
+            some = term.operator == "NotIn" or any(other in offered for other in term.values)
             hint = (
                 message("did you mean  {meant} ?", meant=meant)
                 if meant
-                else message("values are {span}", span=_span(known))
+                else message("values are {span}", span=_span(offered))
             )
-            edit = subject.rewrite((*path, "values", at), meant) if meant else None
+            edit = subject.rewrite((*path, "values", position), meant) if meant else None
             text = message('"{value}" is no value of {key}{where}', value=value, key=key, where=where)
-            yield subject.finding("DV110" if some else "DV105", (*path, "values", at), text, hint=hint, edit=edit)
+            yield subject.finding("DV110" if some else "DV105", (*path, "values", position), text, hint=hint, edit=edit)
 
 
 def _span(values: frozenset[str]) -> str:
@@ -128,7 +128,7 @@ def _span(values: frozenset[str]) -> str:
 
 def _types(subject: Subject, index: int, term: Term, shop: InstanceCatalog | None) -> Iterator[Finding]:
     path = (*subject.terms_at, index)
-    names = {each.name for each in shop.types} if shop is not None else None
+    names = {instance_type.name for instance_type in shop.types} if shop is not None else None
     bad = (
         [value for value in term.values if value not in names]
         if names
@@ -147,16 +147,16 @@ def _types(subject: Subject, index: int, term: Term, shop: InstanceCatalog | Non
             edit=subject.rewrite((*path, "key"), key),
         )
         return
-    for at, value in enumerate(term.values):
+    for position, value in enumerate(term.values):
         if value in bad:
             meant = nearest(value, names, cutoff=0.8) if names else None
             code = "DV104" if len(bad) == len(term.values) and term.operator == "In" else "DV110"
             yield subject.finding(
                 code,
-                (*path, "values", at),
+                (*path, "values", position),
                 message('"{value}" is not an instance type{where}', value=value, where=where),
                 hint=message("did you mean  {meant} ?", meant=meant) if meant else message("such as m5.large"),
-                edit=subject.rewrite((*path, "values", at), meant) if meant and _one_off(value, meant) else None,
+                edit=subject.rewrite((*path, "values", position), meant) if meant and _one_off(value, meant) else None,
             )
 
 
@@ -176,22 +176,23 @@ def meant_key(values: Sequence[str]) -> str | None:
 def _contradictions(subject: Subject, terms: Sequence[tuple[int, Term]]) -> Iterator[Finding]:
     """Requirements of one key, or a label and a requirement, that leave no value."""
     left: dict[str, tuple[Requirement, str]] = {
-        each.key: (each, message("the template's label")) for each in Requirements.of_labels(_labels(subject)).values()
+        requirement.key: (requirement, message("the template's label"))
+        for requirement in Requirements.of_labels(_labels(subject)).values()
     }
     for index, term in terms:
         new = requirement(term.key, term.operator, term.values)
-        known = left.get(new.key)
-        if known is None:
+        earlier = left.get(new.key)
+        if earlier is None:
             left[new.key] = (new, f"requirement {index}")
             continue
-        both = new.intersection(known[0])
-        if both.operator == "DoesNotExist" and (new.operator, known[0].operator) != ("DoesNotExist",) * 2:
+        both = new.intersection(earlier[0])
+        if both.operator == "DoesNotExist" and (new.operator, earlier[0].operator) != ("DoesNotExist",) * 2:
             text = message(
-                "{new} contradicts {origin}, {old}: no node meets both", new=new, origin=known[1], old=known[0]
+                "{new} contradicts {origin}, {old}: no node meets both", new=new, origin=earlier[1], old=earlier[0]
             )
             yield subject.finding("DV108", (*subject.terms_at, index), text, hint=message("keep one of them"))
             return
-        left[new.key] = (both, known[1])
+        left[new.key] = (both, earlier[1])
 
 
 def _together(subject: Subject, terms: Sequence[tuple[int, Term]], shop: InstanceCatalog) -> Iterator[Finding]:
@@ -210,7 +211,7 @@ def _together(subject: Subject, terms: Sequence[tuple[int, Term]], shop: Instanc
                 operator=term.operator,
             )
             text += message("[{values}], none after", values=" ".join(term.values))
-            near = listed([each.name for each in types[:200]], 3)
+            near = listed([instance_type.name for instance_type in types[:200]], 3)
             yield subject.finding(
                 "DV201", (*subject.terms_at, index), text, hint=message("before it there were {near}", near=near)
             )
@@ -219,7 +220,7 @@ def _together(subject: Subject, terms: Sequence[tuple[int, Term]], shop: Instanc
     capacity = asked.of(labels.CAPACITY_TYPE)
     spot = capacity.operator == "In" and capacity.values == {labels.SPOT}
     if spot and len(types) < 5 and subject.kind != "NodeClaim":
-        text = message("spot nodes of {listed} only", listed=listed([each.name for each in types]))
+        text = message("spot nodes of {listed} only", listed=listed([instance_type.name for instance_type in types]))
         yield subject.finding(
             "DV207", subject.terms_at, text, hint=message("allow more instance types or on-demand"), key=True
         )
