@@ -45,7 +45,7 @@ def test_an_arm_instance_gives_firmware_its_share_before_the_hypervisor() -> Non
 
 def test_a_node_class_changes_capacity_by_kubelet_disk_and_family() -> None:
     spec = catalog.specs()["m5d.xlarge"]
-    few = capacity.Kubelet(max_pods=20, pods_per_core=2, eviction_memory=5.0, system_reserved={"cpu": 100})
+    few = capacity.KubeletConfig(max_pods=20, pods_per_core=2, eviction_memory=5.0, system_reserved={"cpu": 100})
     assert capacity.capacity(spec, kubelet=few)["pods"] == 8
     assert capacity.capacity(spec, capacity.FAMILIES["Bottlerocket"], few)["pods"] == 20
     assert capacity.capacity(spec, disk=capacity.Disk(raid0=True))["ephemeral-storage"] == 150 * 10**9

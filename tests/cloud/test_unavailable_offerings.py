@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from dovetail.clock import Clock, run_virtual
-from dovetail.cloud.unavailable_offerings import Key, Unavailable
+from dovetail.cloud.unavailable_offerings import Key, UnavailableOfferings
 from dovetail.model.instance_type import InstanceType, Offering
 
 
@@ -29,7 +29,7 @@ def sold(name: str) -> InstanceType:
 )
 def test_a_refusal_covers_what_it_names(refused: Key, offering: Key, gone: bool) -> None:
     async def main() -> bool:
-        memory = Unavailable(Clock(asyncio.get_running_loop()))
+        memory = UnavailableOfferings(Clock(asyncio.get_running_loop()))
         memory.mark(refused)
         return memory.has(*offering)
 
@@ -38,7 +38,7 @@ def test_a_refusal_covers_what_it_names(refused: Key, offering: Key, gone: bool)
 
 def test_a_refusal_is_forgotten_and_any_caller_keeps_answers_can_tell() -> None:
     async def main() -> None:
-        memory = Unavailable(Clock(asyncio.get_running_loop()), memory=180.0)
+        memory = UnavailableOfferings(Clock(asyncio.get_running_loop()), memory=180.0)
         types = (sold("m5.large"), sold("c5.large"))
         before = memory.generation
         memory.mark(("m5.large", "a", "spot"))

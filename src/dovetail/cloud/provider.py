@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from dovetail.cloud.unavailable_offerings import Unavailable
+from dovetail.cloud.unavailable_offerings import UnavailableOfferings
 from dovetail.model.instance_type import InstanceType, Offering, Resources
 
 
@@ -118,7 +118,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     state: str = "running"
     tags: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
-    #: Where it hangs on the network, for those who compare: `subnet`, `security-groups` (comma list).
+    #: Its place in the network, for drift detection: `subnet`, `security-groups` (comma list).
     network: Mapping[str, str] = {}
 
 
@@ -186,7 +186,7 @@ class Cloud(Protocol):
 
     name: str
     node_class_required: bool
-    unavailable: Unavailable
+    unavailable: UnavailableOfferings
 
     async def instance_types(
         self, node_pool: Mapping[str, Any], node_class: Mapping[str, Any]

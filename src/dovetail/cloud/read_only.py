@@ -16,7 +16,7 @@ from dovetail.cloud.provider import (
     Remedy,
     RepairPolicy,
 )
-from dovetail.cloud.unavailable_offerings import Unavailable
+from dovetail.cloud.unavailable_offerings import UnavailableOfferings
 from dovetail.model.instance_type import InstanceType
 
 
@@ -31,7 +31,7 @@ class ReadOnlyCloud:
         self._inner = inner
         self.name = inner.name
         self.node_class_required = inner.node_class_required
-        self.unavailable: Unavailable = inner.unavailable
+        self.unavailable: UnavailableOfferings = inner.unavailable
 
     async def instance_types(
         self, node_pool: Mapping[str, Any], node_class: Mapping[str, Any]

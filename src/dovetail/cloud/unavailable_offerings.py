@@ -26,7 +26,7 @@ def inside(capacity_type: str, group: str) -> str:
     return f"{capacity_type}@{group}" if group else capacity_type
 
 
-class Unavailable:
+class UnavailableOfferings:
     """A memory of refusals. `generation` moves whenever the answer may have changed, so that callers can cache."""
 
     def __init__(self, clock: Clock, memory: float = MEMORY) -> None:

@@ -323,6 +323,65 @@ def test_missing_instances_are_placeholders_and_fail_with_the_activity() -> None
     converse(calls, talk)
 
 
+def test_activities_that_cannot_be_read_are_no_failure() -> None:
+    class Throttled(Scripted):
+        async def __call__(self, service: str, operation: str, **arguments: Any) -> Any:
+            if operation == "describe_scaling_activities":
+                raise TimeoutError("no answer")
+            return await super().__call__(service, operation, **arguments)
+
+    plain = scripted(2, 1, [])
+    calls = Throttled(plain.group, [])
+
+    async def talk(cloud: AutoScalingGroups, clock: Clock) -> None:
+        await cloud.refresh()
+        placeholder = cloud.groups()[0].instances[1]
+        assert is_placeholder(placeholder.provider_id)
+        assert placeholder.error is None
+
+    converse(calls, talk)
+
+
+def test_a_mixed_policy_has_the_requirements_of_its_launch_template() -> None:
+    """Looked up once: a group without a node asks for its template in every loop."""
+
+    class Described(Scripted):
+        async def __call__(self, service: str, operation: str, **arguments: Any) -> Any:
+            if operation == "describe_launch_template_versions":
+                wanted = {"VCpuCount": {"Min": 2}, "MemoryMiB": {"Min": 2048}}
+                self.made.append((operation, arguments))
+                return {"LaunchTemplateVersions": [{"LaunchTemplateData": {"InstanceRequirements": wanted}}]}
+            if operation == "get_instance_types_from_instance_requirements":
+                return {"InstanceTypes": [{"InstanceType": "m5.4xlarge"}]}
+            if operation == "describe_instance_types":
+                return {}
+            return await super().__call__(service, operation, **arguments)
+
+    plain = scripted(0, 0, [])
+    plain.group["AvailabilityZones"] = [f"{REGION}a"]
+    plain.group["MixedInstancesPolicy"] = {
+        "LaunchTemplate": {"LaunchTemplateSpecification": {"LaunchTemplateId": "lt-1", "Version": "$Latest"}}
+    }
+    calls = Described(plain.group, [])
+
+    def lookups() -> int:
+        return sum(operation == "describe_launch_template_versions" for operation, _ in calls.made)
+
+    async def talk(cloud: AutoScalingGroups, clock: Clock) -> None:
+        await cloud.refresh()
+        [group] = cloud.groups()
+        capacity = (await cloud.template(group)).node.status.capacity
+        assert (capacity["cpu"], capacity["memory"]) == ("2", str(2048 << 20))
+        before = lookups()
+        await cloud.template(group)
+        assert lookups() == before
+        await asyncio.sleep(1201)
+        await cloud.template(group)
+        assert lookups() == 2 * before
+
+    converse(calls, talk)
+
+
 def test_failures_of_before_the_last_change_say_nothing() -> None:
     old = {"StartTime": datetime(2025, 12, 31, tzinfo=UTC), "StatusCode": "Failed", "StatusMessage": "old"}
     calls = scripted(1, 0, [old])
@@ -456,7 +515,8 @@ def test_what_eks_says_of_a_managed_group() -> None:
     found = described(
         {
             "nodegroupName": "ng",
-            "labels": {"team": "web"},
+            "diskSize": 20,
+            "labels": {"team": "web", "amiType": "ours"},
             "capacityType": "SPOT",
             "amiType": "AL2_x86_64",
             "version": "1.34",
@@ -465,5 +525,6 @@ def test_what_eks_says_of_a_managed_group() -> None:
         }
     )
     assert found.labels["eks.amazonaws.com/nodegroup"] == "ng"
-    assert (found.labels["team"], found.labels["capacityType"]) == ("web", "SPOT")
+    assert (found.labels["team"], found.labels["eks.amazonaws.com/capacityType"]) == ("web", "SPOT")
+    assert (found.labels["diskSize"], found.labels["amiType"]) == ("20", "ours")  # the owner's own label wins
     assert [(taint.key, taint.effect) for taint in found.taints] == [("k", "NoSchedule")]

@@ -9,7 +9,7 @@ import pytest
 
 from dovetail.clock import EPOCH, run_virtual
 from dovetail.cloud.aws.client import TRIES
-from dovetail.cloud.aws.create_fleet import FleetInstance, Refusal
+from dovetail.cloud.aws.create_fleet import FleetInstance, RefusedOffering
 from dovetail.cloud.aws.create_fleet_batcher import (
     LONGEST_TAG,
     MOST_TAGS,
@@ -97,13 +97,13 @@ class Shop:
         self.stock = stock
         self.calls: list[list[Order]] = []
 
-    async def __call__(self, orders: Sequence[Order]) -> tuple[list[FleetInstance], tuple[Refusal, ...]]:
+    async def __call__(self, orders: Sequence[Order]) -> tuple[list[FleetInstance], tuple[RefusedOffering, ...]]:
         self.calls.append(list(orders))
         call = len(self.calls)
         await asyncio.sleep(0.3)
         count = min(self.stock, len(orders))
         self.stock -= count
-        refusal = Refusal("InsufficientInstanceCapacity", "none left", ("m5.large", "a", "spot"))
+        refusal = RefusedOffering("InsufficientInstanceCapacity", "none left", ("m5.large", "a", "spot"))
         found = [FleetInstance(f"i-{call}-{n:02}", "m5.large", "a", "ami", "subnet") for n in range(count)]
         return found, () if count == len(orders) else (refusal,)
 
@@ -140,7 +140,7 @@ def test_any_caller_gets_no_instance_of_a_call_hears_what_was_refused() -> None:
 
 
 def test_a_call_that_fails_fails_for_all_who_share_it() -> None:
-    async def broken(orders: Sequence[Order]) -> tuple[list[FleetInstance], tuple[Refusal, ...]]:
+    async def broken(orders: Sequence[Order]) -> tuple[list[FleetInstance], tuple[RefusedOffering, ...]]:
         raise RuntimeError(f"{len(orders)} orders")
 
     async def main() -> list[Sale | BaseException]:

@@ -39,9 +39,9 @@ def _faults(account: Account, instance: str = "i-1") -> Faults:
     return found
 
 
-async def _launched(account: Account, aws: Aws, token: str) -> Instance:
+async def _launched(account: Account, aws: Aws, token: str, kind: str = "on-demand") -> Instance:
     node_class = await account.ready(aws)
-    return await aws.launch(await account.order(aws, token, node_class, "c5.large", kind="on-demand"))
+    return await aws.launch(await account.order(aws, token, node_class, "c5.large", kind=kind))
 
 
 async def _mail(aws: Aws) -> list[tuple[str, tuple[str, ...]]]:
@@ -61,10 +61,36 @@ def test_a_instance_that_another_client_ends_is_reported_of_on_the_queue(account
 
 def test_a_spot_instance_is_called_back_by_name(account: Account) -> None:
     async def talk(aws: Aws) -> None:
-        assert "i-1" in _faults(account).strike(Fault(kind="spot-interruption"))
+        assert "i-1" in _faults(account).strike(Fault(kind="spot-interruption", node="launched"))
         assert await _mail(aws) == [("spot-interruption", ("i-1",))]
         with pytest.raises(UnknownFault, match="own is no EC2 instance"):
             _faults(account).strike(Fault(kind="spot-interruption", node="own"))
+
+    account.run(talk)
+
+
+def test_without_a_node_a_spot_instance_is_interrupted_and_no_other(account: Account) -> None:
+    async def talk(aws: Aws) -> None:
+        on_demand, spot = await _launched(account, aws, "kept"), await _launched(account, aws, "taken", "spot")
+        ids = [instance.provider_id.rsplit("/", 1)[-1] for instance in (on_demand, spot)]
+        with pytest.raises(UnknownFault, match="no spot instance runs here; allow spot"):
+            _faults(account, ids[0]).strike(Fault(kind="spot-interruption"))
+        assert ids[1] in _faults(account, ids[1]).strike(Fault(kind="spot-interruption"))
+        assert await _mail(aws) == [("spot-interruption", (ids[1],))]
+
+    account.run(talk)
+
+
+def test_without_a_node_an_instance_of_a_nodepool_is_struck_before_one_of_a_group(account: Account) -> None:
+    async def talk(aws: Aws) -> None:
+        instance = (await _launched(account, aws, "pooled")).provider_id.rsplit("/", 1)[-1]
+        faults = _faults(account, instance)
+        nothing: Any = None
+        other = Ec2(account.endpoint, account.world, faults._fleet, nothing, Chance(1))
+        other._joined |= {"i-of-a-group": "first-by-name", instance: "launched"}
+        bridge = Bridge(account.endpoint, account.world.queue, _clock())
+        faults.strikes |= AwsFaults(account.endpoint, bridge, _clock(), other, faults).kinds
+        assert "launched" in faults.strike(Fault(kind="status-checks", seconds=Seconds(30)))
 
     account.run(talk)
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from dovetail.clock import Clock, run_virtual
-from dovetail.cloud.aws.launch_templates import PREFIX, Blueprint, Templates
+from dovetail.cloud.aws.launch_templates import PREFIX, Blueprint, LaunchTemplates
 
 
 class Ec2:
@@ -30,8 +30,8 @@ class Ec2:
         return [{"LaunchTemplateName": name} for name in (*self.names, "another-clusters")]
 
 
-def templates(ec2: Ec2) -> Templates:
-    return Templates(ec2, Clock(asyncio.get_running_loop()), "demo")
+def templates(ec2: Ec2) -> LaunchTemplates:
+    return LaunchTemplates(ec2, Clock(asyncio.get_running_loop()), "demo")
 
 
 def blueprint(image: str) -> Blueprint:

@@ -51,7 +51,7 @@ def test_a_percentage_of_a_disk_is_what_karpenter_counts_to_the_byte() -> None:
 
 def test_an_interface_for_the_fabric_alone_takes_addresses_from_pods_and_their_memory_from_the_kubelet() -> None:
     spec = catalog.specs()["g6.8xlarge"]
-    with_fabric = capacity.Settings(efa_only_interfaces=1)
+    with_fabric = capacity.CapacitySettings(efa_only_interfaces=1)
     fewer = spec.ipv4_per_interface - 1
     assert capacity.capacity(spec)["pods"] - capacity.capacity(spec, settings=with_fabric)["pods"] == fewer
     freed = capacity.overhead(spec)["memory"] - capacity.overhead(spec, settings=with_fabric)["memory"]

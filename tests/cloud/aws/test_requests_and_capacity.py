@@ -12,7 +12,7 @@ import pytest
 
 from dovetail.clock import Clock, run_virtual
 from dovetail.cloud.aws import create_fleet, errors, instance_status, instances, launch_templates, sqs
-from dovetail.cloud.aws.amis import Image, Images, variants
+from dovetail.cloud.aws.amis import Ami, Images, variants
 from dovetail.cloud.aws.placement_groups import Group, Place
 from dovetail.cloud.provider import LaunchOption, Remedy
 from dovetail.model.instance_type import InstanceType, Offering
@@ -297,7 +297,7 @@ def test_a_failure_of_the_service_or_of_the_way_to_it_is_tried_again(code: str) 
 
 def test_a_zone_without_the_type_is_the_next_offering_for_the_whole_launch() -> None:
     words = "Your requested instance type (m5.large) is not supported in your requested Availability Zone (a)."
-    refusal = create_fleet.Refusal("InvalidFleetConfiguration", words, ("m5.large", "a", "on-demand"))
+    refusal = create_fleet.RefusedOffering("InvalidFleetConfiguration", words, ("m5.large", "a", "on-demand"))
     assert create_fleet.failure([refusal]).remedy is Remedy.NEXT_OFFERING
 
 
@@ -313,7 +313,7 @@ def test_images_say_by_architecture_and_known_labels_which_instances_they_are_fo
                 {"ImageId": "ami-2", "Architecture": "arm64_mac"},
             ]
 
-    async def main() -> tuple[Image, ...]:
+    async def main() -> tuple[Ami, ...]:
         clock = Clock(asyncio.get_running_loop())
         return await Images(Ec2(), clock).select([{"tags": {"team": "shop"}}], "1.34")
 
@@ -364,7 +364,7 @@ def test_of_images_for_the_same_instances_the_newest_counts_that_is_not_deprecat
                 },
             ]
 
-    async def main() -> tuple[Image, ...]:
+    async def main() -> tuple[Ami, ...]:
         clock = Clock(asyncio.get_running_loop(), NOW)
         return await Images(Ec2(), clock).select([{"name": "mine-*"}], "1.34")
 

@@ -10,7 +10,7 @@ from dovetail.chance import Chance
 from dovetail.clock import EPOCH, run_virtual
 from dovetail.cloud.provider import Instance
 from dovetail.cloud.simulated.config import Market
-from dovetail.cloud.simulated.kubelets import Fleet
+from dovetail.cloud.simulated.kubelets import SimulatedKubelets
 from dovetail.cloud.simulated.provider import SimulatedCloud
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import CRDS, NODECLAIMS, NODES, PODS
@@ -58,7 +58,7 @@ class Process:
 
     def __init__(self, lab: Lab, life: str) -> None:
         self.cloud = SimulatedCloud(lab.clock, Chance(1).child(life), (), MARKET)
-        self.fleet = Fleet(lab.kube, self.cloud, lab.clock, Chance(2).child(life))
+        self.fleet = SimulatedKubelets(lab.kube, self.cloud, lab.clock, Chance(2).child(life))
         hear, see = self.fleet.pod_changed, self.fleet.node_changed
         work = (
             Reflector(lab.kube, PODS, Pod, on_event=lambda change: hear(change.old, change.new)).run(),

@@ -9,7 +9,7 @@ from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.cloud.provider import Instance
 from dovetail.cloud.simulated.config import Market
-from dovetail.cloud.simulated.kubelets import Fleet
+from dovetail.cloud.simulated.kubelets import SimulatedKubelets
 from dovetail.cloud.simulated.provider import SimulatedCloud
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import LEASES, NODES
@@ -70,7 +70,7 @@ def test_no_lease_grows_old_while_the_fleet_shrinks() -> None:
         clock = Clock(asyncio.get_running_loop(), EPOCH)
         cloud = SimulatedCloud(clock, Chance(1), ())
         server = Hearing(clock)
-        fleet = Fleet(cast(Kube, server), cloud, clock, Chance(2))
+        fleet = SimulatedKubelets(cast(Kube, server), cloud, clock, Chance(2))
         cloud.adopt(instance(number) for number in range(60))
         running = asyncio.create_task(fleet.run())
         for number in range(59):
@@ -85,10 +85,10 @@ def test_no_lease_grows_old_while_the_fleet_shrinks() -> None:
 def test_instances_and_pods_that_are_gone_are_forgotten() -> None:
     """A fleet that runs for months keeps nothing of those who came and went, whether they joined or never did."""
 
-    async def story(market: Market) -> tuple[Fleet, SimulatedCloud]:
+    async def story(market: Market) -> tuple[SimulatedKubelets, SimulatedCloud]:
         clock = Clock(asyncio.get_running_loop(), EPOCH)
         cloud = SimulatedCloud(clock, Chance(1), (), market)
-        fleet = Fleet(cast(Kube, Hearing(clock)), cloud, clock, Chance(2))
+        fleet = SimulatedKubelets(cast(Kube, Hearing(clock)), cloud, clock, Chance(2))
         cloud.adopt([instance(0)])
         running = asyncio.create_task(fleet.run())
         await asyncio.sleep(1.0)
@@ -116,7 +116,7 @@ def test_a_node_that_was_given_up_says_that_it_is_ready_again() -> None:
         clock = Clock(asyncio.get_running_loop(), EPOCH)
         cloud = SimulatedCloud(clock, Chance(1), ())
         server = Hearing(clock)
-        fleet = Fleet(cast(Kube, server), cloud, clock, Chance(2))
+        fleet = SimulatedKubelets(cast(Kube, server), cloud, clock, Chance(2))
         cloud.adopt([instance(0), instance(1)])
         running = asyncio.create_task(fleet.run())
         await asyncio.sleep(1.0)

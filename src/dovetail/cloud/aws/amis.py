@@ -24,7 +24,7 @@ _END_OF_AL2 = "AL2 ends with Kubernetes 1.32, its successor is al2023@latest; "
 Requirement = Mapping[str, Any]
 
 
-class Image(msgspec.Struct, frozen=True, kw_only=True):
+class Ami(msgspec.Struct, frozen=True, kw_only=True):
     """`requirements` say which instances the image is for, as they appear in the node class's status."""
 
     id: str
@@ -49,10 +49,10 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
         return True
 
 
-def of_status(status: Mapping[str, Any]) -> tuple[Image, ...]:
+def of_status(status: Mapping[str, Any]) -> tuple[Ami, ...]:
     """The images that a node class's status shows."""
     return tuple(
-        Image(
+        Ami(
             id=ami["id"],
             name=ami.get("name", ""),
             created="",
@@ -140,16 +140,16 @@ class Images:
     def __init__(self, calls: Calls, clock: Clock, refresh: float = 60.0) -> None:
         self._calls = calls
         self._clock = clock
-        self._found: Steady[Image] = Steady(clock, refresh)
+        self._found: Steady[Ami] = Steady(clock, refresh)
         self._parameters: Ageing[str | None] = Ageing(clock, 24 * 3600.0)
         self._mutable: Ageing[str | None] = Ageing(clock, 300.0)
 
-    async def select(self, terms: Sequence[Term], kubernetes: str) -> tuple[Image, ...]:
+    async def select(self, terms: Sequence[Term], kubernetes: str) -> tuple[Ami, ...]:
         """The images of the terms; for each kind of instance the newest that is not deprecated comes first."""
         key = (msgspec.json.encode(list(terms), order="sorted"), kubernetes)
         return await self._found.get(key, lambda: self._select(terms, kubernetes))
 
-    async def _select(self, terms: Sequence[Term], kubernetes: str) -> tuple[Image, ...]:
+    async def _select(self, terms: Sequence[Term], kubernetes: str) -> tuple[Ami, ...]:
         needs: dict[str, list[tuple[Requirement, ...]]] = {}
         rows: dict[str, Mapping[str, Any]] = {}
         ids: list[str] = []
@@ -218,10 +218,10 @@ class Images:
             arguments["Owners"] = list(owners)
         return await self._calls.all("ec2", "describe_images", "Images", IncludeDeprecated=True, **arguments)
 
-    def _image(self, row: Mapping[str, Any], requirements: tuple[Requirement, ...]) -> Image:
+    def _image(self, row: Mapping[str, Any], requirements: tuple[Requirement, ...]) -> Ami:
         end = row.get("DeprecationTime")
         ended = bool(end) and datetime.fromisoformat(str(end).replace("Z", "+00:00")) <= self._clock.now()
-        return Image(
+        return Ami(
             id=row["ImageId"],
             name=row.get("Name", ""),
             created=str(row.get("CreationDate", "")),
@@ -237,10 +237,10 @@ def _requirements(row: Mapping[str, Any]) -> tuple[Requirement, ...]:
     return tuple(requirements)
 
 
-def _newest(images: Sequence[Image]) -> tuple[Image, ...]:
+def _newest(images: Sequence[Ami]) -> tuple[Ami, ...]:
     """One image for each set of requirements; the list newest first."""
     ranked = sorted(images, key=lambda image: (not image.deprecated, image.created, image.name), reverse=True)
-    best: dict[bytes, Image] = {}
+    best: dict[bytes, Ami] = {}
     for image in ranked:
         best.setdefault(msgspec.json.encode(image.requirements, order="sorted"), image)
     return tuple(best.values())

@@ -31,6 +31,9 @@ from dovetail.cloud.node_groups import (
     SizeRefused,
     Template,
 )
+from dovetail.kube.log import Log
+
+log = Log(__name__)
 
 REFRESH_S = 60.0
 #: While a group waits for instances.
@@ -65,7 +68,7 @@ class AutoScalingGroups:
         self._clock = clock
         self._discovery = discovery
         self._defaults = defaults or GroupOptions()
-        self._templates = GroupTemplates(calls, ManagedNodeGroups(calls, clock), static_types=static_types)
+        self._templates = GroupTemplates(calls, clock, ManagedNodeGroups(calls, clock), static_types=static_types)
         self._started = clock.now()
         self._read_at: float | None = None
         self._groups: dict[str, NodeGroup] = {}
@@ -136,10 +139,9 @@ class AutoScalingGroups:
         """Why the group gets no instances, if AWS reported it since the size was set. Not knowing is no failure."""
         try:
             answer = await self._calls("autoscaling", "describe_scaling_activities", AutoScalingGroupName=name)
-        except Exception as error:
-            if code_of(error) in ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation"):
-                return None
-            raise
+        except Exception as error:  # whatever boto3 raises: the group is read without it, and its instances waited for
+            log.warning("scaling activities not read", group=name, problem=str(error))
+            return None
         since = self._resized.get(name, self._started) - timedelta(seconds=1)
         for activity in answer.get("Activities") or ():
             if activity["StartTime"] < since:

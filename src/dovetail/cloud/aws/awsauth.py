@@ -38,12 +38,32 @@ def refusal(
     )
 
 
+def mapping(aws_auth: Mapping[str, str] | None, principal_arn: str) -> Mapping[str, Any] | None:
+    """The `username` and `groups` that aws-auth gives a role or a user; None where it maps neither.
+
+    An account of mapAccounts lets all its users in by their ARN, with no group.
+    """
+    for row in _roles(aws_auth):
+        if _same(str(row.get("rolearn", "")), principal_arn):
+            return {"username": row.get("username") or principal_arn, "groups": row.get("groups") or ()}
+    for row in _rows(aws_auth, "mapUsers"):
+        if isinstance(row, dict) and row.get("userarn") == principal_arn:
+            return {"username": row.get("username") or principal_arn, "groups": row.get("groups") or ()}
+    if principal_arn.split(":")[4] in {str(account) for account in _rows(aws_auth, "mapAccounts")}:
+        return {"username": principal_arn, "groups": ()}
+    return None
+
+
 def _roles(aws_auth: Mapping[str, str] | None) -> list[Mapping[str, Any]]:
+    return [role for role in _rows(aws_auth, "mapRoles") if isinstance(role, dict)]
+
+
+def _rows(aws_auth: Mapping[str, str] | None, name: str) -> list[Any]:
     try:
-        roles = yaml.safe_load((aws_auth or {}).get("mapRoles") or "[]")
+        rows = yaml.safe_load((aws_auth or {}).get(name) or "[]")
     except yaml.YAMLError:
         return []
-    return [role for role in roles if isinstance(role, dict)] if isinstance(roles, list) else []
+    return rows if isinstance(rows, list) else []
 
 
 def _same(mapped: str, role: str) -> bool:

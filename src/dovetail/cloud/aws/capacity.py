@@ -1,7 +1,7 @@
 """How much of an instance is left for pods: capacity and overhead of an EC2 instance type.
 
 The formulas are Karpenter's, so that a fleet planned here and a fleet planned there fit the same pods.
-`Kubelet` and `Disk` carry what an EC2NodeClass says; their defaults are those of AL2023 without
+`KubeletConfig` and `Disk` carry what an EC2NodeClass says; their defaults are those of AL2023 without
 block device mappings.
 """
 
@@ -51,7 +51,7 @@ FAMILIES: Mapping[str, Family] = {
 }
 
 
-class Kubelet(msgspec.Struct, frozen=True, kw_only=True):
+class KubeletConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Resources are integers; an eviction threshold is in bytes, or a percentage if it is a float."""
 
     max_pods: int | None = None
@@ -69,7 +69,7 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     raid0: bool = False
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class CapacitySettings(msgspec.Struct, frozen=True, kw_only=True):
     memory_overhead: float = VM_MEMORY_OVERHEAD
     reserved_enis: int = 0
     efa_only_interfaces: int = 0
@@ -88,7 +88,7 @@ def memory(spec: Spec, overhead: float) -> int:
     return (mib - math.ceil(mib * overhead)) * MI
 
 
-def pods(spec: Spec, family: Family, kubelet: Kubelet, settings: Settings) -> int:
+def pods(spec: Spec, family: Family, kubelet: KubeletConfig, settings: CapacitySettings) -> int:
     if kubelet.max_pods is not None:
         count = kubelet.max_pods
     elif family.eni_limited_pods:
@@ -109,9 +109,9 @@ def storage(spec: Spec, family: Family, disk: Disk) -> int:
 def capacity(
     spec: Spec,
     family: Family = FAMILIES["AL2023"],
-    kubelet: Kubelet = Kubelet(),  # noqa: B008  (frozen)
+    kubelet: KubeletConfig = KubeletConfig(),  # noqa: B008  (frozen)
     disk: Disk = Disk(),  # noqa: B008
-    settings: Settings = Settings(),  # noqa: B008
+    settings: CapacitySettings = CapacitySettings(),  # noqa: B008
 ) -> dict[str, int]:
     """Everything the node will report. Kinds of which it has none are left out."""
     makers = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu", "Habana": "habana.ai/gaudi"}
@@ -151,9 +151,9 @@ def kube_reserved_cpu(milli: int) -> int:
 def overhead(
     spec: Spec,
     family: Family = FAMILIES["AL2023"],
-    kubelet: Kubelet = Kubelet(),  # noqa: B008
+    kubelet: KubeletConfig = KubeletConfig(),  # noqa: B008
     disk: Disk = Disk(),  # noqa: B008
-    settings: Settings = Settings(),  # noqa: B008
+    settings: CapacitySettings = CapacitySettings(),  # noqa: B008
 ) -> dict[str, int]:
     """What kubelet, system and eviction thresholds keep from pods."""
     counted = (

@@ -185,7 +185,7 @@ def of_class(region_name: str, node_class: Mapping[str, Any]) -> tuple[InstanceT
     Which subnets and reservations it selects is for the cloud to say.
     """
     asked: Mapping[str, Any] = node_class.get("spec") or {}
-    kind = node_class_traits(asked, capacity.Settings())
+    kind = node_class_traits(asked, capacity.CapacitySettings())
     return tuple(
         replace(
             instance_type,

@@ -20,6 +20,7 @@ from dovetail import __version__
 from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.cloud.aws.assumed_role import AssumedRole
+from dovetail.cloud.aws.cloud_config import ServiceEndpoint
 from dovetail.cloud.aws.errors import CREDENTIAL_CODES, THROTTLE_CODES, code_of, is_passing
 from dovetail.cloud.aws.outage import Outage
 from dovetail.cloud.aws.threads import DaemonThreads
@@ -85,18 +86,23 @@ class Calls:
         *,
         region: str,
         endpoint: str | None = None,
+        endpoints: Mapping[str, ServiceEndpoint] | None = None,
         session: Any = None,
         chance: Chance | None = None,
         share: float = OUR_SHARE,
         role: AssumedRole | None = None,
         observe: Callable[[Record], None] = lambda record: None,
     ) -> None:
-        """A `session` that is handed in is kept; without one it is made anew whenever credentials ran out."""
+        """A `session` that is handed in is kept; without one it is made anew whenever credentials ran out.
+
+        `endpoints` of single services go before the `endpoint` of all.
+        """
         self.region = region
         self.observers = [observe]
         self.outage = Outage(clock)
         self._clock = clock
         self._endpoint = endpoint
+        self._endpoints = dict(endpoints or {})
         self._session = session
         self._given = session is not None
         self._chance = chance or Chance(0)
@@ -214,6 +220,9 @@ class Calls:
             read_timeout=60,
             user_agent_extra=f"dovetail/{__version__}",
         )
+        own = self._endpoints.get(service)
+        if own is not None:
+            return self._session.client(service, region_name=own.signing_region, endpoint_url=own.url, config=config)
         return self._session.client(service, region_name=region, endpoint_url=self._endpoint, config=config)
 
     def _buckets_of(self, operation: str, arguments: Mapping[str, Any]) -> list[tuple[TokenBucket, float]]:

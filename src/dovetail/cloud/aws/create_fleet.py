@@ -29,7 +29,7 @@ _EXOTIC = ("nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "aws.amazon.com/n
 Key = tuple[str, str, str]
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class RefusedOffering(msgspec.Struct, frozen=True):
     """An offering EC2 would not sell, and in which words."""
 
     code: str
@@ -167,7 +167,7 @@ def request(
 
 async def launch_fleet(
     calls: Calls, kind: str, asked: Mapping[str, Any]
-) -> tuple[list[FleetInstance], tuple[Refusal, ...]]:
+) -> tuple[list[FleetInstance], tuple[RefusedOffering, ...]]:
     """The instances that were sold, and what was refused on the way."""
     answer = await calls("ec2", "create_fleet", **asked)
     refusals = tuple(_refusal(row, kind) for row in answer.get("Errors") or ())
@@ -188,13 +188,13 @@ def _launched(row: Mapping[str, Any]) -> list[FleetInstance]:
     ]
 
 
-def _refusal(row: Mapping[str, Any], kind: str) -> Refusal:
+def _refusal(row: Mapping[str, Any], kind: str) -> RefusedOffering:
     chosen = row.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
     key = (chosen.get("InstanceType", "*"), chosen.get("AvailabilityZone", "*"), kind)
-    return Refusal(row.get("ErrorCode", ""), row.get("ErrorMessage", ""), key, chosen.get("SubnetId", ""))
+    return RefusedOffering(row.get("ErrorCode", ""), row.get("ErrorMessage", ""), key, chosen.get("SubnetId", ""))
 
 
-def failure(refusals: Sequence[Refusal]) -> CloudError:
+def failure(refusals: Sequence[RefusedOffering]) -> CloudError:
     """All for want of capacity: the next offering. Otherwise the first thing that is not."""
     other = next((r for r in refusals if not is_shortage(r.code, r.message)), None)
     if other is not None:

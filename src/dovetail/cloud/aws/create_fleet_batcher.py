@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.cloud.aws.create_fleet import FleetInstance, Refusal
+from dovetail.cloud.aws.create_fleet import FleetInstance, RefusedOffering
 
 #: How long an order waits for another like it, and for all of them, in seconds.
 GATHER, LONGEST = 0.04, 0.5
@@ -36,10 +36,10 @@ class Sale(msgspec.Struct, frozen=True):
     """What came of an order, and what was refused on the way."""
 
     launched: FleetInstance | None
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[RefusedOffering, ...] = ()
 
 
-Purchase = Callable[[Sequence[Order]], Awaitable[tuple[Sequence[FleetInstance], tuple[Refusal, ...]]]]
+Purchase = Callable[[Sequence[Order]], Awaitable[tuple[Sequence[FleetInstance], tuple[RefusedOffering, ...]]]]
 
 
 def tags_of(orders: Iterable[Order]) -> dict[str, str]:
@@ -112,8 +112,8 @@ class Joint:
         except BaseException as error:
             _disappoint(joined.values(), error)
             raise
-        whose = dealt((instance.instance_id for instance in launched), joined)
-        got = {whose[instance.instance_id]: instance for instance in launched if instance.instance_id in whose}
+        order_of = dealt((instance.instance_id for instance in launched), joined)
+        got = {order_of[instance.instance_id]: instance for instance in launched if instance.instance_id in order_of}
         for claim_order, waiting in joined.items():
             if not waiting.done():
                 waiting.set_result(Sale(got.get(claim_order), refusals))

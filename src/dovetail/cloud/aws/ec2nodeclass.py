@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dovetail.cloud.aws.capacity import FAMILIES, Disk, Family, Kubelet
+from dovetail.cloud.aws.capacity import FAMILIES, Disk, Family, KubeletConfig
 from dovetail.model.kinds.devices import POD_DEVICES
 from dovetail.model.quantity import amount, whole
 from dovetail.model.requirements import Requirement, Requirements, requirement
@@ -37,10 +37,10 @@ def family(spec: Mapping[str, Any]) -> Family:
     return FAMILIES.get(family_name(spec), FAMILIES["Custom"])
 
 
-def kubelet(spec: Mapping[str, Any]) -> Kubelet:
+def kubelet(spec: Mapping[str, Any]) -> KubeletConfig:
     block: Mapping[str, Any] = spec.get("kubelet") or {}
     hard: Mapping[str, str] = block.get("evictionHard") or {}
-    return Kubelet(
+    return KubeletConfig(
         max_pods=block.get("maxPods"),
         pods_per_core=block.get("podsPerCore") or None,
         kube_reserved=_reserved(block.get("kubeReserved")),

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from dovetail.cloud.node_groups import GroupOptions
+from dovetail.language import message
 from dovetail.model import duration
 from dovetail.model.duration import DurationError
 from dovetail.model.nodes import Taint
@@ -43,20 +44,27 @@ def parse_nodes_flag(text: str) -> GroupSpec:
     """A group named outright. Raises SpecError."""
     parts = text.split(":", 2)
     if len(parts) != 3:
-        raise SpecError(f"--nodes={text}: write it MIN:MAX:NAME, such as 1:10:my-group")
+        raise SpecError(message("--nodes={text}: write it MIN:MAX:NAME, such as 1:10:my-group", text=text))
     numbers: list[int] = []
     for meaning, part in zip(("min", "max"), parts[:2], strict=True):
         try:
             numbers.append(int(part))
         except ValueError:
-            raise SpecError(f"--nodes={text}: {meaning} size {part!r} is not a whole number") from None
+            raise SpecError(
+                message(
+                    "--nodes={text}: {meaning} size {part!r} is not a whole number",
+                    text=text,
+                    meaning=meaning,
+                    part=part,
+                )
+            ) from None
     least, most = numbers
     if least < 0:
-        raise SpecError(f"--nodes={text}: min size must be 0 or more")
+        raise SpecError(message("--nodes={text}: min size must be 0 or more", text=text))
     if most < least:
-        raise SpecError(f"--nodes={text}: max size must be greater or equal to min size")
+        raise SpecError(message("--nodes={text}: max size must be greater or equal to min size", text=text))
     if not parts[2]:
-        raise SpecError(f"--nodes={text}: the group's name is missing")
+        raise SpecError(message("--nodes={text}: the group's name is missing", text=text))
     return GroupSpec(parts[2], least, most)
 
 
@@ -65,16 +73,24 @@ def parse_discovery(text: str) -> dict[str, str]:
     flag = f"--node-group-auto-discovery={text}"
     discoverer, colon, parameter = text.partition(":")
     if not colon:
-        raise SpecError(f"{flag}: write it asg:tag=KEY,KEY=VALUE")
+        raise SpecError(message("{flag}: write it asg:tag=KEY,KEY=VALUE", flag=flag))
     if discoverer != "asg":
-        raise SpecError(f"{flag}: unsupported discoverer {discoverer!r}; on AWS it is asg")
+        raise SpecError(
+            message("{flag}: unsupported discoverer {discoverer!r}; on AWS it is asg", flag=flag, discoverer=discoverer)
+        )
     key, equals, value = parameter.partition("=")
     if not equals:
-        raise SpecError(f"{flag}: invalid key=value pair {parameter!r}; write asg:tag=KEY,KEY=VALUE")
+        raise SpecError(
+            message(
+                "{flag}: invalid key=value pair {parameter!r}; write asg:tag=KEY,KEY=VALUE",
+                flag=flag,
+                parameter=parameter,
+            )
+        )
     if key != "tag":
-        raise SpecError(f"{flag}: unsupported parameter {key!r}; the only one is tag")
+        raise SpecError(message("{flag}: unsupported parameter {key!r}; the only one is tag", flag=flag, key=key))
     if not value:
-        raise SpecError(f"{flag}: no tag is named")
+        raise SpecError(message("{flag}: no tag is named", flag=flag))
     return {name: wanted for name, _, wanted in (tag.partition("=") for tag in value.split(","))}
 
 

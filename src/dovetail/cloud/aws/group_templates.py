@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from dovetail.clock import Clock
 from dovetail.cloud.aws import catalog, group_tags
 from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.managed_node_groups import ManagedNodeGroups
@@ -22,6 +23,8 @@ DEFAULT_PODS = 110
 MIB = 1 << 20
 KUBE_PROXY_CPU = "100m"
 DEFAULT_VERSION = "$Default"
+LAUNCH_CACHE_S = 1200.0
+_LAUNCH_FIELDS = ("LaunchConfigurationName", "LaunchTemplate", "MixedInstancesPolicy")
 _ARCHES = {"x86_64": "amd64", "i386": "amd64", "arm64": "arm64", "x86_64_mac": "amd64", "arm64_mac": "arm64"}
 
 
@@ -74,33 +77,57 @@ def mixed_policy(policy: Mapping[str, Any] | None) -> MixedPolicy | None:
     return MixedPolicy(launch_template_ref(template.get("LaunchTemplateSpecification")), types, requirements)
 
 
+class Launch(msgspec.Struct, frozen=True):
+    """What a group launches: the type of its next instance, and its mixed instances policy if it has one."""
+
+    instance_type: str
+    policy: MixedPolicy | None = None
+
+
 class GroupTemplates:
     """Finds the instance type of a group and builds its node. Types are asked of EC2 once."""
 
-    def __init__(self, calls: Calls, managed: ManagedNodeGroups, *, static_types: bool = False) -> None:
+    def __init__(self, calls: Calls, clock: Clock, managed: ManagedNodeGroups, *, static_types: bool = False) -> None:
         self._calls = calls
+        self._clock = clock
         self._managed = managed
         self._static = static_types
         self._types: dict[str, TypeInfo] = {}
+        #: By group: when it was looked up, what the group said then, and what it launches.
+        self._launches: dict[str, tuple[float, tuple[Any, ...], Launch]] = {}
 
-    async def instance_type(self, group: Mapping[str, Any]) -> str:
-        """The type of a group's next instance: configuration, template, policy, in AWS's order of precedence."""
+    async def launch(self, group: Mapping[str, Any]) -> Launch:
+        """What the group launches. `$Latest` may change behind the same name, so it is looked up again in time."""
+        name = group["AutoScalingGroupName"]
+        source = tuple(group.get(field) for field in _LAUNCH_FIELDS)
+        now = self._clock.monotonic()
+        cached = self._launches.get(name)
+        if cached is not None and cached[1] == source and now - cached[0] < LAUNCH_CACHE_S:
+            return cached[2]
+        launch = await self._look_up_launch(group)
+        self._launches[name] = now, source, launch
+        return launch
+
+    async def _look_up_launch(self, group: Mapping[str, Any]) -> Launch:
+        """Configuration, template, policy: AWS's order of precedence."""
         name = group["AutoScalingGroupName"]
         if group.get("LaunchConfigurationName"):
-            return await self._of_configuration(group["LaunchConfigurationName"])
+            return Launch(await self._of_configuration(group["LaunchConfigurationName"]))
         plain = launch_template_ref(group.get("LaunchTemplate"))
         if plain is not None:
-            return (await self._of_template(plain, name))[0]
+            return Launch((await self._of_template(plain, name))[0])
         policy = mixed_policy(group.get("MixedInstancesPolicy"))
         if policy is None:
             raise NodeGroupError(f"group {name}: it has neither a launch template nor a launch configuration")
         if policy.instance_types:
-            return policy.instance_types[0]
+            return Launch(policy.instance_types[0], policy)
         if policy.requirements is not None:
-            return await self._of_requirements(policy.requirements, policy.launch_template, name)
+            return Launch(await self._of_requirements(policy.requirements, policy.launch_template, name), policy)
         if policy.launch_template is None:
             raise NodeGroupError(f"group {name}: its mixed instances policy names no launch template")
-        return (await self._of_template(policy.launch_template, name))[0]
+        instance_type, data = await self._of_template(policy.launch_template, name)
+        requirements = data.get("InstanceRequirements")
+        return Launch(instance_type, msgspec.structs.replace(policy, requirements=requirements))
 
     async def _of_configuration(self, name: str) -> str:
         answer = await self._calls("autoscaling", "describe_launch_configurations", LaunchConfigurationNames=[name])
@@ -123,19 +150,22 @@ class GroupTemplates:
         raise NodeGroupError(f"group {group}: launch template {ref.id or ref.name} names no instance type")
 
     async def _of_requirements(self, requirements: Mapping[str, Any], ref: LaunchTemplateRef | None, group: str) -> str:
-        arches = ["x86_64"]
+        arches, virtualizations = ["x86_64"], ["hvm"]
         if ref is not None:
             named = {"LaunchTemplateId": ref.id} if ref.id else {"LaunchTemplateName": ref.name}
             answer = await self._calls("ec2", "describe_launch_template_versions", Versions=[ref.version], **named)
             image = ((answer.get("LaunchTemplateVersions") or [{}])[0].get("LaunchTemplateData") or {}).get("ImageId")
             if image:
                 images = (await self._calls("ec2", "describe_images", ImageIds=[image])).get("Images") or []
-                arches = [str(images[0]["Architecture"])] if images else arches
+                arches = [str(described["Architecture"]) for described in images] or arches
+                virtualizations = [
+                    str(described["VirtualizationType"]) for described in images if described.get("VirtualizationType")
+                ] or virtualizations
         answer = await self._calls(
             "ec2",
             "get_instance_types_from_instance_requirements",
             ArchitectureTypes=arches,
-            VirtualizationTypes=["hvm"],
+            VirtualizationTypes=virtualizations,
             InstanceRequirements=dict(requirements),
         )
         instance_types = answer.get("InstanceTypes") or []
@@ -168,10 +198,10 @@ class GroupTemplates:
         name = group["AutoScalingGroupName"]
         if not zones:
             raise NodeGroupError(f"group {name}: it has no availability zone; give it subnets")
-        info = await self.type_info(await self.instance_type(group))
-        policy = mixed_policy(group.get("MixedInstancesPolicy"))
+        launch = await self.launch(group)
+        info = await self.type_info(launch.instance_type)
         tags = group_tags.tag_map(group.get("Tags") or ())
-        capacity = capacity_of(info, policy)
+        capacity = capacity_of(info, launch.policy)
         capacity.update(group_tags.resources(tags))
         labels = {**generic_labels(info, zones[0], f"{name}-asg-template"), **group_tags.labels(tags)}
         taints = group_tags.taints(tags)

@@ -21,9 +21,9 @@ class NodeClassTraits(msgspec.Struct, frozen=True):
     """Instances of a class, whatever their type."""
 
     family: capacity.Family
-    kubelet: capacity.Kubelet
+    kubelet: capacity.KubeletConfig
     disk: capacity.Disk
-    settings: capacity.Settings
+    settings: capacity.CapacitySettings
 
     def capacity(self, spec: Spec) -> dict[str, int]:
         return capacity.capacity(spec, self.family, self.kubelet, self.disk, self.settings)
@@ -40,7 +40,7 @@ class NodeClassTraits(msgspec.Struct, frozen=True):
         return labels_
 
 
-def node_class_traits(asked: Mapping[str, Any], settings: capacity.Settings) -> NodeClassTraits:
+def node_class_traits(asked: Mapping[str, Any], settings: capacity.CapacitySettings) -> NodeClassTraits:
     """`asked` is the class's spec, `settings` what holds for all classes."""
     interfaces = asked.get("networkInterfaces")
     own = [nic for nic in interfaces or () if nic.get("interfaceType") == "efa-only"]

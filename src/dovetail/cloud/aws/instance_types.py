@@ -16,7 +16,7 @@ from dovetail.cloud.aws.instance_type_labels import NodeClassTraits, node_class_
 from dovetail.cloud.aws.placement_groups import Group
 from dovetail.cloud.aws.pricing import Pricing
 from dovetail.cloud.aws.ttl_cache import Ageing
-from dovetail.cloud.unavailable_offerings import Unavailable
+from dovetail.cloud.unavailable_offerings import UnavailableOfferings
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.labels import (
     CAPACITY_TYPE,
@@ -58,8 +58,8 @@ class Types:
         calls: Calls,
         clock: Clock,
         pricing: Pricing,
-        unavailable: Unavailable,
-        settings: capacity.Settings,
+        unavailable: UnavailableOfferings,
+        settings: capacity.CapacitySettings,
     ) -> None:
         self._calls = calls
         self._pricing = pricing

@@ -136,12 +136,12 @@ def with_owners(instances: Sequence[Instance]) -> tuple[Instance, ...]:
     for instance in instances:
         if orders := orders_of(instance.tags):
             groups.setdefault(orders, []).append(instance)
-    whose: dict[str, Order] = {}
+    order_of: dict[str, Order] = {}
     for orders, members in groups.items():
         served = {member.claim_uid for member in members}
         left = (instance_id(member.provider_id) for member in members if member.claim_uid is None)
-        whose |= dealt(left, (order for order in orders if order.uid not in served))
-    return tuple(_owned(instance, whose.get(instance_id(instance.provider_id))) for instance in instances)
+        order_of |= dealt(left, (order for order in orders if order.uid not in served))
+    return tuple(_owned(instance, order_of.get(instance_id(instance.provider_id))) for instance in instances)
 
 
 def _owned(instance: Instance, order: Order | None) -> Instance:

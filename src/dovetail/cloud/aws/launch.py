@@ -23,37 +23,37 @@ from dovetail.cloud.aws.errors import (
     message_of,
 )
 from dovetail.cloud.aws.launch_template_params import EFA, LaunchConfigs, has_fabric, tenancy
-from dovetail.cloud.aws.launch_templates import Templates
+from dovetail.cloud.aws.launch_templates import LaunchTemplates
 from dovetail.cloud.aws.min_values import Needs, lacking
-from dovetail.cloud.aws.placement_groups import Place, Placement, is_full
+from dovetail.cloud.aws.placement_groups import Place, PlacementGroups, is_full
 from dovetail.cloud.aws.subnets import Network, Subnet
 from dovetail.cloud.provider import Instance, InsufficientCapacity, Launch, LaunchOption
-from dovetail.cloud.unavailable_offerings import Unavailable, inside
+from dovetail.cloud.unavailable_offerings import UnavailableOfferings, inside
 from dovetail.model import labels as keys
 
 #: On a claim whose instance may offer less variety than its pool wants.
 RELAXED = "karpenter.sh/nodeclaim-min-values-relaxed"
 
 
-class Parts(msgspec.Struct, frozen=True):
+class LaunchDependencies(msgspec.Struct, frozen=True):
     """What a purchase needs of the provider; `tags` are those of everything made for a node class."""
 
     calls: Calls
     network: Network
-    placement: Placement
+    placement: PlacementGroups
     configs: LaunchConfigs
-    templates: Templates
+    templates: LaunchTemplates
     reservations: Reservations
-    unavailable: Unavailable
+    unavailable: UnavailableOfferings
     tags: Callable[[Mapping[str, Any]], dict[str, str]]
 
 
-class Launcher:
+class FleetLauncher:
     def __init__(
         self,
-        parts: Parts,
+        parts: LaunchDependencies,
         clock: Clock,
-        refused: Callable[[create_fleet.Refusal], None] = lambda refusal: None,
+        refused: Callable[[create_fleet.RefusedOffering], None] = lambda refusal: None,
         batch: Callable[[str, int, float], None] = lambda name, size, seconds: None,
     ) -> None:
         """`refused` hears of each offering that EC2 refused, once a call; `batch` of the size of each call."""
@@ -110,7 +110,7 @@ class Launcher:
 
         async def purchase(
             orders: Sequence[Order],
-        ) -> tuple[Sequence[create_fleet.FleetInstance], tuple[create_fleet.Refusal, ...]]:
+        ) -> tuple[Sequence[create_fleet.FleetInstance], tuple[create_fleet.RefusedOffering, ...]]:
             request = create_fleet.request(kind, options, configs, self._tags(launch, orders), context, len(orders))
             request["ClientToken"] = self._attempts.token(orders, request)
             self._batch("create_fleet", len(orders), create_fleet_batcher.GATHER)
@@ -170,7 +170,7 @@ class Launcher:
         )
 
     def _remember(
-        self, refusals: Sequence[create_fleet.Refusal], options: Sequence[LaunchOption], place: Place
+        self, refusals: Sequence[create_fleet.RefusedOffering], options: Sequence[LaunchOption], place: Place
     ) -> None:
         unavailable = self._parts.unavailable
         for refusal in refusals:

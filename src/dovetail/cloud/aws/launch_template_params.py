@@ -11,7 +11,7 @@ from dovetail.cloud.aws import create_fleet, ec2nodeclass, instances
 from dovetail.cloud.aws.amis import Images
 from dovetail.cloud.aws.eks import ClusterFacts
 from dovetail.cloud.aws.errors import asked, explain
-from dovetail.cloud.aws.launch_templates import Blueprint, Templates, own
+from dovetail.cloud.aws.launch_templates import Blueprint, LaunchTemplates, own
 from dovetail.cloud.aws.placement_groups import Place
 from dovetail.cloud.aws.subnets import Subnet
 from dovetail.cloud.aws.userdata import BadUserData, Boot, render
@@ -57,7 +57,7 @@ class LaunchConfigs:
     def __init__(
         self,
         images: Images,
-        templates: Templates,
+        templates: LaunchTemplates,
         facts: Callable[[], Awaitable[ClusterFacts]],
         tags: Callable[[Mapping[str, Any]], dict[str, str]],
         *,

@@ -161,7 +161,7 @@ def data(blueprint: Blueprint) -> dict[str, Any]:
 
 
 def _placement(blueprint: Blueprint) -> dict[str, Any]:
-    """On whose hardware, and in which placement group."""
+    """Tenancy and placement group."""
     tenancy = {"Tenancy": blueprint.tenancy} if blueprint.tenancy != "default" else {}
     return tenancy | blueprint.place.ec2()
 
@@ -233,7 +233,7 @@ def own(node_class: Mapping[str, Any]) -> str:
     return annotation
 
 
-class Templates:
+class LaunchTemplates:
     """Ensures templates, remembers which were used, takes the idle ones away."""
 
     def __init__(self, calls: Calls, clock: Clock, cluster: str) -> None:
@@ -244,7 +244,7 @@ class Templates:
         self._making: dict[str, asyncio.Lock] = {}
 
     async def ensure(self, blueprint: Blueprint, class_name: str) -> str:
-        """The name of a template with exactly this content; who wants one that is being made waits for it."""
+        """The name of a template with exactly this content; a caller waits if it is being created."""
         name = blueprint.name()
         if name not in self._used:
             async with self._making.setdefault(name, asyncio.Lock()):

@@ -9,8 +9,10 @@ import msgspec
 
 from dovetail.clock import Clock
 from dovetail.cloud.aws.client import Calls
-from dovetail.cloud.aws.errors import code_of
+from dovetail.kube.log import Log
 from dovetail.model.nodes import Taint
+
+log = Log(__name__)
 
 CACHE_S = 360.0
 _EFFECTS = {"NO_SCHEDULE": "NoSchedule", "NO_EXECUTE": "NoExecute", "PREFER_NO_SCHEDULE": "PreferNoSchedule"}
@@ -40,9 +42,8 @@ class ManagedNodeGroups:
         try:
             answer = await self._calls("eks", "describe_nodegroup", clusterName=cluster, nodegroupName=name)
             group = described(answer["nodegroup"])
-        except Exception as error:
-            if code_of(error) not in ("ResourceNotFoundException", "AccessDenied", "AccessDeniedException"):
-                raise
+        except Exception as error:  # whatever boto3 raises: the Auto Scaling group's own tags say enough for a template
+            log.warning("managed node group not read", cluster=cluster, group=name, problem=str(error))
             group = ManagedNodeGroup()
         self._known[cluster, name] = now, group
         return group
@@ -50,15 +51,17 @@ class ManagedNodeGroups:
 
 def described(nodegroup: Mapping[str, Any]) -> ManagedNodeGroup:
     """An answer of DescribeNodegroup, with the labels that EKS adds by itself."""
-    labels = dict(nodegroup.get("labels") or {})
+    labels: dict[str, str] = {}
     for field, label in (
+        ("diskSize", "diskSize"),
         ("amiType", "amiType"),
-        ("capacityType", "capacityType"),
+        ("capacityType", "eks.amazonaws.com/capacityType"),
         ("version", "k8sVersion"),
         ("nodegroupName", "eks.amazonaws.com/nodegroup"),
     ):
         if nodegroup.get(field):
             labels[label] = str(nodegroup[field])
+    labels |= nodegroup.get("labels") or {}
     return ManagedNodeGroup(
         labels,
         tuple(

@@ -17,9 +17,9 @@ from dovetail.cloud.aws.capacity_reservations import Reservations
 from dovetail.cloud.aws.errors import code_of, explain, message_of
 from dovetail.cloud.aws.instance_profiles import Profiles
 from dovetail.cloud.aws.instances import CLAIM_TAG, CLASS_TAG, CLUSTER_TAG, POOL_TAG
-from dovetail.cloud.aws.launch_templates import Templates, own
+from dovetail.cloud.aws.launch_templates import LaunchTemplates, own
 from dovetail.cloud.aws.nodeclass_validation import Rehearsal
-from dovetail.cloud.aws.placement_groups import Placement, missing, selector
+from dovetail.cloud.aws.placement_groups import PlacementGroups, missing, selector
 from dovetail.cloud.aws.subnets import Network
 from dovetail.cloud.provider import CloudError, NodeClassStatus, Remedy
 
@@ -36,9 +36,9 @@ class Resolver:
         network: Network,
         images: Images,
         profiles: Profiles,
-        templates: Templates,
+        templates: LaunchTemplates,
         reservations: Reservations,
-        placement: Placement,
+        placement: PlacementGroups,
         rehearsal: Rehearsal | None,
         version: Callable[[], Awaitable[str]],
         tags: Callable[[Mapping[str, Any]], Mapping[str, str]],

@@ -14,13 +14,13 @@ import msgspec
 
 from dovetail.clock import Clock
 from dovetail.cloud.aws import create_fleet, ec2nodeclass
-from dovetail.cloud.aws.amis import Image, of_status
+from dovetail.cloud.aws.amis import Ami, of_status
 from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.errors import CREDENTIAL_CODES, asked, code_of
 from dovetail.cloud.aws.instances import POOL_TAG
 from dovetail.cloud.aws.launch_template_params import LaunchConfigs
 from dovetail.cloud.aws.launch_templates import own
-from dovetail.cloud.aws.placement_groups import Placement
+from dovetail.cloud.aws.placement_groups import PlacementGroups
 from dovetail.cloud.aws.subnets import Network, Subnet
 from dovetail.cloud.provider import CloudError, Launch, LaunchOption, Remedy
 from dovetail.model import labels as keys
@@ -59,7 +59,7 @@ class Rehearsal:
         calls: Calls,
         clock: Clock,
         network: Network,
-        placement: Placement,
+        placement: PlacementGroups,
         configs: LaunchConfigs,
         types: Types,
         tags: Callable[[NodeClass], Mapping[str, str]],
@@ -160,7 +160,7 @@ def _offers(t: InstanceType) -> list[Offering]:
     return [offering for offering in t.offerings if offering.capacity_type == keys.ON_DEMAND and offering.available]
 
 
-def _runs_on(images: Sequence[Image], t: InstanceType) -> bool:
+def _runs_on(images: Sequence[Ami], t: InstanceType) -> bool:
     """A class with a launch template of its own shows no images."""
     return not images or any(image.suits(t.labels) for image in images)
 

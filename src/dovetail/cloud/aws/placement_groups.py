@@ -79,7 +79,7 @@ def is_full(message: str) -> bool:
     return _FULL in message
 
 
-class Placement:
+class PlacementGroups:
     """Groups as EC2 knows them, asked for once a minute; one that it no longer tells of stands as it was."""
 
     def __init__(self, calls: Calls, clock: Clock) -> None:

@@ -15,20 +15,20 @@ from dovetail.cloud.aws.api_server import ApiServer
 from dovetail.cloud.aws.assumed_role import AssumedRole
 from dovetail.cloud.aws.capacity_reservations import Reservations
 from dovetail.cloud.aws.client import OUR_SHARE, Calls
-from dovetail.cloud.aws.create_fleet import Refusal
+from dovetail.cloud.aws.create_fleet import RefusedOffering
 from dovetail.cloud.aws.errors import asked
 from dovetail.cloud.aws.instance_profiles import IDLE_S, Profiles
 from dovetail.cloud.aws.instance_types import Types
-from dovetail.cloud.aws.launch import Launcher, Parts
+from dovetail.cloud.aws.launch import FleetLauncher, LaunchDependencies
 from dovetail.cloud.aws.launch_template_params import LaunchConfigs, full
-from dovetail.cloud.aws.launch_templates import IDLE, Templates
+from dovetail.cloud.aws.launch_templates import IDLE, LaunchTemplates
 from dovetail.cloud.aws.nodeclass_status import Resolver
 from dovetail.cloud.aws.nodeclass_validation import Rehearsal
 from dovetail.cloud.aws.observer import SILENT, Observer
-from dovetail.cloud.aws.placement_groups import Placement, selector
+from dovetail.cloud.aws.placement_groups import PlacementGroups, selector
 from dovetail.cloud.aws.pricing import REFRESH, Pricing
 from dovetail.cloud.aws.read_only import ReadOnlyCalls
-from dovetail.cloud.aws.sqs import Queue
+from dovetail.cloud.aws.sqs import InterruptionQueue
 from dovetail.cloud.aws.subnets import Network
 from dovetail.cloud.aws.ttl_cache import Ageing
 from dovetail.cloud.aws.upkeep import Chore
@@ -44,7 +44,7 @@ from dovetail.cloud.provider import (
     Remedy,
     RepairPolicy,
 )
-from dovetail.cloud.unavailable_offerings import Unavailable
+from dovetail.cloud.unavailable_offerings import UnavailableOfferings
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.labels import RESERVATION
 
@@ -111,26 +111,18 @@ class Aws:
         self._settings = settings
         self._clock = clock
         self._api_server = api_server
-        role = AssumedRole(settings.assume_role_arn, int(settings.assume_role_duration))
-        made = ReadOnlyCalls if settings.read_only else Calls
-        self.calls = calls or made(
-            clock,
-            region=settings.region,
-            endpoint=settings.aws_endpoint,
-            share=settings.ec2_share,
-            role=role if role.arn else None,
-        )
+        self.calls = calls or _calls(settings, clock)
         self.observer: Observer = SILENT
-        self.unavailable = Unavailable(clock)
+        self.unavailable = UnavailableOfferings(clock)
         self.pricing = Pricing(self.calls, clock, isolated=settings.isolated_vpc)
         self._network = Network(self.calls, clock, settings.subnet_refresh_interval)
         self._images = Images(self.calls, clock, settings.ami_refresh_interval)
         self._profiles = Profiles(self.calls, clock, settings.cluster_name)
-        self.templates = Templates(self.calls, clock, settings.cluster_name)
+        self.templates = LaunchTemplates(self.calls, clock, settings.cluster_name)
         self._instances = instances.Ec2Instances(self.calls, settings.cluster_name, self._batch)
         self._reservations = Reservations(self.calls, clock, enabled=settings.reserved_capacity)
-        self._placement = Placement(self.calls, clock)
-        limits = capacity.Settings(
+        self._placement = PlacementGroups(self.calls, clock)
+        limits = capacity.CapacitySettings(
             memory_overhead=settings.vm_memory_overhead_percent, reserved_enis=settings.reserved_enis
         )
         self._types = Types(self.calls, clock, self.pricing, self.unavailable, limits)
@@ -152,7 +144,7 @@ class Aws:
             self._tags,
             iam=not settings.isolated_vpc,
         )
-        parts = Parts(
+        parts = LaunchDependencies(
             self.calls,
             self._network,
             self._placement,
@@ -162,19 +154,11 @@ class Aws:
             self.unavailable,
             self._tags,
         )
-        self._launcher = Launcher(parts, clock, self._refused, self._batch)
+        self._launcher = FleetLauncher(parts, clock, self._refused, self._batch)
         queue, wait = settings.interruption_queue, settings.queue_wait
-        self._queue = Queue(self.calls, clock, queue, wait) if queue else None
-        self._prices = [
-            Chore(clock, "spot prices", REFRESH, self._price(self.pricing.refresh_spot)),
-            Chore(clock, "on-demand prices", REFRESH, self._price(self.pricing.refresh_on_demand)),
-        ]
-        self._leaders_chores = [
-            Chore(clock, "launch templates", IDLE / 2, self.templates.sweep),
-            Chore(clock, "instance names", 0.0, self.name_instances),
-        ]
-        if not settings.isolated_vpc:
-            self._leaders_chores.append(Chore(clock, "instance profiles", IDLE_S / 2, self._profiles.sweep))
+        self._queue = InterruptionQueue(self.calls, clock, queue, wait) if queue else None
+        self._prices = self._price_chores()
+        self._leaders_chores = self._chores_of_leader()
         self._facts: Ageing[eks.ClusterFacts] = Ageing(clock, FACTS)
         self._last_facts: eks.ClusterFacts | None = None
         self._launched_by_claim: dict[str, Instance] = {}
@@ -307,6 +291,22 @@ class Aws:
         """Prices alone, if they are due: of use to a replica that does not lead."""
         await upkeep.act(self._prices)
 
+    def _price_chores(self) -> list[Chore]:
+        return [
+            Chore(self._clock, "spot prices", REFRESH, self._price(self.pricing.refresh_spot)),
+            Chore(self._clock, "on-demand prices", REFRESH, self._price(self.pricing.refresh_on_demand)),
+        ]
+
+    def _chores_of_leader(self) -> list[Chore]:
+        """What changes the account: only the replica that leads does it."""
+        chores = [
+            Chore(self._clock, "launch templates", IDLE / 2, self.templates.sweep),
+            Chore(self._clock, "instance names", 0.0, self.name_instances),
+        ]
+        if not self._settings.isolated_vpc:
+            chores.append(Chore(self._clock, "instance profiles", IDLE_S / 2, self._profiles.sweep))
+        return chores
+
     def _price(self, refresh: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
         async def act() -> None:
             await refresh()
@@ -381,7 +381,7 @@ class Aws:
         self.observer = observer
         self.calls.observers.append(observer.call)
 
-    def _refused(self, refusal: Refusal) -> None:
+    def _refused(self, refusal: RefusedOffering) -> None:
         _, zone, kind = refusal.key
         self.observer.launch_refused(zone, self._network.zone_id(zone), kind, refusal.code)
 
@@ -406,6 +406,19 @@ class Aws:
             return (await self._cluster()).ca_bundle
         except CloudError:
             return ""
+
+
+def _calls(settings: AwsSettings, clock: Clock) -> Calls:
+    """The AWS client of the settings: of the assumed role if there is one, read-only in a dry run."""
+    role = AssumedRole(settings.assume_role_arn, int(settings.assume_role_duration))
+    client = ReadOnlyCalls if settings.read_only else Calls
+    return client(
+        clock,
+        region=settings.region,
+        endpoint=settings.aws_endpoint,
+        share=settings.ec2_share,
+        role=role if role.arn else None,
+    )
 
 
 __all__ = ["Aws", "AwsSettings", "InstanceNotFound"]

@@ -69,7 +69,7 @@ def _read(envelope: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
     return _EC2.get(kind, "no-op"), (instance,)
 
 
-class Queue:
+class InterruptionQueue:
     """Long-polls the queue. Messages are acknowledged only after they were acted upon."""
 
     def __init__(self, calls: Calls, clock: Clock, name: str, wait: int = WAIT) -> None:

@@ -14,6 +14,7 @@ from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.errors import asked, code_of, explain, message_of
 from dovetail.cloud.aws.instances import instance_id
 from dovetail.cloud.provider import CloudError
+from dovetail.language import message
 
 PREFIX = "aws:///"
 #: EC2 is asked for so many of the cluster's instances, and must know one of them if there are enough to judge by.
@@ -92,8 +93,13 @@ async def check_identity(calls: Calls, cluster: str, provider_ids: Sequence[str]
     if zones := foreign_zones(ours, calls.region):
         where = await reached(calls, cluster)
         raise StartRefused(
-            f"the cluster's nodes are in {_named(zones)}, and the AWS region reached is {calls.region!r} ({where});"
-            " set AWS_REGION to the nodes' region, or connect to the cluster of this region"
+            message(
+                "the cluster's nodes are in {zones}, and the AWS region reached is {region!r} ({where}); "
+                "set AWS_REGION to the nodes' region, or connect to the cluster of this region",
+                zones=_named(zones),
+                region=calls.region,
+                where=where,
+            )
         )
     names = sample(ours)
     if len(names) < MIN_INSTANCES_TO_JUDGE:
@@ -103,9 +109,14 @@ async def check_identity(calls: Calls, cluster: str, provider_ids: Sequence[str]
     if not any(reservation.get("Instances") for reservation in rows):
         where = await reached(calls, cluster)
         raise StartRefused(
-            f"EC2 knows none of {len(names)} instances of the cluster's nodes ({_named(names)}) in {where};"
-            " use credentials of the account that the nodes run in (IRSA annotation, pod identity association,"
-            " ASSUME_ROLE_ARN), or connect to the cluster of this account"
+            message(
+                "EC2 knows none of {count} instances of the cluster's nodes ({names}) in {where}; use credentials of "
+                "the account that the nodes run in (IRSA annotation, pod identity association, ASSUME_ROLE_ARN), or "
+                "connect to the cluster of this account",
+                count=len(names),
+                names=_named(names),
+                where=where,
+            )
         )
 
 

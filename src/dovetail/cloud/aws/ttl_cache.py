@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 class Ageing(Generic[V]):
-    """A memory whose entries are asked for again after `seconds`, by one of those who want to know.
+    """A cache whose entries expire after `seconds`; one of the waiting callers loads an entry again.
 
     Errors are not remembered.
     """

@@ -91,9 +91,9 @@ def read(text: bytes | str) -> Market:
     except msgspec.ValidationError as problem:
         what, _, where = str(problem).partition(" - at ")
         field = where.strip("`").removeprefix("$").removeprefix(".")
-        known = ", ".join(each.encode_name for each in msgspec.structs.fields(Market))
+        names = ", ".join(field_info.encode_name for field_info in msgspec.structs.fields(Market))
         raise MarketError(
-            message("{field}: {what}; there are {known}", field=field or "a market", what=what, known=known)
+            message("{field}: {what}; there are {known}", field=field or message("a market"), what=what, known=names)
         ) from problem
 
 

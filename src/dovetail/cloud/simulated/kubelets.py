@@ -37,7 +37,7 @@ LEASE_NAMESPACE = "kube-node-lease"
 WORKERS = 16
 
 
-class Fleet:
+class SimulatedKubelets:
     """Runs until cancelled. Its owner passes on the pods and nodes that it watches anyway."""
 
     def __init__(self, kube: Kube, cloud: SimulatedCloud, clock: Clock, chance: Chance) -> None:

@@ -8,14 +8,14 @@ import msgspec
 
 from dovetail.clock import Clock
 from dovetail.cloud.simulated.config import Market
-from dovetail.cloud.unavailable_offerings import Unavailable
+from dovetail.cloud.unavailable_offerings import UnavailableOfferings
 from dovetail.model.instance_type import InstanceType, Offering
 
 
 class OfferingTable:
     """The market may change at any time, so it comes with every question. Prices age from when the shop opened."""
 
-    def __init__(self, clock: Clock, catalogue: Iterable[InstanceType], unavailable: Unavailable) -> None:
+    def __init__(self, clock: Clock, catalogue: Iterable[InstanceType], unavailable: UnavailableOfferings) -> None:
         self._clock = clock
         self._types = {t.name: t for t in catalogue}
         self._unavailable = unavailable

@@ -1,6 +1,6 @@
 """A cloud provider whose instances do not exist.
 
-It keeps the books of a cloud (what was sold, to whom, at which state) and obeys its `Market`: stock runs
+It keeps the state of a cloud (the instances, their NodeClaims, their states) and obeys its `Market`: stock runs
 out, calls take time, are throttled or fail, prices move, spot instances are called back. Joining the cluster
 is the fleet's business (`fleet.py`). An instance's id follows from the launch token alone, so a repeated
 launch is the same instance even after the books were lost.
@@ -34,7 +34,7 @@ from dovetail.cloud.provider import (
 from dovetail.cloud.simulated.config import Market
 from dovetail.cloud.simulated.instances import IMAGE, SCHEME, labels_of, provider_id
 from dovetail.cloud.simulated.offerings import OfferingTable
-from dovetail.cloud.unavailable_offerings import Unavailable
+from dovetail.cloud.unavailable_offerings import UnavailableOfferings
 from dovetail.model import labels as keys
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.taints import UNREGISTERED
@@ -87,7 +87,7 @@ class SimulatedCloud:
         self.sold = 0
         self._clock = clock
         self._chance = chance
-        self.unavailable = Unavailable(clock, self.market.unavailable_for)
+        self.unavailable = UnavailableOfferings(clock, self.market.unavailable_for)
         self._offerings = OfferingTable(clock, catalogue, self.unavailable)
         self._instances: dict[str, Instance] = {}
         self._by_token: dict[str, str] = {}
