@@ -20,14 +20,14 @@ from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.cloud.simulated import catalog_file
 from dovetail.cloud.simulated.config import Market
-from dovetail.cloud.simulated.kubelets import Fleet
+from dovetail.cloud.simulated.kubelets import SimulatedKubelets
 from dovetail.controllers import logs
 from dovetail.controllers.manager import Autoscaler
 from dovetail.controllers.settings import Settings
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import Conflict, NotFound
-from dovetail.kube.reflector import Change, Reflector
+from dovetail.kube.reflector import CacheChange, Reflector
 from dovetail.kube.transport import Request, Response, Transport
 from dovetail.lab.apiserver.kinds.base import KindStrategy
 from dovetail.lab.apiserver.kinds.builtin import builtin
@@ -171,7 +171,7 @@ class World:
         listed = catalog_file.parse(json.dumps(types(*only) if sold is None else sold).encode())
         self.cloud = FaultyCloud(self.clock, self.chance.child("cloud"), listed, market)
         self.invariants = AutoscalerInvariants(self.server, self.clock, self.cloud, self._safe)
-        self.fleet = Fleet(self.kube, self.cloud, self.clock, self.chance.child("fleet"))
+        self.fleet = SimulatedKubelets(self.kube, self.cloud, self.clock, self.chance.child("fleet"))
         self.settings = Settings(**{**SETTINGS, **settings})
         self.lines: list[dict[str, Any]] = []
         self.processes = 0
@@ -289,7 +289,7 @@ class World:
         """A scheduler that never finds a node: it marks every new pod unschedulable after a moment."""
         news: asyncio.Queue[Pod] = asyncio.Queue()
 
-        def on_change(change: Change[Pod]) -> None:
+        def on_change(change: CacheChange[Pod]) -> None:
             self.fleet.pod_changed(change.old, change.new)
             if change.kind == "added" and not change.object.spec.node_name and not change.object.spec.scheduling_gates:
                 news.put_nowait(change.object)
@@ -305,7 +305,7 @@ class World:
         """The node lifecycle: a ready node loses the taint it was admitted with."""
         news: asyncio.Queue[Node] = asyncio.Queue()
 
-        def on_change(change: Change[Node]) -> None:
+        def on_change(change: CacheChange[Node]) -> None:
             if change.new is not None:
                 news.put_nowait(change.new)
 

@@ -9,8 +9,13 @@ import msgspec
 import pytest
 
 from dovetail.controllers.disruption import balanced, consolidation
-from dovetail.controllers.disruption.consolidation import Proposal, Question, Rejection, eviction_cost
-from dovetail.controllers.disruption.types import Candidate, Command, Reason, legacy_log_text
+from dovetail.controllers.disruption.consolidation import (
+    ConsolidationContext,
+    ConsolidationProposal,
+    Rejection,
+    eviction_cost,
+)
+from dovetail.controllers.disruption.types import Candidate, Command, DisruptionReason, legacy_log_text
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.pods import Pod
 from dovetail.planner.plan import Choice, Cost, Plan, PlannedNode
@@ -44,7 +49,7 @@ def plan(*planned_nodes: PlannedNode) -> Plan:
 
 def test_a_node_whose_pods_fit_elsewhere_is_removed() -> None:
     found = consolidation.evaluate([candidate("a", 0.1)], lambda _: plan(), spot_to_spot=False)
-    assert isinstance(found, Proposal) and found.saving == pytest.approx(0.1) and found.evictions == 1
+    assert isinstance(found, ConsolidationProposal) and found.saving == pytest.approx(0.1) and found.evictions == 1
 
 
 def test_equal_cost_moves_nothing() -> None:
@@ -56,7 +61,7 @@ def test_a_replacement_keeps_only_offerings_that_keep_the_saving() -> None:
     found = consolidation.evaluate(
         [candidate("a", 0.2)], lambda _: plan(planned_node(0.1, 0.15, 0.3)), spot_to_spot=False
     )
-    assert isinstance(found, Proposal)
+    assert isinstance(found, ConsolidationProposal)
     (launched,) = found.plan.nodes
     assert [offering.price for offering in launched.offerings] == [0.1, 0.15]
     assert {
@@ -72,7 +77,7 @@ def test_several_nodes_may_be_replaced_by_several_others() -> None:
         lambda _: plan(planned_node(0.2), planned_node(0.3)),
         spot_to_spot=False,
     )
-    assert isinstance(found, Proposal) and found.saving == pytest.approx(0.3)
+    assert isinstance(found, ConsolidationProposal) and found.saving == pytest.approx(0.3)
 
 
 def test_spot_replaces_spot_only_with_the_gate_and_with_enough_types() -> None:
@@ -83,7 +88,7 @@ def test_spot_replaces_spot_only_with_the_gate_and_with_enough_types() -> None:
     on = consolidation.evaluate(spot, lambda _: plan(many), spot_to_spot=True)
     assert isinstance(off, Rejection) and off.code == "SPOT_TO_SPOT_OFF"
     assert isinstance(few, Rejection) and few.code == "SPOT_INFLEXIBLE"
-    assert isinstance(on, Proposal)
+    assert isinstance(on, ConsolidationProposal)
 
 
 def test_a_spot_node_that_replaces_one_is_among_the_cheapest_fifteen_so_that_it_may_stay() -> None:
@@ -92,7 +97,7 @@ def test_a_spot_node_that_replaces_one_is_among_the_cheapest_fifteen_so_that_it_
     alone = consolidation.evaluate([candidate("a", 0.5, kind="spot")], lambda _: plan(many), spot_to_spot=True)
     both = [candidate("a", 0.5, kind="spot"), candidate("b", 0.5, kind="spot")]
     together = consolidation.evaluate(both, lambda _: plan(many), spot_to_spot=True)
-    assert isinstance(alone, Proposal) and isinstance(together, Proposal)
+    assert isinstance(alone, ConsolidationProposal) and isinstance(together, ConsolidationProposal)
     assert [offering.price for offering in alone.plan.nodes[0].offerings] == [0.01 * i for i in range(1, 16)]
     assert len(together.plan.nodes[0].offerings) == 30
 
@@ -101,7 +106,7 @@ def test_a_replacement_keeps_the_min_values_of_its_nodepool_or_is_rejected() -> 
     insists = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": [], "minValues": 2}
     wanted = msgspec.structs.replace(planned_node(0.1, 0.15, 0.3), requirements=(insists,))
     found = consolidation.evaluate([candidate("a", 0.2)], lambda _: plan(wanted), spot_to_spot=False)
-    assert isinstance(found, Proposal)
+    assert isinstance(found, ConsolidationProposal)
     assert {**insists, "values": ["t0", "t1"]} in found.plan.nodes[0].requirements
     found = consolidation.evaluate([candidate("a", 0.12)], lambda _: plan(wanted), spot_to_spot=False)
     assert isinstance(found, Rejection) and found.code == "NOT_CHEAPER"
@@ -118,7 +123,7 @@ def test_a_replacement_keeps_the_min_values_of_any_label() -> None:
     found = consolidation.evaluate([candidate("a", 0.2)], lambda _: plan(wanted), spot_to_spot=False, types=sold)
     assert isinstance(found, Rejection) and found.code == "NOT_CHEAPER", "what is cheaper is of one family"
     found = consolidation.evaluate([candidate("a", 0.4)], lambda _: plan(wanted), spot_to_spot=False, types=sold)
-    assert isinstance(found, Proposal)
+    assert isinstance(found, ConsolidationProposal)
 
 
 def test_a_node_of_unknown_price_is_never_consolidated() -> None:
@@ -136,7 +141,7 @@ def test_the_balanced_policy_weighs_saving_against_disruption() -> None:
 
 def test_the_log_has_karpenters_messages() -> None:
     command = Command(
-        id="d-1", reason=Reason.UNDERUTILIZED, kind="single", candidates=(candidate("n", 0.1),), saving=0.1
+        id="d-1", reason=DisruptionReason.UNDERUTILIZED, kind="single", candidates=(candidate("n", 0.1),), saving=0.1
     )
     assert command.log_text() == ("Underutilized/d-1: delete: nodepools=[default]: [n] (savings: $0.10)")
     assert legacy_log_text(command) == "consolidation delete, terminating 1 nodes n/m.large/on-demand"
@@ -148,7 +153,12 @@ def test_the_log_has_karpenters_messages() -> None:
 def test_an_empty_node_is_a_consolidation_where_its_nodepool_consolidates(policy: str, method: str) -> None:
     """After a scale-down that happens to empty a node, the grep for `consolidation delete` finds its line too."""
     command = Command(
-        id="d-1", reason=Reason.EMPTY, kind="empty", candidates=(candidate("n", 0.1),), saving=0.1, policy=policy
+        id="d-1",
+        reason=DisruptionReason.EMPTY,
+        kind="empty",
+        candidates=(candidate("n", 0.1),),
+        saving=0.1,
+        policy=policy,
     )
     assert legacy_log_text(command) == f"{method} delete, terminating 1 nodes n/m.large/on-demand"
 
@@ -173,8 +183,8 @@ def test_the_eviction_cost_of_a_pod_follows_its_priority_and_annotations(
     assert eviction_cost(pod) == pytest.approx(cost, abs=1e-6)
 
 
-def question(simulate: consolidation.Simulate, **more: Any) -> Question:
-    return Question(**{"simulate": simulate, "search": simulate, "allow": lambda _: True, **more})
+def question(simulate: consolidation.Simulate, **more: Any) -> ConsolidationContext:
+    return ConsolidationContext(**{"simulate": simulate, "search": simulate, "allow": lambda _: True, **more})
 
 
 def chosen(prices: Sequence[float]) -> list[str]:

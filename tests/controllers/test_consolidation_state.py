@@ -13,7 +13,7 @@ import msgspec
 
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption.consolidation import Proposal
+from dovetail.controllers.disruption.consolidation import ConsolidationProposal
 from dovetail.controllers.disruption.consolidation_state import (
     DEARER,
     SEARCH_TTL_S,
@@ -22,7 +22,7 @@ from dovetail.controllers.disruption.consolidation_state import (
     RejectionCache,
 )
 from dovetail.controllers.disruption.controller import PendingConsolidation
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import NODECLAIMS, PDBS, PODS, Resource
 from dovetail.kube.store import Store
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -40,14 +40,14 @@ class Watched:
     def __init__(self) -> None:
         self.claims = SimpleNamespace(store=Store[NodeClaim]())
         self.pools = SimpleNamespace(store=Store[NodePool]())
-        self.listeners: dict[str, Callable[[Change[Any]], None]] = {}
+        self.listeners: dict[str, Callable[[CacheChange[Any]], None]] = {}
 
-    def listen(self, resource: Resource, listener: Callable[[Change[Any]], None]) -> None:
+    def listen(self, resource: Resource, listener: Callable[[CacheChange[Any]], None]) -> None:
         self.listeners[resource.name] = listener
 
     def change(self, resource: Resource, old: Any, new: Any) -> None:
         kind = "added" if old is None else "deleted" if new is None else "modified"
-        self.listeners[resource.name](Change(cast(Any, kind), "x", old, new))
+        self.listeners[resource.name](CacheChange(cast(Any, kind), "x", old, new))
 
 
 def consolidation_state() -> tuple[ConsolidationState, Watched]:
@@ -93,7 +93,9 @@ def test_new_pods_trigger_no_pass_and_deleted_pods_do() -> None:
 
 def test_a_pending_consolidation_holds_while_all_that_it_was_made_from_is_unchanged() -> None:
     one, other = object(), object()
-    proposal = Proposal(candidates=(), plan=Plan(placements={}, nodes=(), cost=Cost(per_hour=0.0)), saving=1.0)
+    proposal = ConsolidationProposal(
+        candidates=(), plan=Plan(placements={}, nodes=(), cost=Cost(per_hour=0.0)), saving=1.0
+    )
     pending = PendingConsolidation(proposal, 0.0, ((one,), (other,)))
     assert pending.still(((one,), (other,)))
     assert not pending.still(((one, other), ()))

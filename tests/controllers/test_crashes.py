@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from dovetail.cloud.simulated.config import Market
-from dovetail.cloud.simulated.kubelets import Fleet
+from dovetail.cloud.simulated.kubelets import SimulatedKubelets
 from dovetail.cloud.simulated.provider import SimulatedCloud
 from dovetail.controllers.nodeclaim.garbage_collection import MANY_ORPHANS_AGE_S, PERIOD_S
 from dovetail.kube import resources as kinds
@@ -215,7 +215,7 @@ def test_a_simulated_cloud_that_lost_its_state_recovers_its_instances_from_the_c
         gone = {instance.instance_type for instance in world.cloud.standing()}
         types = [each for each in await world.cloud.instance_types({}, {}) if sold or each.name not in gone]
         world.cloud = SimulatedCloud(world.clock, world.chance.child("again"), types)
-        fleet = Fleet(world.kube, world.cloud, world.clock, world.chance.child("fleet again"))
+        fleet = SimulatedKubelets(world.kube, world.cloud, world.clock, world.chance.child("fleet again"))
         await fleet.recover()
         assert {instance.provider_id for instance in world.cloud.standing()} == instances
         world.start()

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from dovetail.controllers.disruption.queue import COMMAND
-from dovetail.controllers.disruption.types import Candidate, Command, Note, Reason
+from dovetail.controllers.disruption.types import Candidate, Command, DisruptionReason, Note
 from dovetail.kube import resources as kinds
 
 RunScenario = Callable[..., None]
@@ -32,7 +32,9 @@ def _candidate(number: int) -> Candidate:
 
 
 def test_a_command_over_hundreds_of_full_nodes_fits_on_its_replacements() -> None:
-    command = Command(id="d-12345678", reason=Reason.UNDERUTILIZED, candidates=tuple(map(_candidate, range(500))))
+    command = Command(
+        id="d-12345678", reason=DisruptionReason.UNDERUTILIZED, candidates=tuple(map(_candidate, range(500)))
+    )
     text = msgspec.json.encode(Note.of(command))
     assert len(text) < LONGEST
     note = msgspec.json.decode(text, type=Note)

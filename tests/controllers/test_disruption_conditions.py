@@ -10,7 +10,7 @@ import msgspec
 from dovetail.chance import Chance
 from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim.disruption_conditions import DisruptionConditions
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import NODEPOOLS, Resource
 from dovetail.model.kinds.nodepool import NodePool
 
@@ -32,7 +32,7 @@ def _looked_at(old: NodePool | None, new: NodePool | None) -> bool:
     cluster_state = SimpleNamespace(listen=heard.__setitem__, claims_of=claims_of)
     context = cast(Context, SimpleNamespace(cluster_state=cluster_state, log=None, chance=Chance(1), metrics=None))
     DisruptionConditions(context)
-    heard[NODEPOOLS](Change("modified", "default", old, new))
+    heard[NODEPOOLS](CacheChange("modified", "default", old, new))
     return asked == ["default"]
 
 

@@ -12,7 +12,7 @@ from dovetail.cloud.simulated.config import Market
 from dovetail.cluster.nominations import Target
 from dovetail.controllers.disruption import controller, validation
 from dovetail.controllers.disruption.candidates import candidate_of
-from dovetail.controllers.disruption.types import Command, Reason
+from dovetail.controllers.disruption.types import Command, DisruptionReason
 from dovetail.kube import resources as kinds
 from tests.controllers.test_termination_and_disruption import ALL, NODE_CLASS, RunScenario, nodes, running
 
@@ -119,7 +119,7 @@ def test_a_new_process_continues_with_drift_that_the_cloud_still_reports(run_sce
     run_scenario(scenario, market=SLOW)
 
 
-def _command(world: Any, reason: Reason) -> Command:
+def _command(world: Any, reason: DisruptionReason) -> Command:
     """A command about all nodes as they are now."""
     context = world.autoscaler.context
     there = [(context.cluster_state.node_for(claim), claim) for claim in context.cluster_state.claims.store.all()]
@@ -130,10 +130,10 @@ def _command(world: Any, reason: Reason) -> Command:
 def test_validation_finds_what_changed_since_the_candidates_were_chosen(run_scenario: RunScenario) -> None:
     async def scenario(world: Any) -> None:
         await running(world, 2, cpu="1500m")
-        context, underused = world.autoscaler.context, _command(world, Reason.UNDERUTILIZED)
+        context, underused = world.autoscaler.context, _command(world, DisruptionReason.UNDERUTILIZED)
         first, second = sorted(candidate.node for candidate in underused.candidates)
         assert validation.before(context, underused) == (underused.candidates, "")
-        drifted, empty = _command(world, Reason.DRIFTED), _command(world, Reason.EMPTY)
+        drifted, empty = _command(world, DisruptionReason.DRIFTED), _command(world, DisruptionReason.EMPTY)
         assert validation.before(context, drifted).why == "; ".join(
             f"{candidate.node}: it is no longer drifted" for candidate in drifted.candidates
         )
@@ -166,7 +166,7 @@ def test_validation_finds_what_changed_since_the_candidates_were_chosen(run_scen
 def test_a_budget_that_closed_meanwhile_invalidates_what_it_no_longer_allows(run_scenario: RunScenario) -> None:
     async def scenario(world: Any) -> None:
         await running(world, 2, cpu="1500m")
-        context, underused = world.autoscaler.context, _command(world, Reason.UNDERUTILIZED)
+        context, underused = world.autoscaler.context, _command(world, DisruptionReason.UNDERUTILIZED)
         budgets = {"spec": {"disruption": {"budgets": [{"nodes": "1"}]}}}
         await world.kube.patch(kinds.NODEPOOLS, "default", budgets)
         await asyncio.sleep(1)

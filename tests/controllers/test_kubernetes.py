@@ -12,7 +12,7 @@ import pytest
 from dovetail.chance import Chance
 from dovetail.clock import Clock, run_scaled
 from dovetail.cloud.simulated import catalog_file
-from dovetail.cloud.simulated.kubelets import Fleet
+from dovetail.cloud.simulated.kubelets import SimulatedKubelets
 from dovetail.cloud.simulated.provider import SimulatedCloud
 from dovetail.controllers import logs
 from dovetail.controllers.manager import Autoscaler
@@ -120,7 +120,7 @@ def test_a_deployment_gets_the_planned_nodes_and_runs_on_them() -> None:
             settings = Settings(metrics_port=0, health_probe_port=0, disable_leader_election=True, plan_deadline=0.5)
             log = logs.logger(clock, write=lambda line: lines.append(json.loads(line)))
             autoscaler = Autoscaler(kube, cloud, clock, chance, settings, log=log)
-            fleet = Fleet(kube, cloud, clock, chance.child("fleet"))
+            fleet = SimulatedKubelets(kube, cloud, clock, chance.child("fleet"))
             autoscaler.cluster_state.listen(kinds.PODS, lambda change: fleet.pod_changed(change.old, change.new))
             running = [asyncio.ensure_future(autoscaler.run()), asyncio.ensure_future(fleet.run())]
             try:

@@ -21,7 +21,7 @@ from dovetail.lab.scenario.autoscaler import Asked, Autoscaled
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.meta import ObjectMeta
 from dovetail.model.pods import Container, Pod, PodSpec, ResourceRequirements
-from dovetail.planner.cache import Memory
+from dovetail.planner.cache import PlannerCache
 from dovetail.planner.snapshot import NodeState
 
 GIB = 2**30
@@ -88,7 +88,7 @@ def removal_sets_of(
 ) -> list[set[str]]:
     nodes = [node for _, node in nodes_with_pods]
     pods = {node.name: list(node.pods) for node in nodes}
-    there, candidates = FreeCapacity(nodes, Memory()), [each for each, _ in nodes_with_pods]
+    there, candidates = FreeCapacity(nodes, PlannerCache()), [each for each, _ in nodes_with_pods]
     sets = removal_sets.removals(candidates, pods, there, {"default": allowed}, charge)
     return [{each.node for each in one} for one in sets]
 

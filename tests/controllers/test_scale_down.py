@@ -12,7 +12,7 @@ from dovetail.controllers.provisioning.runaway import BURST_S, RunawayGuard
 from dovetail.kube import resources as kinds
 from dovetail.model.meta import ObjectMeta, OwnerReference
 from dovetail.model.pods import Container, Pod, PodSpec, ResourceRequirements
-from dovetail.planner.cache import Memory
+from dovetail.planner.cache import PlannerCache
 from dovetail.planner.snapshot import NodeState
 
 RunScenario = Callable[..., None]
@@ -61,20 +61,21 @@ def names(found: list[Candidate]) -> list[str]:
 def test_nodes_with_the_fewest_pods_are_removed_as_long_as_there_is_capacity() -> None:
     candidates, pods, nodes = fleet(a=("1",), b=("500m", "500m"), c=("1", "500m", "250m"))
     assert names(
-        removal_sets.removable(candidates, pods, removal_sets.FreeCapacity(nodes, Memory()), {"default": 9})
+        removal_sets.removable(candidates, pods, removal_sets.FreeCapacity(nodes, PlannerCache()), {"default": 9})
     ) == ["a"]
 
 
 def test_no_more_nodes_are_removable_than_the_budget_allows() -> None:
     candidates, pods, nodes = fleet(a=("100m",), b=("100m",), c=("100m",))
     assert (
-        len(removal_sets.removable(candidates, pods, removal_sets.FreeCapacity(nodes, Memory()), {"default": 1})) == 1
+        len(removal_sets.removable(candidates, pods, removal_sets.FreeCapacity(nodes, PlannerCache()), {"default": 1}))
+        == 1
     )
 
 
 def test_close_to_a_fresh_fleet_only_expensive_nodes_are_removed() -> None:
     candidates, pods, nodes = fleet(a=("500m", "500m"), b=("500m", "500m"))
-    there = removal_sets.FreeCapacity(nodes, Memory())
+    there = removal_sets.FreeCapacity(nodes, PlannerCache())
     assert names(removal_sets.removable(candidates, pods, there, {"default": 9}, fresh=1.0)) == ["a"]
     assert names(removal_sets.removable(candidates, pods, there, {"default": 9}, fresh=2.0)) == []
 

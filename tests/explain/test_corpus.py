@@ -10,6 +10,7 @@ from dovetail.cloud.simulated import catalog_file
 from dovetail.model.instance_type import InstanceType
 from dovetail.offline.changes import Change, applied, what_it_takes
 from dovetail.offline.evaluation import Evaluation
+from dovetail.planner.plan import Exclusion
 from tests.explain import generate
 
 #: Causes of the pod alone: the message names the pool that is nearest, and the pod has to be changed.
@@ -100,3 +101,23 @@ def test_the_command_of_a_change_is_a_patch_of_the_object_that_kubectl_takes() -
     assert change.command.startswith(f"kubectl patch nodepool {case['usable'][0]} --type merge -p '")
     patch = json.loads(change.command.partition("-p '")[2].rstrip("'"))
     assert patch == change.patch and "cpu" in patch["spec"]["limits"]
+
+
+def test_what_a_funnel_says_in_words_is_there_as_data() -> None:
+    """Changes are proposed from these facts: a message may be reworded or translated."""
+    by_name = {case["name"]: (case, evaluation) for case, evaluation in evaluated()}
+
+    def exclusion(name: str) -> Exclusion:
+        case, evaluation = by_name[name]
+        why = evaluation.refusal(case["pod"])
+        assert why is not None
+        return next(iter(why.pools.values())).exclusion
+
+    assert exclusion("taint-0").taints
+    assert exclusion("cpu_limit-0").limit == "cpu"
+    assert exclusion("min_values-0").min_values
+    assert exclusion("too_much_cpu-0").resource == "cpu"
+    assert exclusion("too_much_cpu-0").available
+    assert exclusion("zone_not_allowed-0").forbidding == (("topology.kubernetes.io/zone", "In"),)
+    assert exclusion("letters_as_types-0").own_requirements
+    assert exclusion("misspelt_value-0").meant

@@ -107,6 +107,7 @@ class InstanceTypes:
             remedy=cause.remedy,
             object=cause.object,
             leaving=cause.leaving,
+            meant=cause.meant,
         )
 
     def node_class(self, pool: NodePool) -> Mapping[str, Any] | None:

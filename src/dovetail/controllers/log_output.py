@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from dovetail.language import message
+from dovetail.language.system_errors import system_error
 
 
 class LogPathError(ValueError):
@@ -60,7 +61,7 @@ class LogOutput:
             file = Path(path.removeprefix("file://")).open("a", encoding="utf-8")  # noqa: SIM115 (closed by `close`)
         except OSError as problem:
             remedy = message("name stdout, stderr or a writable file")
-            raise LogPathError(f"{flag}: {path}: {problem.strerror}; {remedy}") from problem
+            raise LogPathError(f"{flag}: {path}: {system_error(problem)}; {remedy}") from problem
         self._files.append(file)
         return lambda: file
 

@@ -17,7 +17,7 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.nodepool.hash import rehash
 from dovetail.controllers.worker import Again, Worker
 from dovetail.kube.errors import NotFound
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import EC2NODECLASSES, NODECLAIMS
 from dovetail.model.kinds import nodeclass_hash
 from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION
@@ -51,12 +51,12 @@ class NodeClasses:
             self._worker.add(_meta(node_class).name)
         await self._worker.run()
 
-    def _class_changed(self, change: Change[dict[str, Any]]) -> None:
+    def _class_changed(self, change: CacheChange[dict[str, Any]]) -> None:
         old, new = change.old, change.new
         if new is not None and (old is None or _essence(old) != _essence(new)):
             self._worker.add(change.key)
 
-    def _claim_changed(self, change: Change[NodeClaim]) -> None:
+    def _claim_changed(self, change: CacheChange[NodeClaim]) -> None:
         """Reconcile a NodeClass that waits for its NodeClaims whenever one is gone."""
         name = change.object.spec.node_class_ref.name
         held = self._context.cluster_state.node_classes.store.get(name)

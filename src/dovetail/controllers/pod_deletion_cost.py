@@ -19,9 +19,9 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.budgets import RemainingBudgets
 from dovetail.controllers.disruption.candidates import blocking, candidate_of, prices
 from dovetail.controllers.disruption.consolidation import DELETION_COST
-from dovetail.controllers.disruption.types import Candidate, Reason
+from dovetail.controllers.disruption.types import Candidate, DisruptionReason
 from dovetail.kube.errors import Conflict, KubeError, NotFound
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import NODECLAIMS, NODES, PODS
 from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -65,11 +65,11 @@ class DeletionCosts:
             pending = await self.once()
             await asyncio.sleep(BUSY_PERIOD_S if pending else PERIOD_S)
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def _pod_changed(self, change: CacheChange[Pod]) -> None:
         old, new = change.old, change.new
         self._changed |= old is None or new is None or old.spec.node_name != new.spec.node_name
 
-    def _object_changed(self, change: Change[Any]) -> None:
+    def _object_changed(self, change: CacheChange[Any]) -> None:
         self._changed = True
 
     async def once(self) -> bool:
@@ -124,8 +124,8 @@ class DeletionCosts:
                 rest.append(name)
             else:
                 free.append(candidate)
-        first = RemainingBudgets.now(context, Reason.DRIFTED).trim(sorted(drifted, key=_order))
-        then = RemainingBudgets.now(context, Reason.UNDERUTILIZED).trim(sorted(free, key=_order))
+        first = RemainingBudgets.now(context, DisruptionReason.DRIFTED).trim(sorted(drifted, key=_order))
+        then = RemainingBudgets.now(context, DisruptionReason.UNDERUTILIZED).trim(sorted(free, key=_order))
         ordered = [candidate.node for candidate in (*first, *then)]
         rest += sorted({candidate.node for candidate in (*drifted, *free)} - set(ordered))
         return [

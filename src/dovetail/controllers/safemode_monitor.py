@@ -11,7 +11,7 @@ from dovetail.controllers.rights import OF_WATCHES, WRITE_HISTORY
 from dovetail.controllers.safemode import Cause
 from dovetail.controllers.worker import every, reconcile_ids
 from dovetail.kube.errors import Forbidden, KubeError, Unauthorized
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import NODECLAIMS, NODES
 from dovetail.model.nodes import Node
 
@@ -66,7 +66,7 @@ class SafeModeMonitor:
         self._context.metrics.runtime.history_failures.inc()
         self._context.log.error("history not written", controller="observer", error=str(problem))
 
-    def _node_changed(self, change: Change[Node]) -> None:
+    def _node_changed(self, change: CacheChange[Node]) -> None:
         claims = (self._context.cluster_state.claim_for(node) for node in (change.old, change.new) if node is not None)
         self._changed.update(claim.name for claim in claims if claim is not None)
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 
 from dovetail.controllers.inert_settings import WITHOUT_EFFECT, Inert, refusals, without_effect
+from dovetail.language import message
 from dovetail.model.duration import parse as parse_duration
 from dovetail.model.scheduler_config import SchedulerConfigError, default_constraints
 
@@ -299,15 +300,33 @@ def read_tags(text: str) -> Mapping[str, str]:
 
 def _check(settings: Settings) -> None:
     for inert in refusals(msgspec.structs.asdict(settings)):
-        raise SettingsError(f"{flag(inert.setting)}: {inert.value} cannot be honoured: {inert.reason}")
+        raise SettingsError(
+            message(
+                "{flag}: {value} cannot be honoured: {reason}",
+                flag=flag(inert.setting),
+                value=inert.value,
+                reason=inert.reason,
+            )
+        )
     try:
         default_constraints(settings.scheduler_config)
     except SchedulerConfigError as problem:
         raise SettingsError(f"--scheduler-config: {problem}") from problem
     if settings.batch_idle_duration > settings.batch_max_duration:
-        raise SettingsError("--batch-idle-duration: is longer than --batch-max-duration, which would never be reached")
+        raise SettingsError(
+            message("--batch-idle-duration: is longer than --batch-max-duration, which would never be reached")
+        )
     for name, (least, most) in _RANGES.items():
         value = getattr(settings, name)
         if not least <= value <= most:
-            bounds = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
-            raise SettingsError(f"{flag(name)}: {value:g} is not {bounds}")
+            raise SettingsError(
+                message("{flag}: {value:g} is not at least {least:g}", flag=flag(name), value=value, least=least)
+                if most == math.inf
+                else message(
+                    "{flag}: {value:g} is not from {least:g} to {most:g}",
+                    flag=flag(name),
+                    value=value,
+                    least=least,
+                    most=most,
+                )
+            )

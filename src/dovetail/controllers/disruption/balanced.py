@@ -14,7 +14,13 @@ import msgspec
 from dovetail.clock import beside
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.candidates import Offered, candidate_of
-from dovetail.controllers.disruption.consolidation import Proposal, Question, Rejection, instead, rank
+from dovetail.controllers.disruption.consolidation import (
+    ConsolidationContext,
+    ConsolidationProposal,
+    Rejection,
+    instead,
+    rank,
+)
 from dovetail.controllers.disruption.types import Candidate
 from dovetail.controllers.metrics.definitions import snake
 
@@ -59,23 +65,25 @@ class Balance:
         self._context = context
 
     async def agreed(
-        self, best: Proposal, question: Question, prices: Mapping[Offered, float | None]
-    ) -> tuple[Proposal | None, dict[str, Rejection]]:
+        self, best: ConsolidationProposal, question: ConsolidationContext, prices: Mapping[Offered, float | None]
+    ) -> tuple[ConsolidationProposal | None, dict[str, Rejection]]:
         """The set, or else one of its nodes alone, that every NodePool approves; and why the others stay."""
         rejections = self.rejections(best, prices)
         if not rejections:
             return best, {}
         alone = rank(best.candidates)[:ALONE] if len(best.candidates) > 1 else []
 
-        def evaluate_alone() -> list[Proposal | Rejection]:
+        def evaluate_alone() -> list[ConsolidationProposal | Rejection]:
             return [question.evaluate((candidate,)) for candidate in alone]
 
         for proposal in await beside(evaluate_alone):
-            if isinstance(proposal, Proposal) and not self.rejections(proposal, prices):
+            if isinstance(proposal, ConsolidationProposal) and not self.rejections(proposal, prices):
                 return proposal, {node: why for node, why in rejections.items() if node != proposal.candidates[0].node}
         return None, rejections
 
-    def rejections(self, proposal: Proposal, prices: Mapping[Offered, float | None]) -> dict[str, Rejection]:
+    def rejections(
+        self, proposal: ConsolidationProposal, prices: Mapping[Offered, float | None]
+    ) -> dict[str, Rejection]:
         """Why the nodes stay whose NodePool rejects the move; nothing if all approve."""
         rejected: dict[str, Rejection] = {}
         for name in sorted({candidate.pool for candidate in proposal.candidates}):
@@ -98,7 +106,7 @@ class Balance:
         standing = [(cluster_state.node_for(claim), claim) for claim in cluster_state.claims_of(pool)]
         return [candidate_of(self._context, node, claim, prices, guarded=True) for node, claim in standing if node]
 
-    def _report(self, pool: str, proposal: Proposal, mine: list[Candidate], score: Score) -> None:
+    def _report(self, pool: str, proposal: ConsolidationProposal, mine: list[Candidate], score: Score) -> None:
         context = self._context
         labels = ("approved" if score.approved else "rejected", pool, snake(POLICY))
         context.metrics.consolidation_moves.labels(*labels).inc()

@@ -8,14 +8,14 @@ from typing import Self
 
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.candidates import totals
-from dovetail.controllers.disruption.types import Candidate, Reason
+from dovetail.controllers.disruption.types import Candidate, DisruptionReason
 from dovetail.model.kinds import budgets
 
 
 class RemainingBudgets:
     """Counted down as a pass takes nodes, so that one pass cannot overdraw a budget."""
 
-    def __init__(self, context: Context, reason: Reason, counts: Mapping[str, tuple[int, int]]) -> None:
+    def __init__(self, context: Context, reason: DisruptionReason, counts: Mapping[str, tuple[int, int]]) -> None:
         """`counts` are the nodes of each NodePool, and how many of them use its budgets up."""
         self.left: dict[str, int] = {}
         now = context.clock.now()
@@ -36,7 +36,7 @@ class RemainingBudgets:
                 )
 
     @classmethod
-    def now(cls, context: Context, reason: Reason) -> Self:
+    def now(cls, context: Context, reason: DisruptionReason) -> Self:
         """With all nodes counted anew."""
         return cls(context, reason, totals(context.cluster_state, reason))
 

@@ -12,9 +12,10 @@ from dovetail.cluster.pdb import PdbIndex
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import consolidation
-from dovetail.controllers.disruption.types import Candidate, Reason
+from dovetail.controllers.disruption.types import Candidate, DisruptionReason
 from dovetail.controllers.node.termination import do_not_disrupt, drain
 from dovetail.controllers.provisioning.provisionable_pods import reschedulable
+from dovetail.language import message
 from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.meta import condition, stamp
@@ -44,9 +45,9 @@ class Blocker(msgspec.Struct, frozen=True, kw_only=True):
 
 def describe(blocker: Blocker) -> str:
     """A blocker in one line, with its pod and its end."""
-    pod = f"pod {blocker.pod}: " if blocker.pod else ""
+    pod = message("pod {name}: ", name=blocker.pod) if blocker.pod else ""
     budgets = f" ({', '.join(blocker.budgets)})" if blocker.budgets else ""
-    until = f", until {stamp(blocker.until)}" if blocker.until else ""
+    until = message(", until {time}", time=stamp(blocker.until)) if blocker.until else ""
     return f"{pod}{blocker.message}{budgets}{until} [{blocker.code}]"
 
 
@@ -68,19 +69,26 @@ def _formatted(blocker: Blocker) -> str:
 def node_blockers(node: Node | None, claim: NodeClaim | None, *, terminating: bool, nominated: bool) -> list[Blocker]:
     """Blockers of the node itself, in Karpenter's words."""
     if node is None or claim is None:
-        return [Blocker(code="NOT_MANAGED", message="node isn't managed by a NodeClaim")]
-    blockers = [Blocker(code="REBOOTING", message="node is rebooting")] if claim.is_true("Rebooting") else []
+        return [Blocker(code="NOT_MANAGED", message=message("node isn't managed by a NodeClaim"))]
+    blockers = [Blocker(code="REBOOTING", message=message("node is rebooting"))] if claim.is_true("Rebooting") else []
     if terminating:
-        return [*blockers, Blocker(code="DELETING", message="node is deleting or marked for deletion")]
+        return [*blockers, Blocker(code="DELETING", message=message("node is deleting or marked for deletion"))]
     if not claim.is_true("Initialized"):
-        text = "node isn't initialized" if claim.is_true("Registered") else "node isn't initialized nor registered"
+        text = (
+            message("node isn't initialized")
+            if claim.is_true("Registered")
+            else message("node isn't initialized nor registered")
+        )
         blockers.append(Blocker(code="NOT_INITIALIZED", message=text))
     if nominated:
-        blockers.append(Blocker(code="NOMINATED", message="node is nominated for a pending pod"))
+        blockers.append(Blocker(code="NOMINATED", message=message("node is nominated for a pending pod")))
     blockers += _annotation_blockers(node)
     if wellknown.NODEPOOL not in node.metadata.labels:
         blockers.append(
-            Blocker(code="NOT_MANAGED", message=f'node doesn\'t have required label "{wellknown.NODEPOOL}"')
+            Blocker(
+                code="NOT_MANAGED",
+                message=message('node doesn\'t have required label "{label}"', label=wellknown.NODEPOOL),
+            )
         )
     return blockers
 
@@ -112,7 +120,7 @@ def _is_ending(pod: Pod) -> bool:
 def _annotation_blockers(node: Node) -> list[Blocker]:
     if node.metadata.annotations.get(wellknown.DO_NOT_DISRUPT) != "true":
         return []
-    text = f'disruption is blocked through the "{wellknown.DO_NOT_DISRUPT}" annotation'
+    text = message('disruption is blocked through the "{annotation}" annotation', annotation=wellknown.DO_NOT_DISRUPT)
     return [Blocker(code="DO_NOT_DISRUPT_NODE", message=text)]
 
 
@@ -120,7 +128,7 @@ def _do_not_disrupt_blockers(pod: Pod, now: datetime) -> list[Blocker]:
     protection = do_not_disrupt.of(pod)
     if not protection.holds(now):
         return []
-    text = f'pod has "{wellknown.DO_NOT_DISRUPT}" annotation'
+    text = message('pod has "{annotation}" annotation', annotation=wellknown.DO_NOT_DISRUPT)
     return [Blocker(code="DO_NOT_DISRUPT_POD", message=text, pod=pod.metadata.key, until=protection.until)]
 
 
@@ -128,10 +136,10 @@ def pdb_blockers(pod: Pod, pdbs: Sequence[PodDisruptionBudget]) -> list[Blocker]
     name = pod.metadata.key
     if len(pdbs) > 1:
         budgets = tuple(pdb.metadata.key for pdb in pdbs)
-        text = "eviction does not support multiple PDBs"
+        text = message("eviction does not support multiple PDBs")
         return [Blocker(code="MANY_BUDGETS", message=text, pod=name, budgets=budgets)]
     return [
-        Blocker(code="PDB", message="pdb prevents pod evictions", pod=name, budgets=(pdb.metadata.key,))
+        Blocker(code="PDB", message=message("pdb prevents pod evictions"), pod=name, budgets=(pdb.metadata.key,))
         for pdb in pdbs
         if pdb.status.disruptions_allowed < 1 and not _passes_unready(pod, pdb)
     ]
@@ -219,7 +227,7 @@ def weight(cluster_state: ClusterState, node: Node, claim: NodeClaim, reason: st
     true = {condition.type for condition in claim.status.conditions if condition.status == "True"}
     if "InstanceTerminating" in true or true.isdisjoint(_COUNTED):
         return 0, 0
-    away = not node.ready and reason != Reason.UNHEALTHY
+    away = not node.ready and reason != DisruptionReason.UNHEALTHY
     return 1, int(away or not true.isdisjoint(_CONSUMING) or cluster_state.is_terminating(claim, node))
 
 

@@ -16,6 +16,7 @@ from types import MappingProxyType
 import msgspec
 
 from dovetail.controllers.disruption.types import Candidate
+from dovetail.language import message
 from dovetail.model.pods import Pod
 from dovetail.planner.launch.price_filter import Types, cheaper, cheapest
 from dovetail.planner.plan import Plan, PlannedNode
@@ -74,7 +75,7 @@ Simulate = Callable[[Sequence[Candidate]], Plan | None]
 Allow = Callable[[Sequence[Candidate]], bool]
 
 
-class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+class ConsolidationProposal(msgspec.Struct, frozen=True, kw_only=True):
     candidates: tuple[Candidate, ...]
     plan: Plan
     saving: float
@@ -116,7 +117,7 @@ def evaluate(
     spot_to_spot: bool,
     baseline: float = 0.0,
     types: Types = NO_TYPES,
-) -> Proposal | Rejection:
+) -> ConsolidationProposal | Rejection:
     """Whether removing exactly these nodes pays. `types` say how different offerings are."""
     before = sum(candidate.price or 0.0 for candidate in candidates)
     plan = simulate(candidates)
@@ -141,10 +142,10 @@ def evaluate(
             limited = cheapest(limited, SPOT_CHOICES, types) if len(candidates) == 1 else limited
         limited_nodes.append(limited)
     plan = msgspec.structs.replace(plan, nodes=tuple(limited_nodes))
-    return Proposal(candidates=tuple(candidates), plan=plan, saving=before + baseline - plan.cost.per_hour)
+    return ConsolidationProposal(candidates=tuple(candidates), plan=plan, saving=before + baseline - plan.cost.per_hour)
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class ConsolidationContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a choice is made from, beside the candidates. `search` is `simulate` with more effort.
 
     `removals` are sets that might be removed as a whole, `thinned` those that need no replacement, by free capacity
@@ -164,7 +165,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     baseline: float = 0.0
     types: Types = NO_TYPES
 
-    def evaluate(self, candidates: Sequence[Candidate], simulate: Simulate | None = None) -> Proposal | Rejection:
+    def evaluate(
+        self, candidates: Sequence[Candidate], simulate: Simulate | None = None
+    ) -> ConsolidationProposal | Rejection:
         """Whether removing exactly these nodes pays."""
         return evaluate(
             candidates,
@@ -175,7 +178,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def choose(candidates: Sequence[Candidate], question: Question) -> tuple[Proposal | None, dict[str, Rejection]]:
+def choose(
+    candidates: Sequence[Candidate], question: ConsolidationContext
+) -> tuple[ConsolidationProposal | None, dict[str, Rejection]]:
     """The set that saves most, and why each of the others stays.
 
     First the best of whole sets; then, while the fleet is clearly dearer than a fresh one for the same pods, further
@@ -190,7 +195,7 @@ def choose(candidates: Sequence[Candidate], question: Question) -> tuple[Proposa
             continue
         tried = (*best.candidates, candidate) if best else (candidate,)
         if not question.allow(tried):
-            stays[candidate.node] = Rejection("BUDGET", "no disruption budget is left for this node now")
+            stays[candidate.node] = Rejection("BUDGET", message("no disruption budget is left for this node now"))
         elif judge.above(best, SLACK) is False:
             text = "no cheaper replacement: the fleet costs about as much as a freshly planned one"
             stays[candidate.node] = Rejection("NEAR_BEST", text, *judge.slack(best))
@@ -213,22 +218,24 @@ def choose(candidates: Sequence[Candidate], question: Question) -> tuple[Proposa
 class _Judge:
     """Runs simulations, counts them, and weighs savings against moves."""
 
-    def __init__(self, question: Question, candidates: Sequence[Candidate]) -> None:
+    def __init__(self, question: ConsolidationContext, candidates: Sequence[Candidate]) -> None:
         self._question = question
         self._cost = sum(candidate.price or 0.0 for candidate in candidates)
         self._pod = (question.fresh or 0.0) / max(1, sum(len(candidate.pods) for candidate in candidates))
         self.asked = 0
 
-    def __call__(self, candidates: Sequence[Candidate], simulate: Simulate | None = None) -> Proposal | Rejection:
+    def __call__(
+        self, candidates: Sequence[Candidate], simulate: Simulate | None = None
+    ) -> ConsolidationProposal | Rejection:
         self.asked += 1
         return self._question.evaluate(candidates, simulate)
 
-    def above(self, best: Proposal | None, share: float) -> bool | None:
+    def above(self, best: ConsolidationProposal | None, share: float) -> bool | None:
         """Whether the fleet would still cost so much more than a fresh one; None if the fresh cost is unknown."""
         fresh = self._question.fresh
         return None if fresh is None else self._cost - (best.saving if best else 0.0) > fresh * (1 + share)
 
-    def slack(self, best: Proposal | None) -> tuple[float, float]:
+    def slack(self, best: ConsolidationProposal | None) -> tuple[float, float]:
         """What a fresh fleet would save, and what it must save before replacements are launched."""
         fresh = self._question.fresh or 0.0
         return max(0.0, self._cost - (best.saving if best else 0.0) - fresh), fresh * SLACK
@@ -240,25 +247,27 @@ class _Judge:
             1 + share
         )
 
-    def pays(self, proposal: Proposal, best: Proposal | None = None) -> bool:
+    def pays(self, proposal: ConsolidationProposal, best: ConsolidationProposal | None = None) -> bool:
         """Whether the additional saving over the best pays for the additional evictions."""
         more = proposal.evictions - (best.evictions if best else 0)
         charged = PAYS * self._pod if best is not None or self.above(None, NEAR) is False else 0.0
         return proposal.saving - (best.saving if best else 0.0) > max(1e-9, charged * more)
 
-    def better(self, best: Proposal | None, answer: Proposal | Rejection | None) -> Proposal | None:
+    def better(
+        self, best: ConsolidationProposal | None, answer: ConsolidationProposal | Rejection | None
+    ) -> ConsolidationProposal | None:
         """The better of the best so far and another, if that pays."""
-        if not isinstance(answer, Proposal) or not self.pays(answer):
+        if not isinstance(answer, ConsolidationProposal) or not self.pays(answer):
             return best
         return answer if best is None or self._of(answer) > self._of(best) else best
 
-    def might(self, removed: Sequence[Candidate], best: Proposal | None) -> bool:
+    def might(self, removed: Sequence[Candidate], best: ConsolidationProposal | None) -> bool:
         """Whether a set would be better than the best so far if it needed no replacement."""
         return best is None or self._merit(removed, sum(candidate.price or 0.0 for candidate in removed)) > self._of(
             best
         )
 
-    def _of(self, proposal: Proposal) -> float:
+    def _of(self, proposal: ConsolidationProposal) -> float:
         return self._merit(proposal.candidates, proposal.saving)
 
     def _merit(self, removed: Sequence[Candidate], saving: float) -> float:
@@ -268,7 +277,7 @@ class _Judge:
         return saving - (1 - BEYOND) * beyond - self._pod * _moves(removed)
 
 
-def _whole(question: Question, judge: _Judge) -> Proposal | None:
+def _whole(question: ConsolidationContext, judge: _Judge) -> ConsolidationProposal | None:
     """The best of whole sets: the largest saving for the moves it takes.
 
     They are planned quickly, those that cannot be the best not at all. Effort is spent on the one that is chosen, if
@@ -286,25 +295,29 @@ def _whole(question: Question, judge: _Judge) -> Proposal | None:
     return best
 
 
-def _searched(best: Proposal, question: Question, judge: _Judge) -> Proposal:
+def _searched(best: ConsolidationProposal, question: ConsolidationContext, judge: _Judge) -> ConsolidationProposal:
     """The same nodes with the cheapest replacements that effort finds."""
     answer = judge(best.candidates, question.search)
-    return answer if isinstance(answer, Proposal) and answer.saving > best.saving else best
+    return answer if isinstance(answer, ConsolidationProposal) and answer.saving > best.saving else best
 
 
 def _moves(candidates: Sequence[Candidate]) -> int:
     return sum(len(candidate.pods) for candidate in candidates)
 
 
-def _together(thinned: Sequence[Candidate], judge: _Judge) -> Proposal | None:
+def _together(thinned: Sequence[Candidate], judge: _Judge) -> ConsolidationProposal | None:
     """As many of them as a simulation confirms: all at once, or else by halves."""
-    best: Proposal | None = None
+    best: ConsolidationProposal | None = None
     parts = [tuple(thinned)] if thinned else []
     while parts and judge.asked < MAX_SIMULATIONS // 2:
         part = parts.pop(0)
         answer = judge((*best.candidates, *part) if best else part)
-        better = isinstance(answer, Proposal) and (best is None or answer.saving > best.saving + 1e-9)
-        if isinstance(answer, Proposal) and better and (len(part) < MAX_UNSPLIT_NODES or not answer.plan.nodes):
+        better = isinstance(answer, ConsolidationProposal) and (best is None or answer.saving > best.saving + 1e-9)
+        if (
+            isinstance(answer, ConsolidationProposal)
+            and better
+            and (len(part) < MAX_UNSPLIT_NODES or not answer.plan.nodes)
+        ):
             best = answer
         elif len(part) > 1:
             middle = (len(part) + 1) // 2

@@ -19,7 +19,7 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import expiration
 from dovetail.controllers.disruption.consolidation import Rejection
 from dovetail.controllers.disruption.types import Candidate
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import NODECLAIMS, NODEPOOLS, NODES, PDBS, PODS
 from dovetail.model import wellknown
 from dovetail.model.instance_type import InstanceType
@@ -89,7 +89,7 @@ class ConsolidationState:
 
     # -- changes from the watches
 
-    def _pod(self, change: Change[Pod]) -> None:
+    def _pod(self, change: CacheChange[Pod]) -> None:
         old, new = change.old, change.new
         if new is None:
             self.count += 1
@@ -97,7 +97,7 @@ class ConsolidationState:
             left, resized = _is_ending(new) and not _is_ending(old), bool(old.spec.node_name) and old.spec != new.spec
             self.count += left or resized or _do_not_disrupt(old) != _do_not_disrupt(new)
 
-    def _node(self, change: Change[Node]) -> None:
+    def _node(self, change: CacheChange[Node]) -> None:
         old, new = change.old, change.new
         mine = self._context.cluster_state.claim_for(change.object) is not None
         if old is None or (mine and old.metadata.labels.get(wellknown.INITIALIZED) != "true"):
@@ -105,7 +105,7 @@ class ConsolidationState:
         else:
             self.count += new is None or _state(new) != _state(old)
 
-    def _claim(self, change: Change[NodeClaim]) -> None:
+    def _claim(self, change: CacheChange[NodeClaim]) -> None:
         old, new = change.old, change.new
         if new is None:
             self.count += 1
@@ -118,11 +118,11 @@ class ConsolidationState:
         if came:
             self.woken.set()
 
-    def _pool(self, change: Change[NodePool]) -> None:
+    def _pool(self, change: CacheChange[NodePool]) -> None:
         old, new = change.old, change.new
         self.count += old is None or new is None or old.spec != new.spec
 
-    def _budget(self, change: Change[PodDisruptionBudget]) -> None:
+    def _budget(self, change: CacheChange[PodDisruptionBudget]) -> None:
         old, new = change.old, change.new
         if new is None or old is None or old.spec != new.spec:
             self.count += 1

@@ -23,14 +23,14 @@ from dovetail.controllers.disruption.balanced import Balance
 from dovetail.controllers.disruption.budgets import RemainingBudgets
 from dovetail.controllers.disruption.candidate_cache import CandidateCache, Evaluations
 from dovetail.controllers.disruption.candidates import candidate_of, joined, prices
-from dovetail.controllers.disruption.consolidation import Proposal, Question, Rejection, choose
+from dovetail.controllers.disruption.consolidation import ConsolidationContext, ConsolidationProposal, Rejection, choose
 from dovetail.controllers.disruption.consolidation_state import ConsolidationState, RejectionCache
 from dovetail.controllers.disruption.drift import DriftMethod
 from dovetail.controllers.disruption.move_rate_limit import MoveRateLimit
 from dovetail.controllers.disruption.queue import Queue, release
 from dovetail.controllers.disruption.repair import Repair
 from dovetail.controllers.disruption.simulation import Simulation
-from dovetail.controllers.disruption.types import Candidate, Command, CommandQueue, Reason
+from dovetail.controllers.disruption.types import Candidate, Command, CommandQueue, DisruptionReason
 from dovetail.controllers.history.decisions import Decision
 from dovetail.controllers.metrics.definitions import snake
 from dovetail.controllers.nodeclaim.deletion import delete
@@ -63,7 +63,7 @@ Seen = tuple[tuple[object, ...], ...]
 class PendingConsolidation(NamedTuple):
     """A proposal, since when it holds, and what it was made from."""
 
-    proposal: Proposal
+    proposal: ConsolidationProposal
     since: float
     seen: Seen
 
@@ -158,7 +158,7 @@ class Disruption:
             return False
         if self._cleans and not self._consolidation_state.none:
             await self._clean()
-        repairable = not context.safety.stops(Reason.UNHEALTHY) and self._repair.due()
+        repairable = not context.safety.stops(DisruptionReason.UNHEALTHY) and self._repair.due()
         if repairable and await self._timed("unhealthy", self._repair.once(await context.instance_types.all())):
             return True
         if context.safety.safe_mode:
@@ -219,8 +219,9 @@ class Disruption:
     async def _expire(self, pools: Sequence[Pool]) -> bool:
         """NodeClaims past their expiry, each with its own command; no budget holds them back."""
         context, acted = self._context, False
-        known_prices = prices(pools)
-        for claim in self._consolidation_state.expired():
+        expired = self._consolidation_state.expired()
+        known_prices = prices(pools) if expired else {}
+        for claim in expired:
             node = context.cluster_state.node_for(claim)
             if context.cluster_state.is_terminating(claim, node):
                 continue
@@ -230,7 +231,7 @@ class Disruption:
                 continue
             candidate = candidate_of(context, node, claim, known_prices)
             plan = Simulation(context, pools).without((candidate,)) if candidate.pods else None
-            acted |= await self._begin(Reason.EXPIRED, "", (candidate,), plan, 0.0)
+            acted |= await self._begin(DisruptionReason.EXPIRED, "", (candidate,), plan, 0.0)
         return acted
 
     async def _emptiness(self, pools: Sequence[Pool]) -> bool:
@@ -238,13 +239,13 @@ class Disruption:
         ready = [candidate for candidate in self._consolidatable(at_least=VALIDATION_S) if candidate.empty]
         self._waiting |= len(ready) < len(empty)
         self._context.metrics.disruption_eligible.labels("empty").set(len(ready))
-        allowed = RemainingBudgets(self._context, Reason.EMPTY, self._candidate_cache.totals())
+        allowed = RemainingBudgets(self._context, DisruptionReason.EMPTY, self._candidate_cache.totals())
         chosen = allowed.trim(sorted(ready, key=lambda candidate: candidate.node))
         self._waiting |= len(chosen) < len(ready)
         if not chosen:
             return False
         saving = sum(candidate.price or 0.0 for candidate in chosen)
-        return await self._begin(Reason.EMPTY, "empty", chosen, None, saving)
+        return await self._begin(DisruptionReason.EMPTY, "empty", chosen, None, saving)
 
     async def _consolidate(self, pools: Sequence[Pool]) -> bool:
         context = self._context
@@ -258,7 +259,7 @@ class Disruption:
         context.metrics.disruption_eligible.labels("underutilized").set(len(ready))
         if not ready:
             return await self._hold(None)
-        allowed = RemainingBudgets(context, Reason.UNDERUTILIZED, self._candidate_cache.totals())
+        allowed = RemainingBudgets(context, DisruptionReason.UNDERUTILIZED, self._candidate_cache.totals())
         now, recent_pod_events = context.clock.monotonic(), self._has_recent_pod_events()
         if self._pending is not None:
             held = now - self._pending.since + 0.001
@@ -285,7 +286,7 @@ class Disruption:
             spot_to_spot=context.settings.gate("SpotToSpotConsolidation"),
         )
 
-        def search() -> tuple[Question, tuple[Proposal | None, dict[str, Rejection]]]:
+        def search() -> tuple[ConsolidationContext, tuple[ConsolidationProposal | None, dict[str, Rejection]]]:
             question = ask()
             return question, choose(ready, question)
 
@@ -303,7 +304,7 @@ class Disruption:
         self._waiting |= any(stay.code in ("BUDGET", "NOT_LOOKED_AT") for stay in self.stays.values())
         return await self._hold(best, seen)
 
-    async def _hold(self, best: Proposal | None, seen: Seen = ()) -> bool:
+    async def _hold(self, best: ConsolidationProposal | None, seen: Seen = ()) -> bool:
         """Execute a proposal that has held for the validation period; a new one must hold first."""
         held, self._pending = self._pending, None
         if best is None:
@@ -315,13 +316,13 @@ class Disruption:
             self._pending = PendingConsolidation(best, self._context.clock.monotonic(), seen)
             publish_candidates(self._context, best)
             return False
-        begun = await self._begin(Reason.UNDERUTILIZED, _kind(best), best.candidates, best.plan, best.saving)
+        begun = await self._begin(DisruptionReason.UNDERUTILIZED, _kind(best), best.candidates, best.plan, best.saving)
         if not begun:
             publish_rejections(self._context, best, self.stays)
         return begun
 
     async def _begin(
-        self, reason: Reason, kind: str, candidates: Sequence[Candidate], plan: Plan | None, saving: float
+        self, reason: DisruptionReason, kind: str, candidates: Sequence[Candidate], plan: Plan | None, saving: float
     ) -> bool:
         command = Command(
             id=self._context.decision_history.new_id(),
@@ -332,7 +333,7 @@ class Disruption:
             policy=snake(self._policy(candidates[0].pool)) if kind else "",
         )
         begun = await self.queue.start(command, plan)
-        if begun and reason is Reason.UNDERUTILIZED:
+        if begun and reason is DisruptionReason.UNDERUTILIZED:
             self._moves.note(candidates)
         self._waiting |= not begun
         return begun
@@ -440,7 +441,7 @@ class Disruption:
                 self._context.event_publisher.blocked(node, claim, joined(blockers))
 
 
-def _kind(proposal: Proposal) -> str:
+def _kind(proposal: ConsolidationProposal) -> str:
     return "multi" if len(proposal.candidates) > 1 else "single"
 
 
@@ -451,7 +452,7 @@ def _kind(proposal: Proposal) -> str:
 _WHY = {"BUDGET": "budget", "PODS_WOULD_NOT_FIT": "scheduling"}
 
 
-def publish_candidates(context: Context, proposal: Proposal) -> None:
+def publish_candidates(context: Context, proposal: ConsolidationProposal) -> None:
     """The consolidation is now pending."""
     for candidate in proposal.candidates:
         _publish(
@@ -463,7 +464,7 @@ def publish_candidates(context: Context, proposal: Proposal) -> None:
         )
 
 
-def publish_rejections(context: Context, proposal: Proposal, stays: Mapping[str, Rejection]) -> None:
+def publish_rejections(context: Context, proposal: ConsolidationProposal, stays: Mapping[str, Rejection]) -> None:
     """The pending consolidation did not hold."""
     for candidate in proposal.candidates:
         why = _WHY.get(stays[candidate.node].code, "churn") if candidate.node in stays else "churn"
@@ -471,7 +472,7 @@ def publish_rejections(context: Context, proposal: Proposal, stays: Mapping[str,
         _publish(context, proposal, candidate, "ConsolidationRejected", text)
 
 
-def _describe(proposal: Proposal, candidate: Candidate) -> str:
+def _describe(proposal: ConsolidationProposal, candidate: Candidate) -> str:
     count, replacements = len(proposal.candidates), len(proposal.plan.nodes)
     how = "replace" if replacements else "delete"
     if count > 1:
@@ -480,7 +481,7 @@ def _describe(proposal: Proposal, candidate: Candidate) -> str:
     return f"{how}: nodepools=[{candidate.pool}]: [{candidate.node}]{come}"
 
 
-def _publish(context: Context, proposal: Proposal, candidate: Candidate, reason: str, text: str) -> None:
+def _publish(context: Context, proposal: ConsolidationProposal, candidate: Candidate, reason: str, text: str) -> None:
     node, claim = (
         context.cluster_state.nodes.store.get(candidate.node),
         context.cluster_state.claims.store.get(candidate.claim),

@@ -14,13 +14,14 @@ from dovetail.cluster.indexes import DRIFTED, STAGE
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.budgets import RemainingBudgets
 from dovetail.controllers.disruption.candidates import blocking, candidate_of, prices
-from dovetail.controllers.disruption.replacement import Refused, stage
-from dovetail.controllers.disruption.types import Candidate, Command, CommandQueue, Reason
+from dovetail.controllers.disruption.replacement import ReplacementRefused, stage
+from dovetail.controllers.disruption.types import Candidate, Command, CommandQueue, DisruptionReason
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.kinds import nodepool_hash
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from dovetail.model.nodes import Node
 from dovetail.model.requirements import Requirements
 from dovetail.planner.snapshot import Pool
 
@@ -82,7 +83,7 @@ class DriftMethod:
         self._context.metrics.disruption_eligible.labels("drifted").set(len(drifted))
         if not drifted:
             return False
-        allowed = RemainingBudgets.now(self._context, Reason.DRIFTED)
+        allowed = RemainingBudgets.now(self._context, DisruptionReason.DRIFTED)
         acted = False
         for candidate in drifted:
             if not allowed.fits((candidate,)):
@@ -98,22 +99,28 @@ class DriftMethod:
         Pods do not block a node with a terminationGracePeriod.
         """
         context = self._context
-        prices_by_offering, now = prices(pools), context.clock.now()
-        drifted: list[tuple[bool, datetime, str, Candidate]] = []
+        now = context.clock.now()
+        unblocked: list[tuple[NodeClaim, Node, datetime]] = []
         for claim in context.cluster_state.claims.store.by(STAGE, DRIFTED):
             marked = claim.condition("Drifted")
             if marked is None or marked.last_transition_time is None:
                 continue
             node = context.cluster_state.node_for(claim)
             if node is not None and not blocking(context, node, claim, now, waive_pods=True):
-                candidate = candidate_of(context, node, claim, prices_by_offering)
-                drifted.append((bool(candidate.pods), marked.last_transition_time, candidate.node, candidate))
+                unblocked.append((claim, node, marked.last_transition_time))
+        if not unblocked:
+            return []
+        drifted: list[tuple[bool, datetime, str, Candidate]] = []
+        prices_by_offering = prices(pools)
+        for claim, node, since in unblocked:
+            candidate = candidate_of(context, node, claim, prices_by_offering)
+            drifted.append((bool(candidate.pods), since, candidate.node, candidate))
         return [candidate for *_, candidate in sorted(drifted, key=lambda entry: entry[:3])]
 
     async def _replace(self, candidate: Candidate, pools: Sequence[Pool]) -> bool:
         context = self._context
         staged = await stage(context, pools, candidate, terminate_first=context.settings.gate("TerminateFirstDrift"))
-        if isinstance(staged, Refused):
+        if isinstance(staged, ReplacementRefused):
             self.waiting |= not staged.why
             if staged.why:
                 cluster_state = context.cluster_state
@@ -127,7 +134,7 @@ class DriftMethod:
         marked = claim.condition("Drifted") if claim is not None else None
         command = Command(
             id=context.decision_history.new_id(),
-            reason=Reason.DRIFTED,
+            reason=DisruptionReason.DRIFTED,
             candidates=(candidate,),
             drift=marked.reason if marked is not None else "",
             terminate_first=staged.terminate_first,

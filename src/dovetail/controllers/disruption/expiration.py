@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from dovetail.cluster.state import ClusterState
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import NODECLAIMS
 from dovetail.model import duration
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -46,7 +46,7 @@ class Expiries:
             self._note(claim.name, claim)
         cluster_state.listen(NODECLAIMS, self._changed)
 
-    def _changed(self, change: Change[NodeClaim]) -> None:
+    def _changed(self, change: CacheChange[NodeClaim]) -> None:
         if change.old is None or change.new is None:  # the spec of a NodeClaim never changes
             self._note(change.key, change.new)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.types import Candidate
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import PODS
 from dovetail.model.pods import Pod
 
@@ -25,7 +25,7 @@ class MoveRateLimit:
         self._sizes = Counter(map(owner, context.cluster_state.pods.store.all()))
         context.cluster_state.listen(PODS, self._pod_changed)
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def _pod_changed(self, change: CacheChange[Pod]) -> None:
         for pod, by in ((change.new, 1), (change.old, -1)):
             if pod is not None:
                 owner_uid = owner(pod)

@@ -20,7 +20,7 @@ from dovetail.controllers.conditions import of_claim, status_patch
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import validation
 from dovetail.controllers.disruption.candidates import movable
-from dovetail.controllers.disruption.types import Candidate, Command, Copy, Note, Reason, legacy_log_text
+from dovetail.controllers.disruption.types import Candidate, Command, Copy, DisruptionReason, Note, legacy_log_text
 from dovetail.controllers.disruption.validation import ValidationResult
 from dovetail.controllers.history import disruption
 from dovetail.controllers.metrics.definitions import snake
@@ -201,7 +201,7 @@ class Queue:
         """Roll back: delete unused replacements, untaint the candidates. Expired nodes are terminated all the same."""
         context = self._context
         context.decision_history.record(disruption.undone(context, command, why))
-        if command.reason is Reason.EXPIRED:
+        if command.reason is DisruptionReason.EXPIRED:
             for candidate in command.candidates:
                 await self._remove(candidate, command)
             self.commands.pop(command.id, None)
@@ -397,7 +397,7 @@ async def release(context: Context, node_name: str, claim_name: str) -> None:
         await _write_reason(context, claim, None)
 
 
-async def _write_reason(context: Context, claim: NodeClaim, reason: Reason | None) -> None:
+async def _write_reason(context: Context, claim: NodeClaim, reason: DisruptionReason | None) -> None:
     conditions = of_claim(claim, context.clock.now())
     if reason is None:
         conditions.clear("DisruptionReason")

@@ -16,10 +16,10 @@ import numpy.typing as npt
 from dovetail.controllers.disruption.consolidation import CLOSE
 from dovetail.controllers.disruption.types import Candidate
 from dovetail.model.pods import Pod
-from dovetail.planner.cache import Memory
+from dovetail.planner.cache import PlannerCache
 from dovetail.planner.consolidate.subsets import SMALL, cheapest
 from dovetail.planner.problem.nodes import facts_of
-from dovetail.planner.problem.pod_spec import Shape, shape_of
+from dovetail.planner.problem.pod_spec import PodConstraints, shape_of
 from dovetail.planner.snapshot import NodeState
 
 #: How heavily moves weigh, and how much of the remaining capacity may be requested.
@@ -76,7 +76,7 @@ DEAR = 2.0
 class FreeCapacity:
     """Free capacity of every node: a row each, a column for each resource, in shares of an average node."""
 
-    def __init__(self, nodes: Sequence[NodeState], memory: Memory) -> None:
+    def __init__(self, nodes: Sequence[NodeState], memory: PlannerCache) -> None:
         """Capacity of nodes that stay: initialized, not terminating, and without a NoSchedule taint."""
         open_ones = [node for node in nodes if node.initialized and not node.deleting and not _closed(node)]
         self.names = tuple(sorted({name for node in open_ones for name, amount in node.allocatable.items() if amount}))
@@ -89,7 +89,7 @@ class FreeCapacity:
         self.free: Amounts = (given - used).reshape(shape) / scale
         self._scale = scale
         self._memory = memory
-        self._sizes: dict[Shape, Amounts] = {}
+        self._sizes: dict[PodConstraints, Amounts] = {}
 
     def size(self, pod: Pod) -> Amounts:
         """What a pod requests, in the same shares."""

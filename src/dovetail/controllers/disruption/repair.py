@@ -19,8 +19,8 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.budgets import RemainingBudgets
 from dovetail.controllers.disruption.candidates import blocking, candidate_of, prices
 from dovetail.controllers.disruption.repair_policies import Diagnosis, Policies
-from dovetail.controllers.disruption.replacement import Refused, stage
-from dovetail.controllers.disruption.types import Candidate, Command, CommandQueue, Reason
+from dovetail.controllers.disruption.replacement import ReplacementRefused, stage
+from dovetail.controllers.disruption.types import Candidate, Command, CommandQueue, DisruptionReason
 from dovetail.controllers.history.decisions import Decision
 from dovetail.controllers.node import reboot
 from dovetail.controllers.nodeclaim.deletion import termination_mode
@@ -78,7 +78,7 @@ class Repair:
             return False
         prices_by_offering, allowed, tripped = (
             prices(pools),
-            RemainingBudgets.now(self._context, Reason.UNHEALTHY),
+            RemainingBudgets.now(self._context, DisruptionReason.UNHEALTHY),
             self._tripped(),
         )
         ranked = [
@@ -201,14 +201,14 @@ class Repair:
         if unhealthy_node.diagnosis.action is RepairAction.REBOOT and not unhealthy_node.escalated:
             return await self._reboot(unhealthy_node, candidate)
         staged = await stage(context, pools, candidate, terminate_first=context.settings.gate("TerminateFirstRepair"))
-        if isinstance(staged, Refused):
+        if isinstance(staged, ReplacementRefused):
             if staged.why:
                 context.event_publisher.blocked(unhealthy_node.node, unhealthy_node.claim, staged.why)
                 self._write(unhealthy_node, staged.why)
             return False
         command = Command(
             id=context.decision_history.new_id(),
-            reason=Reason.UNHEALTHY,
+            reason=DisruptionReason.UNHEALTHY,
             candidates=(candidate,),
             grace=unhealthy_node.bound,
             condition=unhealthy_node.diagnosis.condition,

@@ -40,7 +40,7 @@ class Staged(msgspec.Struct, frozen=True, kw_only=True):
     terminate_first: str = ""
 
 
-class Refused(msgspec.Struct, frozen=True):
+class ReplacementRefused(msgspec.Struct, frozen=True):
     """Why a node cannot be replaced now. Without a text it is only a matter of time."""
 
     why: str = ""
@@ -48,7 +48,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 async def stage(
     context: Context, pools: Sequence[Pool], candidate: Candidate, *, terminate_first: bool
-) -> Staged | Refused:
+) -> Staged | ReplacementRefused:
     pool = context.cluster_state.pools.store.get(candidate.pool)
     if pool is not None and pool.static:
         return await _copied(context, pool, candidate, terminate_first=terminate_first)
@@ -61,11 +61,13 @@ async def stage(
     reservation = _reservation(context, candidate)
     credited = simulation.without((candidate,), credit=reservation) if terminate_first and reservation else None
     if credited is None or len(credited.nodes) > 1:
-        return Refused("not all pods would schedule")
+        return ReplacementRefused("not all pods would schedule")
     return Staged(plan=msgspec.structs.replace(credited, nodes=()), terminate_first=RESERVED)
 
 
-async def _copied(context: Context, pool: NodePool, candidate: Candidate, *, terminate_first: bool) -> Staged | Refused:
+async def _copied(
+    context: Context, pool: NodePool, candidate: Candidate, *, terminate_first: bool
+) -> Staged | ReplacementRefused:
     cluster_state = context.cluster_state
     standing = sum(
         not cluster_state.is_terminating(claim, cluster_state.node_for(claim))
@@ -73,18 +75,18 @@ async def _copied(context: Context, pool: NodePool, candidate: Candidate, *, ter
     )
     wanted = pool.spec.replicas or 0
     if standing > wanted or (standing < wanted and remaining_nodes(cluster_state, pool) > 0):
-        return Refused()  # until the static controller has scaled it to its replicas
+        return ReplacementRefused()  # until the static controller has scaled it to its replicas
     offered = await _offered(context, pool)
     if terminate_first and offered is None:
-        return Refused()
+        return ReplacementRefused()
     full, held = _reservations(offered or ()) if terminate_first else (False, set())
     if full and _reservation(context, candidate) not in held:
-        return Refused(_REASONS[RESERVED])
+        return ReplacementRefused(_REASONS[RESERVED])
     if not full and remaining_nodes(cluster_state, pool) > 0:
         return Staged(copy=Copy(pool, cheapest(offered or ())))
     why = RESERVED if full else AT_LIMIT
     refilled = cluster_pools.ready(pool) and pool.metadata.deletion_timestamp is None
-    return Staged(terminate_first=why) if terminate_first and refilled else Refused(_REASONS[why])
+    return Staged(terminate_first=why) if terminate_first and refilled else ReplacementRefused(_REASONS[why])
 
 
 async def _offered(context: Context, pool: NodePool) -> tuple[LaunchOption, ...] | None:

@@ -12,16 +12,16 @@ import msgspec
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import removal_sets
 from dovetail.controllers.disruption.budgets import RemainingBudgets
-from dovetail.controllers.disruption.consolidation import CLOSE, Question, Rejection
+from dovetail.controllers.disruption.consolidation import CLOSE, ConsolidationContext, Rejection
 from dovetail.controllers.disruption.removal_sets import DEAR, FreeCapacity, removable
 from dovetail.controllers.disruption.types import Candidate
 from dovetail.controllers.provisioning import provisionable_pods
 from dovetail.model.nodes import Taint
 from dovetail.model.pods import Pod
-from dovetail.planner.cache import Memory
+from dovetail.planner.cache import PlannerCache
 from dovetail.planner.optimise.improve import better_by_work
 from dovetail.planner.plan import Plan
-from dovetail.planner.problem.pod_spec import Shape, shape_of
+from dovetail.planner.problem.pod_spec import PodConstraints, shape_of
 from dovetail.planner.provision import provision, quote
 from dovetail.planner.snapshot import NodeState, Pool
 
@@ -71,7 +71,7 @@ class Simulation:
         *,
         spot_to_spot: bool,
         vain: float = -math.inf,
-    ) -> Question:
+    ) -> ConsolidationContext:
         """All that a choice among the candidates is made from.
 
         In a fleet that is dearer than a fresh one by the share `vain` at most, no whole sets are searched for, nor
@@ -82,7 +82,7 @@ class Simulation:
         there = FreeCapacity(self._snapshot.nodes, self._snapshot.memory)
         held = {node for node, why in refused.items() if why.code == "NOT_BALANCED" and above <= vain}
         thinned = self.thinned(candidates, there, remaining_budgets.left, fresh)
-        return Question(
+        return ConsolidationContext(
             simulate=self.without,
             search=partial(self.without, effort=EFFORT),
             allow=remaining_budgets.fits,
@@ -164,7 +164,7 @@ class Simulation:
         return self._pods[candidate.node]
 
 
-def _alike(pods: Sequence[Pod], memory: Memory) -> frozenset[tuple[Shape, int]]:
+def _alike(pods: Sequence[Pod], memory: PlannerCache) -> frozenset[tuple[PodConstraints, int]]:
     """Pods by their scheduling shape, with counts."""
     with memory.lock:
         return frozenset(Counter(shape_of(pod, memory) for pod in pods).items())

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dovetail.planner.plan import Plan
 
 
-class Reason(StrEnum):
+class DisruptionReason(StrEnum):
     """As on the DisruptionReason condition and in budgets."""
 
     EMPTY = "Empty"
@@ -58,7 +58,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     id: str
-    reason: Reason
+    reason: DisruptionReason
     kind: str = ""  # empty, multi, single, "" for drift and the like
     candidates: tuple[Candidate, ...]
     replacements: tuple[str, ...] = ()
@@ -115,7 +115,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     id: str
-    reason: Reason
+    reason: DisruptionReason
     kind: str = ""
     grace: float | None = None
     condition: str = ""

@@ -14,11 +14,12 @@ from typing import NamedTuple
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.budgets import RemainingBudgets
 from dovetail.controllers.disruption.candidates import MAX_SHOWN_BLOCKERS, blocking, candidate_of, forbidden, joined
-from dovetail.controllers.disruption.types import Candidate, Command, Reason
+from dovetail.controllers.disruption.types import Candidate, Command, DisruptionReason
+from dovetail.language import source
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node
 
-VOLUNTARY = frozenset({Reason.EMPTY, Reason.DRIFTED, Reason.UNDERUTILIZED})
+VOLUNTARY = frozenset({DisruptionReason.EMPTY, DisruptionReason.DRIFTED, DisruptionReason.UNDERUTILIZED})
 
 
 class ValidationResult(NamedTuple):
@@ -28,7 +29,7 @@ class ValidationResult(NamedTuple):
     why: str = ""
 
 
-Check = Callable[[Context, Reason, Candidate, Node, NodeClaim], str]
+Check = Callable[[Context, DisruptionReason, Candidate, Node, NodeClaim], str]
 
 
 def before(context: Context, command: Command) -> ValidationResult:
@@ -81,41 +82,43 @@ def _result(
     """Empty nodes are removed one by one; all others were planned for as a whole."""
     texts = [*filter(None, (earlier,)), *(f"{node}: {text}" for node, text in invalid.items())]
     valid = tuple(candidate for candidate in candidates if candidate.node not in invalid)
-    if invalid and command.reason is not Reason.EMPTY:
+    if invalid and command.reason is not DisruptionReason.EMPTY:
         valid = ()
     more = f"; and {len(texts) - MAX_SHOWN_BLOCKERS} more" if len(texts) > MAX_SHOWN_BLOCKERS else ""
     return ValidationResult(valid, "; ".join(texts[:MAX_SHOWN_BLOCKERS]) + more)
 
 
-def _before_taint(context: Context, reason: Reason, chosen: Candidate, node: Node, claim: NodeClaim) -> str:
+def _before_taint(context: Context, reason: DisruptionReason, chosen: Candidate, node: Node, claim: NodeClaim) -> str:
     """What blocks a candidate before it is tainted."""
     reason_gone = _reason_gone(context, reason, node, claim)
     if reason_gone:
         return reason_gone
-    if reason is Reason.UNDERUTILIZED and not set(candidate_of(context, node, claim, {}).pods) <= set(chosen.pods):
+    if reason is DisruptionReason.UNDERUTILIZED and not set(candidate_of(context, node, claim, {}).pods) <= set(
+        chosen.pods
+    ):
         return "a pod was scheduled that was not planned for"
-    waived = reason is Reason.DRIFTED
+    waived = reason is DisruptionReason.DRIFTED
     return joined(blocking(context, node, claim, context.clock.now(), waive_pods=waived))
 
 
-def _after_taint(context: Context, reason: Reason, chosen: Candidate, node: Node, claim: NodeClaim) -> str:
+def _after_taint(context: Context, reason: DisruptionReason, chosen: Candidate, node: Node, claim: NodeClaim) -> str:
     """What blocks a candidate after it was tainted: annotations. A drain respects PDBs by itself."""
     reason_gone = _reason_gone(context, reason, node, claim)
     if reason_gone:
         return reason_gone
-    dated = reason is Reason.DRIFTED and claim.spec.grace is not None
+    dated = reason is DisruptionReason.DRIFTED and claim.spec.grace is not None
     pods = () if dated else context.cluster_state.pods_on(node.metadata.name)
     return joined(forbidden(node, pods, context.clock.now()))
 
 
-def _reason_gone(context: Context, reason: Reason, node: Node, claim: NodeClaim) -> str:
+def _reason_gone(context: Context, reason: DisruptionReason, node: Node, claim: NodeClaim) -> str:
     """Why there is no longer a reason to remove a node; empty if there is."""
-    if reason is Reason.DRIFTED:
-        return "" if claim.is_true("Drifted") else "it is no longer drifted"
-    if reason is Reason.EMPTY:
-        return "" if candidate_of(context, node, claim, {}).empty else "it is no longer empty"
+    if reason is DisruptionReason.DRIFTED:
+        return "" if claim.is_true("Drifted") else source("it is no longer drifted")
+    if reason is DisruptionReason.EMPTY:
+        return "" if candidate_of(context, node, claim, {}).empty else source("it is no longer empty")
     pool = context.cluster_state.pools.store.get(claim.node_pool or "")
     disruption = pool.spec.disruption if pool is not None else None
     if disruption is None or disruption.quiet_time is None or disruption.consolidation_policy == "WhenEmpty":
-        return "its NodePool no longer allows consolidation"
+        return source("its NodePool no longer allows consolidation")
     return ""

@@ -3,7 +3,7 @@
 Pure: the cluster state, the decisions and the events come in, an `Answer` goes out.
 """
 
-from dovetail.controllers.explain.answer import Answer, Event, Unknown, events_of, no_autoscaler, since
+from dovetail.controllers.explain.answer import Answer, Event, Unknown, events_of, no_autoscaler, since, unattended
 from dovetail.controllers.explain.disruption_budgets import pdb
 from dovetail.controllers.explain.namespaces import namespace
 from dovetail.controllers.explain.node_groups import STATUS_CONFIG_MAP, group_node, nodegroup
@@ -36,6 +36,7 @@ __all__ = [
     "pods_of",
     "refused",
     "since",
+    "unattended",
     "vpa",
     "workload",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,6 +12,7 @@ from dovetail.controllers.history.decisions import Decision
 from dovetail.language import message
 from dovetail.model.meta import stamp
 from dovetail.model.nodes import Lease
+from dovetail.model.reasons import reason
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +62,7 @@ def others(reasons: Sequence[object]) -> str:
 
 def shortened(entries: Sequence[str], most: int = 20) -> list[str]:
     """A long list, shortened with the count."""
-    return [*entries[:most], *([f"… {len(entries) - most} more"] if len(entries) > most else [])]
+    return [*entries[:most], *([message("… {count} more", count=len(entries) - most)] if len(entries) > most else [])]
 
 
 def age(moment: datetime | None, now: datetime) -> str:
@@ -94,12 +95,12 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 def events_of(listing: Iterable[dict[str, Any]]) -> list[Event]:
     """Core events, oldest first."""
-    found = []
+    events = []
     for item in listing:
         about = item.get("involvedObject") or item.get("regarding") or {}
         namespace, name = about.get("namespace") or "", about.get("name") or ""
         moments = (item.get("lastTimestamp"), (item.get("series") or {}).get("lastObservedTime"), item.get("eventTime"))
-        found.append(
+        events.append(
             Event(
                 kind=about.get("kind") or "",
                 key=f"{namespace}/{name}" if namespace else name,
@@ -112,7 +113,7 @@ def events_of(listing: Iterable[dict[str, Any]]) -> list[Event]:
                 by=(item.get("source") or {}).get("component") or item.get("reportingComponent") or "",
             )
         )
-    return sorted(found, key=lambda event: event.time)
+    return sorted(events, key=lambda event: event.time)
 
 
 def about_object(events: Iterable[Event], kind: str, key: str) -> list[Event]:
@@ -126,6 +127,12 @@ EVENT_MARK = "  event      "
 
 def event_lines(events: Sequence[Event], most: int = 10) -> list[str]:
     return [f"{event.time}{EVENT_MARK}{event.reason}: {event.message}" for event in events[-most:]]
+
+
+def condition_text(condition: Mapping[str, Any]) -> str:
+    """A status condition of an object on one line."""
+    state = f"{condition.get('type')}={condition.get('status')}"
+    return f"{state} {condition.get('reason') or ''} {condition.get('message') or ''}".strip()
 
 
 def dollars(price: float | None) -> str:
@@ -149,3 +156,17 @@ def no_autoscaler(leases: Iterable[Lease], now: datetime) -> str:
         name=name,
         stamp=stamp(last),
     )
+
+
+def unattended(answer: Answer, silent: str) -> Answer:
+    """That no autoscaler runs is the first cause, where nothing else keeps a pod from a node."""
+    if answer.code or answer.source != "evaluated" or not answer.line.startswith("pending: "):
+        return msgspec.structs.replace(answer, line=f"{answer.line}; {silent}")
+    remedy = reason("NO_AUTOSCALER").remedy
+    line = message(
+        "pending: {silent}; {remedy} (NO_AUTOSCALER); once it runs: {what}",
+        silent=silent,
+        remedy=remedy,
+        what=answer.line.removeprefix("pending: "),
+    )
+    return msgspec.structs.replace(answer, line=line, code="NO_AUTOSCALER", remedy=remedy)

@@ -78,10 +78,10 @@ def _not_joined(decisions: Sequence[Decision], claim: NodeClaim, now: datetime, 
         f"nodeclaim/{claim.name}",
         message("instance {instance} has run{waited}", instance=instance, waited=waited),
     )
-    found = diagnosis(decisions, claim.name)
+    cause = diagnosis(decisions, claim.name)
     reported = [event for event in about_object(events, "NodeClaim", claim.name) if event.reason == "NodeNotJoined"]
-    if found is not None or reported:
-        said = found.message if found is not None else reported[-1].message
+    if cause is not None or reported:
+        said = cause.message if cause is not None else reported[-1].message
         why = said.partition("has not joined the cluster: ")[2] or said  # it ends with its own remedy
         text = message(
             "{runs} and has not joined the cluster: {why}",
@@ -112,11 +112,11 @@ def _not_initialized(cluster_state: ClusterState, claim: NodeClaim, now: datetim
         text = message("node {name} still has the startup taint {taint}{waited}", name=name, taint=taint, waited=waited)
         if since is not None and now - since <= STARTUP_TAINT_GRACE:
             return Progress(text)
-        known = reason("STARTUP_TAINT")
+        startup_taint = reason("STARTUP_TAINT")
         return Progress(
             message("{text}: nothing has removed it", text=text),
             "STARTUP_TAINT",
-            known.remedy,
+            startup_taint.remedy,
             f"nodepool/{claim.node_pool}",
         )
     ready = condition(node.status.conditions, "Ready") if node is not None else None
@@ -134,25 +134,28 @@ def _not_initialized(cluster_state: ClusterState, claim: NodeClaim, now: datetim
 def claim_answer(
     cluster_state: ClusterState,
     decisions: Sequence[Decision],
-    found: NodeClaim,
+    claim: NodeClaim,
     now: datetime,
     events: Sequence[Event] = (),
 ) -> Answer:
     """A NodeClaim that has no initialized node yet."""
-    step = progress(cluster_state, decisions, found, now, events)
-    about = [decision for decision in decisions if concerns(decision, found.name)]
-    conditions = [f"{each.type}={each.status} {each.reason} {each.message}".strip() for each in found.status.conditions]
-    remedy = [f"remedy: {step.remedy}"] if step.remedy else []
+    step = progress(cluster_state, decisions, claim, now, events)
+    about = [decision for decision in decisions if concerns(decision, claim.name)]
+    conditions = [
+        f"{condition.type}={condition.status} {condition.reason} {condition.message}".strip()
+        for condition in claim.status.conditions
+    ]
+    remedy = [message("remedy: {remedy}", remedy=step.remedy)] if step.remedy else []
     code = f" ({step.code})" if step.code and not step.text.endswith(f"({step.code})") else ""
-    node = cluster_state.node_for(found)
+    node = cluster_state.node_for(claim)
     prefix = "" if node is not None else message("has no node yet: ")
     return Answer(
-        subject=f"nodeclaim/{found.name}",
+        subject=f"nodeclaim/{claim.name}",
         line=f"{prefix}{step.text}{code}",
         code=step.code,
         object=step.object,
         remedy=step.remedy,
         details=(*remedy, *conditions),
-        deep=(*lines(about[-10:]), *event_lines(about_object(events, "NodeClaim", found.name))),
-        facts={"providerID": found.status.provider_id, "nodePool": found.node_pool or ""},
+        deep=(*lines(about[-10:]), *event_lines(about_object(events, "NodeClaim", claim.name))),
+        facts={"providerID": claim.status.provider_id, "nodePool": claim.node_pool or ""},
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.explain.answer import Answer, shortened
 from dovetail.language import message
+from dovetail.model.labels import COMPUTE_TYPE, FARGATE
 from dovetail.model.pod_resources import requests
 from dovetail.model.pods import Pod
 from dovetail.model.quantity import format_resources, resources
@@ -47,6 +48,12 @@ def daemonset_pod(cluster_state: ClusterState, pod: Pod) -> Answer:
         )
         remedy = message("add the toleration to the DaemonSet, or let its affinity leave such nodes out")
         return _pending(subject, text, "UNTOLERATED_TAINT", mine, remedy, facts)
+    if node.metadata.labels.get(COMPUTE_TYPE) == FARGATE:
+        text = message("its node {name} is one of Fargate, which runs a single pod and none of a DaemonSet", name=name)
+        remedy = message(
+            "let the DaemonSet's nodeAffinity leave out {label} {value}", label=COMPUTE_TYPE, value=FARGATE
+        )
+        return _pending(subject, text, "DAEMON_NO_ROOM", mine, remedy, facts)
     allocatable, asked = resources(node.status.allocatable), requests(pod)
     others = [other for other in cluster_state.pods_on(name) if not other.finished]
     used = [requests(other) for other in others]
@@ -88,10 +95,10 @@ def _pending(
 ) -> Answer:
     return Answer(
         subject=subject,
-        line=f"pending: {text}; {remedy} ({code})",
+        line=message("pending: {text}; {remedy} ({code})", text=text, remedy=remedy, code=code),
         code=code,
         object=mine,
         remedy=remedy,
-        details=(*details, f"remedy: {remedy}"),
+        details=(*details, message("remedy: {remedy}", remedy=remedy)),
         facts=dict(facts),
     )

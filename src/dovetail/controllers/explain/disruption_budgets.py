@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from dovetail.cluster.pdb import PdbIndex
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.explain.answer import Answer, Unknown, shortened
 from dovetail.language import message
+from dovetail.model.pods import Pod
 from dovetail.model.reasons import REASONS
+from dovetail.model.workloads import PodDisruptionBudget
 
 
 def pdb(cluster_state: ClusterState, key: str, now: datetime) -> Answer:
     """`key` is namespace/name."""
-    found = next((each for each in cluster_state.budgets.store.all() if each.metadata.key == key), None)
+    pdb = next((candidate for candidate in cluster_state.budgets.store.all() if candidate.metadata.key == key), None)
     subject = f"pdb/{key}"
-    if found is None:
-        names = sorted(each.metadata.key for each in cluster_state.budgets.store.all())
+    if pdb is None:
+        names = sorted(candidate.metadata.key for candidate in cluster_state.budgets.store.all())
         raise Unknown(
             message(
                 "{subject} is not in the cluster; there are: {shortened}",
@@ -24,20 +27,44 @@ def pdb(cluster_state: ClusterState, key: str, now: datetime) -> Answer:
                 shortened=", ".join(shortened(names, 5)) or "none",
             )
         )
-    index = PdbIndex([found])
+    index = PdbIndex([pdb])
     pods = [
         pod
         for pod in cluster_state.pods.store.all()
-        if pod.metadata.namespace == found.metadata.namespace and not pod.finished and index.of(pod)
+        if pod.metadata.namespace == pdb.metadata.namespace and not pod.finished and index.of(pod)
     ]
     others = sorted({other.metadata.key for pod in pods for other in cluster_state.pdbs.of(pod)} - {key})
     nodes = sorted({pod.spec.node_name for pod in pods if pod.spec.node_name})
-    status, spec = found.status, found.spec
+    status, spec = pdb.status, pdb.spec
     rule = (
         f"maxUnavailable {spec.max_unavailable}"
         if spec.max_unavailable is not None
         else f"minAvailable {spec.min_available}"
     )
+    line, code = _allowance(pdb, rule, pods, others)
+    return Answer(
+        subject=subject,
+        line=line,
+        code=code,
+        object=subject if code else "",
+        remedy=REASONS[code].remedy if code else "",
+        details=(
+            f"{rule}; {_why(status.current_healthy, status.desired_healthy, status.expected_pods)}",
+            *(message("on node {name}", name=name) for name in shortened(nodes)),
+            *shortened([message("selects pod {pod}", pod=pod.metadata.key) for pod in pods]),
+        ),
+        facts={
+            "allowed": status.disruptions_allowed,
+            "pods": len(pods),
+            "nodes": nodes,
+            "otherBudgets": others,
+        },
+    )
+
+
+def _allowance(pdb: PodDisruptionBudget, rule: str, pods: Sequence[Pod], others: Sequence[str]) -> tuple[str, str]:
+    """How many evictions a PodDisruptionBudget allows now, and the reason code where it allows none."""
+    status = pdb.status
     code = ""
     if not pods:
         line = message("selects no pod ({rule})", rule=rule)
@@ -68,24 +95,7 @@ def pdb(cluster_state: ClusterState, key: str, now: datetime) -> Answer:
             remedy=REASONS[code].remedy,
             code=code,
         )
-    return Answer(
-        subject=subject,
-        line=line,
-        code=code,
-        object=subject if code else "",
-        remedy=REASONS[code].remedy if code else "",
-        details=(
-            f"{rule}; {_why(status.current_healthy, status.desired_healthy, status.expected_pods)}",
-            *(message("on node {name}", name=name) for name in shortened(nodes)),
-            *shortened([message("selects pod {pod}", pod=pod.metadata.key) for pod in pods]),
-        ),
-        facts={
-            "allowed": status.disruptions_allowed,
-            "pods": len(pods),
-            "nodes": nodes,
-            "otherBudgets": others,
-        },
-    )
+    return line, code
 
 
 def _healthy(current: int, expected: int) -> str:

@@ -37,7 +37,7 @@ Price = Callable[[Node], float | None]
 def namespace(cluster_state: ClusterState, name: str, price: Price) -> Answer:
     """`price` is what a node costs an hour; None where that is unknown."""
     if cluster_state.namespaces.store.get(name) is None:
-        names = sorted(each.metadata.name for each in cluster_state.namespaces.store.all())
+        names = sorted(namespace.metadata.name for namespace in cluster_state.namespaces.store.all())
         raise Unknown(
             message(
                 "namespace/{name} is not in the cluster; there are: {shortened}",
@@ -120,7 +120,7 @@ def shares_of(cluster_state: ClusterState, pods: list[Pod], price_of: Price) -> 
     mine: dict[str, list[Pod]] = {}
     for pod in pods:
         mine.setdefault(pod.spec.node_name, []).append(pod)
-    found = {}
+    shares = {}
     for name, group in mine.items():
         node = cluster_state.nodes.store.get(name)
         if node is None:
@@ -132,14 +132,14 @@ def shares_of(cluster_state: ClusterState, pods: list[Pod], price_of: Price) -> 
         full = max(1.0, everything)  # the larger of two shares may add up to more than the node
         used = (price or 0.0) * own / full
         spare = (price or 0.0) * max(0.0, 1.0 - everything / full)
-        found[name] = Share(
+        shares[name] = Share(
             node=name,
             pods=len(group),
             price=price,
             requested=used,
             idle=spare * own / everything if everything else 0.0,
         )
-    return found
+    return shares
 
 
 def _weight(asked: Mapping[str, int], allocatable: Mapping[str, int]) -> float:

@@ -19,8 +19,8 @@ STATUS_CONFIG_MAP = "cluster-autoscaler-status"
 def nodegroup(status: Json, name: str, events: Sequence[Event] = (), explanations: Json | None = None) -> Answer:
     """`status` is the ConfigMap's YAML, read; `explanations` is what Dovetail's program writes beside it."""
     groups = status.get("nodeGroups") or ()
-    found = next((group for group in groups if group.get("name") == name), None)
-    if found is None:
+    own = next((group for group in groups if group.get("name") == name), None)
+    if own is None:
         names = ", ".join(shortened([str(group.get("name")) for group in groups], 10))
         raise Unknown(
             message(
@@ -31,7 +31,7 @@ def nodegroup(status: Json, name: str, events: Sequence[Event] = (), explanation
             )
         )
     members = [node for node, group in ((explanations or {}).get("members") or {}).items() if group == name]
-    health, up, down = (found.get(each) or {} for each in ("health", "scaleUp", "scaleDown"))
+    health, up, down = (own.get(part) or {} for part in ("health", "scaleUp", "scaleDown"))
     target, least, most = health.get("cloudProviderTarget"), health.get("minSize"), health.get("maxSize")
     counts = ((health.get("nodeCounts") or {}).get("registered")) or {}
     size = message(
@@ -43,33 +43,8 @@ def nodegroup(status: Json, name: str, events: Sequence[Event] = (), explanation
     )
     more: Json = ((explanations or {}).get("groups") or {}).get(name) or {}
     refused: Json = more.get("refused") or {}
-    remedy, code = "", str(refused.get("code", ""))
-    if up.get("status") == "Backoff":
-        info = up.get("backoffInfo") or {}
-        said = info.get("errorMessage") or info.get("errorCode") or message("its last scale-up failed")
-        line = message("does not grow for a while: {said}", said=said)
-        remedy = message("see the activity of its Auto Scaling group; it is tried again by itself")
-    elif health.get("status") == "Unhealthy":
-        line = message(
-            "is unhealthy and not scaled: {ready} of {total} node(s) are ready",
-            ready=counts.get("ready", 0),
-            total=counts.get("total", 0),
-        )
-        remedy = message("see its nodes that are not ready")
-    elif up.get("status") == "InProgress":
-        line = message("is growing: {size}", size=size)
-    elif target is not None and most is not None and target >= most:
-        line = message("is at its largest: {size}", size=size)
-        remedy = message("raise its maximum size")
-    elif down.get("status") == "CandidatesPresent":
-        line = message(
-            "has {candidates} node(s) to remove once they have been unneeded for long enough: {size}",
-            candidates=down.get("candidates", 0),
-            size=size,
-        )
-    else:
-        line = message("is as large as needed: {size}", size=size)
-        line += message(", and cannot shrink further") if target is not None and target == least else ""
+    code = str(refused.get("code", ""))
+    line, remedy = _state(own, size)
     reported = [event for event in events if event.reason in _EVENTS]
     pods = [event for event in reported if event.reason == "NotTriggerScaleUp"]
     return Answer(
@@ -97,11 +72,46 @@ def nodegroup(status: Json, name: str, events: Sequence[Event] = (), explanation
                 status=down.get("status"),
                 lastTransitionTime=down.get("lastTransitionTime"),
             ),
-            *shortened([f"pod {event.key}: {event.message}" for event in pods[-20:]], 10),
+            *shortened([message("pod {name}: {text}", name=event.key, text=event.message) for event in pods[-20:]], 10),
         ),
         deep=tuple(event_lines(reported)),
         facts={"health": dict(health), "scaleUp": dict(up), "scaleDown": dict(down), "bill": dict(more)},
     )
+
+
+def _state(group: Json, size: str) -> tuple[str, str]:
+    """Whether a group grows, shrinks or cannot, in words that follow its name, and the remedy; `size` is in words."""
+    health, up, down = (group.get(part) or {} for part in ("health", "scaleUp", "scaleDown"))
+    target, least, most = health.get("cloudProviderTarget"), health.get("minSize"), health.get("maxSize")
+    counts = ((health.get("nodeCounts") or {}).get("registered")) or {}
+    remedy = ""
+    if up.get("status") == "Backoff":
+        info = up.get("backoffInfo") or {}
+        said = info.get("errorMessage") or info.get("errorCode") or message("its last scale-up failed")
+        line = message("does not grow for a while: {said}", said=said)
+        remedy = message("see the activity of its Auto Scaling group; it is tried again by itself")
+    elif health.get("status") == "Unhealthy":
+        line = message(
+            "is unhealthy and not scaled: {ready} of {total} node(s) are ready",
+            ready=counts.get("ready", 0),
+            total=counts.get("total", 0),
+        )
+        remedy = message("see its nodes that are not ready")
+    elif up.get("status") == "InProgress":
+        line = message("is growing: {size}", size=size)
+    elif target is not None and most is not None and target >= most:
+        line = message("is at its largest: {size}", size=size)
+        remedy = message("raise its maximum size")
+    elif down.get("status") == "CandidatesPresent":
+        line = message(
+            "has {candidates} node(s) to remove once they have been unneeded for long enough: {size}",
+            candidates=down.get("candidates", 0),
+            size=size,
+        )
+    else:
+        line = message("is as large as needed: {size}", size=size)
+        line += message(", and cannot shrink further") if target is not None and target == least else ""
+    return line, remedy
 
 
 def _bill(more: Json) -> list[str]:
@@ -123,7 +133,9 @@ def _bill(more: Json) -> list[str]:
 def _staying(explanations: Json, members: Sequence[str]) -> list[str]:
     """Why its nodes stay."""
     nodes: Json = explanations.get("nodes") or {}
-    return shortened([f"node {name}: {_verdict(nodes[name])}" for name in members if name in nodes], 20)
+    return shortened(
+        [message("node {name}: {text}", name=name, text=_verdict(nodes[name])) for name in members if name in nodes], 20
+    )
 
 
 def _verdict(verdict: Json) -> str:
@@ -163,34 +175,34 @@ def scale_up(events: Sequence[Event]) -> GroupScaleUp | None:
     return GroupScaleUp(last.reason, last.message, time)
 
 
-def waits_for_group(key: str, found: GroupScaleUp, events: Sequence[Event]) -> Answer:
+def waits_for_group(key: str, scale_up: GroupScaleUp, events: Sequence[Event]) -> Answer:
     """A pod that a node group grows for."""
-    groups = ", ".join(found.groups) or message("a group")
+    groups = ", ".join(scale_up.groups) or message("a group")
     return Answer(
         subject=f"pod/{key}",
         line=message(
             "waits for node group {groups}, which Cluster Autoscaler grows: {message}",
             groups=groups,
-            message=found.message,
+            message=scale_up.message,
         ),
         deep=tuple(event_lines(events)),
-        facts={"nodeGroups": list(found.groups), "since": found.time.isoformat()},
+        facts={"nodeGroups": list(scale_up.groups), "since": scale_up.time.isoformat()},
     )
 
 
-def refused_by_groups(key: str, found: GroupScaleUp, events: Sequence[Event]) -> Answer:
+def refused_by_groups(key: str, scale_up: GroupScaleUp, events: Sequence[Event]) -> Answer:
     """A pod that no node group can grow for."""
-    reasons = found.message.partition("scale-up: ")[2].split(", ") if "scale-up: " in found.message else []
-    remedies = [remedy for text, remedy in _REMEDIES.items() if text in found.message]
+    reasons = scale_up.message.partition("scale-up: ")[2].split(", ") if "scale-up: " in scale_up.message else []
+    remedies = [remedy for text, remedy in _REMEDIES.items() if text in scale_up.message]
     if not remedies and reasons:
         remedies = [message("change the pod's requests, selectors or tolerations, or offer a group that meets them")]
     return Answer(
         subject=f"pod/{key}",
-        line=message("pending: cluster-autoscaler: {message}", message=found.message)
+        line=message("pending: cluster-autoscaler: {message}", message=scale_up.message)
         + (f"; {remedies[0]}" if remedies else ""),
         remedy=remedies[0] if remedies else "",
         object=f"pod/{key}",
-        details=tuple(f"remedy: {remedy}" for remedy in remedies),
+        details=tuple(message("remedy: {remedy}", remedy=remedy) for remedy in remedies),
         deep=tuple(event_lines(events)),
         facts={"reasons": reasons},
     )
@@ -200,7 +212,7 @@ _REMEDIES = {
     "max node group size reached": source("raise the maximum size of a group that fits"),
     "in backoff after failed scale-up": source("see the scaling activities of the group; it is tried again by itself"),
     "not ready for scale-up": source("see the nodes of the group that are not ready, and its launch template"),
-    "max total nodes in cluster reached": "raise --max-nodes-total",
+    "max total nodes in cluster reached": source("raise --max-nodes-total"),
     "exceeded quota": source("raise --cores-total, --memory-total or --gpu-total"),
 }
 

@@ -8,7 +8,16 @@ from typing import Any
 
 from dovetail.cluster.state import ClusterState
 from dovetail.cluster.unusable_nodepools import of_class
-from dovetail.controllers.explain.answer import Answer, Event, Unknown, about_object, event_lines, lines, shortened
+from dovetail.controllers.explain.answer import (
+    Answer,
+    Event,
+    Unknown,
+    about_object,
+    condition_text,
+    event_lines,
+    lines,
+    shortened,
+)
 from dovetail.controllers.history.decisions import Decision, concerns
 from dovetail.language import message
 
@@ -20,9 +29,11 @@ def nodeclass(
     now: datetime,
     events: Sequence[Event] = (),
 ) -> Answer:
-    found = cluster_state.node_classes.store.get(name)
-    if found is None:
-        names = [str((each.get("metadata") or {}).get("name")) for each in cluster_state.node_classes.store.all()]
+    node_class = cluster_state.node_classes.store.get(name)
+    if node_class is None:
+        names = [
+            str((node_class.get("metadata") or {}).get("name")) for node_class in cluster_state.node_classes.store.all()
+        ]
         raise Unknown(
             message(
                 "ec2nodeclass/{name} is not in the cluster; there are: {names}",
@@ -34,13 +45,13 @@ def nodeclass(
         pool.name for pool in cluster_state.pools.store.all() if pool.spec.template.spec.node_class_ref.name == name
     )
     claims = [claim for claim in cluster_state.claims.store.all() if claim.spec.node_class_ref.name == name]
-    status = found.get("status") or {}
+    status = node_class.get("status") or {}
     used = message("{n} NodeClaim(s)", n=len(claims)) + (
         message(", NodePools {pools}", pools=", ".join(shortened(pools, 5))) if pools else message(", no NodePool")
     )
-    cause = of_class(found, "EC2NodeClass")
+    cause = of_class(node_class, "EC2NodeClass")
     subject = f"ec2nodeclass/{name}"
-    if (found.get("metadata") or {}).get("deletionTimestamp"):
+    if (node_class.get("metadata") or {}).get("deletionTimestamp"):
         held = message(": {count} NodeClaim(s) still use it", count=len(claims)) if claims else ""
         line, code, remedy = (
             message("is being deleted{held}", held=held),
@@ -62,10 +73,7 @@ def nodeclass(
         )
     else:
         line, code, remedy = message("is ready; used by {used}", used=used), "", ""
-    conditions = [
-        f"{each.get('type')}={each.get('status')} {each.get('reason') or ''} {each.get('message') or ''}".strip()
-        for each in status.get("conditions") or ()
-    ]
+    conditions = [condition_text(condition) for condition in status.get("conditions") or ()]
     about = [decision for decision in decisions if concerns(decision, name)]
     return Answer(
         subject=subject,
@@ -85,12 +93,14 @@ def nodeclass(
 
 def _resolved(status: dict[str, Any]) -> list[str]:
     """What its selectors select."""
-    found = []
+    texts_by_field = []
     for field, shown in (("subnets", "zone"), ("securityGroups", "name"), ("amis", "name")):
         entries = status.get(field) or ()
-        texts = [f"{each.get('id')} ({each[shown]})" if each.get(shown) else str(each.get("id")) for each in entries]
+        texts = [
+            f"{entry.get('id')} ({entry[shown]})" if entry.get(shown) else str(entry.get("id")) for entry in entries
+        ]
         if texts:
-            found.append(f"{field}: {', '.join(shortened(texts, 4))}")
+            texts_by_field.append(f"{field}: {', '.join(shortened(texts, 4))}")
     if status.get("instanceProfile"):
-        found.append(message("instance profile: {instanceProfile}", instanceProfile=status["instanceProfile"]))
-    return found
+        texts_by_field.append(message("instance profile: {instanceProfile}", instanceProfile=status["instanceProfile"]))
+    return texts_by_field

@@ -21,7 +21,7 @@ from dovetail.controllers.explain.answer import (
     shortened,
 )
 from dovetail.controllers.history.decisions import Decision, concerns
-from dovetail.language import message
+from dovetail.language import message, source
 from dovetail.model import wellknown
 from dovetail.model.kinds import budgets
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -40,10 +40,10 @@ def nodepool(
 ) -> Answer:
     nodepool_ = cluster_state.pools.store.get(name)
     if nodepool_ is None:
-        known = ", ".join(sorted(pool.name for pool in cluster_state.pools.store.all())) or "none"
-        raise Unknown(message("nodepool/{name} is not in the cluster; there are: {known}", name=name, known=known))
+        names = ", ".join(sorted(pool.name for pool in cluster_state.pools.store.all())) or "none"
+        raise Unknown(message("nodepool/{name} is not in the cluster; there are: {known}", name=name, known=names))
     claims = cluster_state.claims_of(name)
-    ready = any(each.type == "Ready" and each.status == "True" for each in nodepool_.status.conditions)
+    ready = any(condition.type == "Ready" and condition.status == "True" for condition in nodepool_.status.conditions)
     bad = None if ready and nodepool_.metadata.deletion_timestamp is None else _cause(cluster_state, nodepool_)
     stopped = safe_mode(decisions)
     line = _summary(claims) + (f"; {bad.why}; {bad.remedy} ({bad.code})" if bad else message("; ready"))
@@ -94,21 +94,25 @@ def nodepool(
 
 
 def _cause(cluster_state: ClusterState, pool: NodePool) -> Cause | None:
-    classes = [str((each.get("metadata") or {}).get("name")) for each in cluster_state.node_classes.store.all()]
+    classes = [
+        str((node_class.get("metadata") or {}).get("name")) for node_class in cluster_state.node_classes.store.all()
+    ]
     node_class = cluster_state.node_classes.store.get(pool.spec.template.spec.node_class_ref.name)
     return cause(pool, node_class, class_required=bool(classes), reconciled=True, classes=classes)
 
 
 def _summary(claims: Sequence[NodeClaim]) -> str:
     cost = sum(launch_price(claim) or 0.0 for claim in claims)
-    states = {
-        "drifted": sum(claim.is_true("Drifted") for claim in claims),
-        "not initialized": sum(not claim.is_true("Initialized") for claim in claims),
-        "terminating": sum(claim.metadata.deletion_timestamp is not None for claim in claims),
-    }
-    states_text = ", ".join(f"{count} {state}" for state, count in states.items() if count)
-    text = message("{count} node(s)", count=len(claims)) + (
-        message(" for {dollars} at launch", dollars=dollars(cost)) if claims else ""
+    states = (
+        (source("{count} drifted"), sum(claim.is_true("Drifted") for claim in claims)),
+        (source("{count} not initialized"), sum(not claim.is_true("Initialized") for claim in claims)),
+        (source("{count} terminating"), sum(claim.metadata.deletion_timestamp is not None for claim in claims)),
+    )
+    states_text = ", ".join(message(state, count=count) for state, count in states if count)
+    text = (
+        message("{count} node(s) for {dollars} at launch", count=len(claims), dollars=dollars(cost))
+        if claims
+        else message("{count} node(s)", count=0)
     )
     return f"{text} ({states_text})" if states_text else text
 
@@ -124,7 +128,7 @@ def _limits(pool: NodePool) -> list[str]:
 def _claim_lines(cluster_state: ClusterState, claims: Sequence[NodeClaim]) -> list[str]:
     """Each NodeClaim in one line."""
     nodepool_ = []
-    for claim in sorted(claims, key=lambda each: each.name):
+    for claim in sorted(claims, key=lambda node_claim: node_claim.name):
         node = cluster_state.node_for(claim)
         labels = claim.metadata.labels
         pods = len(cluster_state.pods_on(node.metadata.name)) if node is not None else 0
@@ -155,21 +159,20 @@ def allowance(cluster_state: ClusterState, pool: NodePool, reason: str, now: dat
         )
     if nodepool_.unlimited:
         return message("budget {reason}: no limit", reason=reason)
-    by = f"nodes: {nodepool_.decided_by.nodes}" if nodepool_.decided_by else ""
-    schedule = nodepool_.decided_by.schedule if nodepool_.decided_by else None
-    text = message(
-        "budget {reason}: {free} of {counted} may be disrupted now ({by}",
-        reason=reason,
-        free=free,
-        counted=counted,
-        by=by,
-    )
-    text += (
-        message(", schedule {schedule} for {duration}", schedule=schedule, duration=nodepool_.decided_by.duration)
-        if schedule and nodepool_.decided_by
-        else ""
-    )
+    conditions = []
+    if nodepool_.decided_by is not None:
+        conditions.append(message("nodes: {nodes}", nodes=nodepool_.decided_by.nodes))
+        if nodepool_.decided_by.schedule:
+            schedule, duration = nodepool_.decided_by.schedule, nodepool_.decided_by.duration
+            conditions.append(message("schedule {schedule} for {duration}", schedule=schedule, duration=duration))
     if nodepool_.nodes < 1:
         opens = budgets.opens(pool.spec.disruption.budgets, reason, counted, now)
-        text += message(", opens {time}", time=stamp(opens)) if opens is not None else ""
-    return text + (message(", {consuming} disrupting or not ready)", consuming=consuming) if consuming else ")")
+        conditions += [message("opens {time}", time=stamp(opens))] if opens is not None else []
+    conditions += [message("{count} disrupting or not ready", count=consuming)] if consuming else []
+    return message(
+        "budget {reason}: {count} of {total} may be disrupted now ({conditions})",
+        reason=reason,
+        count=free,
+        total=counted,
+        conditions=", ".join(conditions),
+    )

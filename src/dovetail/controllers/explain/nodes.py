@@ -102,7 +102,7 @@ class Outlook:
         if repair:
             return message("is unhealthy: {repair}", repair=repair)
         if why:
-            return f"stays: {candidates.describe(why[0])}{others(why)}"
+            return message("stays: {why}", why=f"{candidates.describe(why[0])}{others(why)}")
         if stopped:
             return message("stays: safe mode. {stopped}", stopped=stopped)
         return self._replacement(self._drifted) if self._drifted is not None else self._cost()
@@ -117,10 +117,15 @@ class Outlook:
     def _cost(self) -> str:
         """What happens to a node that only its cost could be a reason to remove."""
         if self.kept is not None:
-            return f"stays: {self.kept.summary} ({self.kept.reason}{saving(self.kept)})"
+            return message(
+                "stays: {why} ({code}{saving})",
+                why=self.kept.summary,
+                code=self.kept.reason,
+                saving=saving(self.kept),
+            )
         never = self._never_consolidated()
         if never:
-            return f"stays: {never}"
+            return message("stays: {why}", why=never)
         consolidatable = self._claim.is_true("Consolidatable")
         if not self.empty:
             return (
@@ -133,19 +138,20 @@ class Outlook:
                 "is empty and waits: {allowance}",
                 allowance=nodepools.allowance(self._cluster_state, self._pool, "Empty", self._now),
             )
-        at = self._consolidatable_at()
+        moment = self._consolidatable_at()
         return (
             message("is empty and will be removed within seconds")
-            if consolidatable or at is None
-            else message("is empty and will be removed at {at:%H:%M:%SZ}", at=at)
+            if consolidatable or moment is None
+            else message("is empty and will be removed at {at:%H:%M:%SZ}", at=moment)
         )
 
     def drift(self) -> list[str]:
         """That it has drifted, whatever else blocks it."""
         if self._drifted is None:
             return []
-        at = self._drifted.last_transition_time
-        return [f"drifted: {self._drifted.reason}" + (f" since {stamp(at)}" if at else "")]
+        drifted_at = self._drifted.last_transition_time
+        since = message(" since {time}", time=stamp(drifted_at)) if drifted_at else ""
+        return [message("drifted: {reason}{since}", reason=self._drifted.reason, since=since)]
 
     def _consolidatable_at(self) -> datetime | None:
         """When its NodePool's consolidateAfter will have passed, if there is no further pod event."""
@@ -164,7 +170,10 @@ class Outlook:
     def next_evaluation(self, why: Sequence[candidates.Blocker]) -> list[str]:
         """When this node will be evaluated again, and when it expires."""
         expiry = date(self._claim)
-        return [self._evaluation_line(why), *([f"expires {stamp(expiry)}"] if expiry is not None else [])]
+        return [
+            self._evaluation_line(why),
+            *([message("expires {time}", time=stamp(expiry))] if expiry is not None else []),
+        ]
 
     def _evaluation_line(self, why: Sequence[candidates.Blocker]) -> str:
         ends = [blocker.until for blocker in why if blocker.until is not None]
@@ -173,12 +182,12 @@ class Outlook:
             return message("evaluated again as soon as its blockers are gone{first}", first=first)
         if self._never_consolidated() or self._pool is None:
             return message("not evaluated for consolidation unless its NodePool or its pods change")
-        at = self._consolidatable_at()
-        if at is not None and at > self._now:
+        moment = self._consolidatable_at()
+        if moment is not None and moment > self._now:
             text = self._pool.spec.disruption.consolidate_after
             return message(
                 "evaluated again at {at:%H:%M:%SZ}: pods were scheduled or deleted lately (consolidateAfter {text})",
-                at=at,
+                at=moment,
                 text=text,
             )
         if self.kept is None:
@@ -193,8 +202,8 @@ class Outlook:
 
 
 def saving(decision: Decision) -> str:
-    found = decision.detail.get("saving")
-    return f", saving {dollars(found)}" if isinstance(found, float) else ""
+    saved = decision.detail.get("saving")
+    return message(", saving {dollars}", dollars=dollars(saved)) if isinstance(saved, float) else ""
 
 
 # A terminating node: how far its termination is, what it waits for, and until when.
@@ -251,8 +260,14 @@ def deadline_lines(claim: NodeClaim, held: Sequence[candidates.Blocker]) -> list
 def conditions(node: Node) -> list[str]:
     """Conditions that are not True: Ready, or another readiness condition."""
     return [
-        f"unhealthy: {condition.type}={condition.status} ({condition.reason})"
-        + (f" since {stamp(condition.last_transition_time)}" if condition.last_transition_time else "")
+        message(
+            "unhealthy: {condition} ({reason}){since}",
+            condition=f"{condition.type}={condition.status}",
+            reason=condition.reason,
+            since=message(" since {time}", time=stamp(condition.last_transition_time))
+            if condition.last_transition_time
+            else "",
+        )
         for condition in node.status.conditions
         if condition.type.endswith("Ready") and condition.status != "True"
     ]
@@ -278,18 +293,18 @@ def node(
     now: datetime,
     events: Sequence[Event] = (),
 ) -> Answer:
-    found = cluster_state.nodes.store.get(name)
-    if found is None:
+    node = cluster_state.nodes.store.get(name)
+    if node is None:
         return deleted("node", name, decisions)
-    claim = cluster_state.claim_for(found)
+    claim = cluster_state.claim_for(node)
     if claim is None:
-        return _unmanaged(cluster_state, found, now, events)
+        return _unmanaged(cluster_state, node, now, events)
     pods = tuple(cluster_state.pods_on(name))
     held = candidates.pod_blockers(pods, cluster_state.pdbs, now)
     about = [decision for decision in decisions if concerns(decision, name)]
-    details = [_offering_line(found, claim, pods), *conditions(found)]
-    if found.metadata.deletion_timestamp is not None or claim.metadata.deletion_timestamp is not None:
-        details += [f"blocked: {candidates.describe(blocker)}" for blocker in held]
+    details = [_offering_line(node, claim, pods), *conditions(node)]
+    if node.metadata.deletion_timestamp is not None or claim.metadata.deletion_timestamp is not None:
+        details += [message("blocked: {why}", why=candidates.describe(blocker)) for blocker in held]
         return Answer(
             subject=f"node/{name}",
             line=line(claim, pods, held, now),
@@ -302,15 +317,15 @@ def node(
         return msgspec.structs.replace(
             claim_answer(cluster_state, decisions, claim, now, events), subject=f"node/{name}"
         )
-    why = candidates.node_blockers(found, claim, terminating=False, nominated=False) + held
-    outlook = Outlook(cluster_state, found, claim, about, now)
-    kept, repair = outlook.kept, repair_outlook(found, about)
+    why = candidates.node_blockers(node, claim, terminating=False, nominated=False) + held
+    outlook = Outlook(cluster_state, node, claim, about, now)
+    kept, repair = outlook.kept, repair_outlook(node, about)
     stopped, bound, next_evaluation = safe_mode(decisions), rules(pods), outlook.next_evaluation(why)
-    details += [f"repair: {repair}"] if repair else []
+    details += [message("repair: {outlook}", outlook=repair)] if repair else []
     details += outlook.drift()
     details += [stopped] if stopped else []
-    details += [f"blocked: {candidates.describe(blocker)}" for blocker in why]
-    details += [f"bound: {each}" for each in bound]
+    details += [message("blocked: {why}", why=candidates.describe(blocker)) for blocker in why]
+    details += [message("bound: {rule}", rule=rule) for rule in bound]
     details += [*_alternative(kept), *outlook.budget(), *next_evaluation]
     code = why[0].code if why else kept.reason if kept is not None else ""
     return Answer(
@@ -340,9 +355,9 @@ def _to_change(blocker: candidates.Blocker, node: str) -> str:
     return f"pod/{blocker.pod}" if blocker.pod else f"node/{node}"
 
 
-def _unmanaged(cluster_state: ClusterState, found: Node, now: datetime, events: Sequence[Event]) -> Answer:
+def _unmanaged(cluster_state: ClusterState, node: Node, now: datetime, events: Sequence[Event]) -> Answer:
     """A node of no NodePool: what blocks its drain, and what Cluster Autoscaler says about it."""
-    name = found.metadata.name
+    name = node.metadata.name
     held = candidates.pod_blockers(cluster_state.pods_on(name), cluster_state.pdbs, now)
     said = about_object(events, "Node", name)
     return Answer(
@@ -352,10 +367,10 @@ def _unmanaged(cluster_state: ClusterState, found: Node, now: datetime, events: 
         remedy=REASONS["NOT_MANAGED"].remedy,
         details=(
             *(message("blocks a drain: {describe}", describe=candidates.describe(blocker)) for blocker in held),
-            *conditions(found),
+            *conditions(node),
         ),
         deep=tuple(event_lines(said)),
-        facts={"labels": dict(found.metadata.labels)},
+        facts={"labels": dict(node.metadata.labels)},
     )
 
 
@@ -377,43 +392,51 @@ def claim(
     events: Sequence[Event] = (),
 ) -> Answer:
     """A NodeClaim: its node, or why it has none yet."""
-    found = cluster_state.claims.store.get(name)
-    if found is None:
+    claim = cluster_state.claims.store.get(name)
+    if claim is None:
         return deleted("nodeclaim", name, decisions)
-    there = cluster_state.node_for(found)
+    there = cluster_state.node_for(claim)
     if there is not None:
         return node(cluster_state, decisions, there.metadata.name, now, events)
-    if found.metadata.deletion_timestamp is not None:
+    if claim.metadata.deletion_timestamp is not None:
         about = [decision for decision in decisions if concerns(decision, name)]
         line, details = message("is terminating; it has no node"), cause(about)
         return Answer(subject=f"nodeclaim/{name}", line=line, details=tuple(details), deep=lines(about[-10:]))
-    return claim_answer(cluster_state, decisions, found, now, events)
+    return claim_answer(cluster_state, decisions, claim, now, events)
 
 
-def _offering_line(found: Node, claim: NodeClaim, pods: Sequence[Pod]) -> str:
+def _offering_line(node: Node, claim: NodeClaim, pods: Sequence[Pod]) -> str:
     """Its offering, price and utilization."""
-    labels, price = found.metadata.labels, launch_price(claim)
-    kind = ", ".join(labels.get(key, "?") for key in (wellknown.INSTANCE_TYPE, wellknown.ZONE, wellknown.CAPACITY_TYPE))
-    allocatable, pod_requests = resources(found.status.allocatable), [requests(pod) for pod in pods if not pod.finished]
-    full = ", ".join(
-        f"{sum(each.get(name, 0) for each in pod_requests) / allocatable[name]:.0%} of {name}"
-        for name in ("cpu", "memory")
-        if allocatable.get(name)
+    labels, price = node.metadata.labels, launch_price(claim)
+    instance_type, zone, capacity_type = (
+        labels.get(key, "?") for key in (wellknown.INSTANCE_TYPE, wellknown.ZONE, wellknown.CAPACITY_TYPE)
     )
-    cost = message("price unknown") if price is None else message("{dollars} at launch", dollars=dollars(price))
+    allocatable, pod_requests = resources(node.status.allocatable), [requests(pod) for pod in pods if not pod.finished]
+    shares = {
+        name: f"{sum(pod.get(name, 0) for pod in pod_requests) / allocatable[name]:.0%}"
+        if allocatable.get(name)
+        else "?"
+        for name in ("cpu", "memory")
+    }
     return message(
-        "{kind}, {cost}; {count} pod(s) request {full}", kind=kind, cost=cost, count=len(pod_requests), full=full
+        "{type}, {zone}, {capacity_type}, {cost}; {count} pod(s) request {cpu} of cpu, {memory} of memory",
+        type=instance_type,
+        zone=zone,
+        capacity_type=capacity_type,
+        cost=message("price unknown") if price is None else message("{dollars} at launch", dollars=dollars(price)),
+        count=len(pod_requests),
+        **shares,
     )
 
 
 def rules(pods: Iterable[Pod]) -> list[str]:
     """The required constraints of its pods, with how many pods have them."""
-    found: dict[str, list[str]] = {}
+    pods_by_rule: dict[str, list[str]] = {}
     for pod in pods:
         if any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references):
             continue
         for rule in _rules(pod):
-            found.setdefault(rule, []).append(pod.metadata.key)
+            pods_by_rule.setdefault(rule, []).append(pod.metadata.key)
     return [
         message(
             "{rule} ({count} pod(s), {who}{value})",
@@ -422,7 +445,7 @@ def rules(pods: Iterable[Pod]) -> list[str]:
             who=who[0],
             value=" …" if len(who) > 1 else "",
         )
-        for rule, who in found.items()
+        for rule, who in pods_by_rule.items()
     ]
 
 
@@ -453,6 +476,10 @@ def _alternative(kept: Decision | None) -> list[str]:
     needed = (
         message("; a move must save at least {dollars}", dollars=dollars(threshold)) if threshold is not None else ""
     )
-    best = message("best alternative") if isinstance(kept.detail.get("saving"), float) else "evaluated"
-    found = "; ".join(filter(None, (kept.detail.get("instead"), kept.summary)))
-    return [f"{best} {kept.time}: {found} [{kept.reason}]{saving(kept)}{needed}"]
+    alternative = "; ".join(filter(None, (kept.detail.get("instead"), kept.summary)))
+    template = (
+        source("best alternative {time}: {found} [{code}]{saving}{needed}")
+        if isinstance(kept.detail.get("saving"), float)
+        else source("evaluated {time}: {found} [{code}]{saving}{needed}")
+    )
+    return [message(template, time=kept.time, found=alternative, code=kept.reason, saving=saving(kept), needed=needed)]

@@ -14,27 +14,27 @@ from dovetail.model.meta import stamp
 
 def past(decisions: Sequence[Decision], kind: str, name: str, moment: datetime, now: datetime) -> Answer:
     """`name` is namespace/name for a pod. Only what was recorded is said; the objects of then are gone."""
-    at, subject = stamp(moment), f"{kind}/{name}"
+    moment_text, subject = stamp(moment), f"{kind}/{name}"
     oldest = decisions[0].time if decisions else ""
     if not oldest:
         line = message("there is no decision history in this cluster: only the present can be explained")
-        return Answer(subject=subject, line=line, source="history", facts={"at": at, "historyBegins": None})
-    before = [decision for decision in decisions if decision.time <= at and concerns(decision, name)]
-    facts = {"at": at, "historyBegins": oldest, "decisions": [decision.id for decision in before[-10:]]}
-    if at < oldest:
-        line = message("the history does not reach back to {at}: it begins at {oldest}", at=at, oldest=oldest)
+        return Answer(subject=subject, line=line, source="history", facts={"at": moment_text, "historyBegins": None})
+    before = [decision for decision in decisions if decision.time <= moment_text and concerns(decision, name)]
+    facts = {"at": moment_text, "historyBegins": oldest, "decisions": [decision.id for decision in before[-10:]]}
+    if moment_text < oldest:
+        line = message("the history does not reach back to {at}: it begins at {oldest}", at=moment_text, oldest=oldest)
         return Answer(subject=subject, line=line, source="history", facts=facts)
     if not before:
         line = message(
-            "at {at} nothing had been decided about it; the history begins at {oldest}", at=at, oldest=oldest
+            "at {at} nothing had been decided about it; the history begins at {oldest}", at=moment_text, oldest=oldest
         )
         return Answer(subject=subject, line=line, source="history", facts=facts)
     last = before[-1]
-    refusal = next((each for each in last.refusals if name in each.pods), None)
+    refusal = next((candidate for candidate in last.refusals if name in candidate.pods), None)
     if refusal is not None:
         answer = refused(name, refusal, before)
         line = message(
-            "at {at} was {line} (decision {id} at {time})", at=at, line=answer.line, id=last.id, time=last.time
+            "at {at} was {line} (decision {id} at {time})", at=moment_text, line=answer.line, id=last.id, time=last.time
         )
         return Answer(
             subject=subject,
@@ -54,7 +54,7 @@ def past(decisions: Sequence[Decision], kind: str, name: str, moment: datetime, 
     why = f" ({last.reason})" if last.reason else ""
     line = message(
         "at {at} the last decision was {last_kind} at {time}: {summary}{where}{why}",
-        at=at,
+        at=moment_text,
         last_kind=last.kind,
         time=last.time,
         summary=last.summary,

@@ -31,7 +31,7 @@ def why(
         return list(_cheaper(made, claim, labels.get(wellknown.INSTANCE_TYPE, "?")))
     key, shown = {
         "spot": (wellknown.CAPACITY_TYPE, message("capacity type")),
-        "zone": (wellknown.ZONE, "zone"),
+        "zone": (wellknown.ZONE, message("zone")),
     }[question]
     value = labels.get(key, "?")
     if question == "spot" and value == "spot":
@@ -109,8 +109,12 @@ def _of_label(
     own = next((need for need in needs if need.key == key), None)
     if own is not None:
         values = ", ".join(own.values)
-        rule = f"only {values}" if own.operator == "In" else f"{shown} {own.operator} {values}".rstrip()
-        yield f"NodePool {claim.node_pool} allows {rule}"
+        rule = (
+            message("only {values}", values=values)
+            if own.operator == "In"
+            else f"{shown} {own.operator} {values}".rstrip()
+        )
+        yield message("NodePool {node_pool} allows {rule}", node_pool=claim.node_pool, rule=rule)
     elif key == wellknown.CAPACITY_TYPE:
         default = message("on-demand is the default; allow spot in its requirements")
         yield message(
@@ -143,4 +147,4 @@ def _requires(pod: Pod, key: str) -> bool:
 
 def _some(pods: Sequence[Pod]) -> str:
     more = message(" and {count} more", count=len(pods) - 1) if len(pods) > 1 else ""
-    return f"pod {pods[0].metadata.key}{more}"
+    return message("pod {name}{more}", name=pods[0].metadata.key, more=more)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dovetail.controllers.explain.answer import Answer, Event, about_object, event_lines
+from dovetail.controllers.explain.answer import Answer, Event, about_object, condition_text, event_lines
 from dovetail.language import message, source
 from dovetail.model.pod_autoscalers import conflicting_resources
 
@@ -14,14 +14,11 @@ Json = Mapping[str, Any]
 
 def _condition(obj: Json, kind: str) -> Json:
     conditions = (obj.get("status") or {}).get("conditions") or ()
-    return next((each for each in conditions if each.get("type") == kind), {})
+    return next((condition for condition in conditions if condition.get("type") == kind), {})
 
 
 def _conditions(obj: Json) -> list[str]:
-    return [
-        f"{each.get('type')}={each.get('status')} {each.get('reason') or ''} {each.get('message') or ''}".strip()
-        for each in (obj.get("status") or {}).get("conditions") or ()
-    ]
+    return [condition_text(condition) for condition in (obj.get("status") or {}).get("conditions") or ()]
 
 
 def _conflict(own: Json, other: Json) -> str:
@@ -58,7 +55,9 @@ def hpa(obj: Json, events: Sequence[Event] = (), vpas: Sequence[Json] = ()) -> A
     what = f"{str(target.get('kind', '')).lower()}/{target.get('name')}"
     current, desired = status.get("currentReplicas") or 0, status.get("desiredReplicas") or 0
     least, most = spec.get("minReplicas", 1), spec.get("maxReplicas")
-    able, active, limited = (_condition(obj, each) for each in ("AbleToScale", "ScalingActive", "ScalingLimited"))
+    able, active, limited = (
+        _condition(obj, condition_type) for condition_type in ("AbleToScale", "ScalingActive", "ScalingLimited")
+    )
     remedy, blamed = "", ""
     if able.get("status") == "False":
         line = message("cannot scale {what}: {said}", what=what, said=_said(able))
@@ -101,11 +100,11 @@ def hpa(obj: Json, events: Sequence[Event] = (), vpas: Sequence[Json] = ()) -> A
             "keeps {what} at {current} replicas: {said}",
             what=what,
             current=current,
-            said=_said(able) or "its metrics are at their targets",
+            said=_said(able) or message("its metrics are at their targets"),
         )
     conflicts = _conflicts(obj, vpas)
     if conflicts:
-        line = f"{line}; it {conflicts[0]}"
+        line = message("{line}; it {conflict}", line=line, conflict=conflicts[0])
         remedy, blamed = remedy or _SEPARATE, blamed or f"hpa/{key}"
     return Answer(
         subject=f"hpa/{key}",
@@ -125,7 +124,7 @@ def _said(condition: Json) -> str:
 def _metrics(spec: Json, status: Json) -> list[str]:
     """Each metric: its value now, and its target."""
     current = list(status.get("currentMetrics") or ())
-    found = []
+    texts = []
     for number, metric in enumerate(spec.get("metrics") or ()):
         kind = str(metric.get("type", ""))
         body = metric.get(kind[:1].lower() + kind[1:]) or {}
@@ -135,7 +134,7 @@ def _metrics(spec: Json, status: Json) -> list[str]:
         if number < len(current):
             there = current[number] or {}
             now = (there.get(kind[:1].lower() + kind[1:]) or {}).get("current") or {}
-        found.append(
+        texts.append(
             message(
                 "metric {name}: {value} now, target {value_2}",
                 name=name,
@@ -143,7 +142,7 @@ def _metrics(spec: Json, status: Json) -> list[str]:
                 value_2=_value(target) or "unknown",
             )
         )
-    return found
+    return texts
 
 
 def _value(amounts: Json) -> str:
@@ -169,39 +168,9 @@ def vpa(
     mode = policy.get("updateMode", "Auto")
     least = policy.get("minReplicas") or min_replicas
     recommended = (status.get("recommendation") or {}).get("containerRecommendations") or ()
-    unsupported, unmatched = _condition(obj, "ConfigUnsupported"), _condition(obj, "NoPodsMatched")
     target = spec.get("targetRef") or {}
     what = f"{str(target.get('kind', '')).lower()}/{target.get('name')}"
-    advice = "; ".join(f"{each.get('containerName')}: {_amounts(each.get('target') or {})}" for each in recommended)
-    remedy = ""
-    if unsupported.get("status") == "True":
-        line, remedy = message("does nothing: {said}", said=_said(unsupported)), "correct spec.targetRef"
-    elif unmatched.get("status") == "True" or pods == 0:
-        line, remedy = (
-            message("matches no pod of {what}", what=what),
-            message("see that the target exists and has pods"),
-        )
-    elif not recommended:
-        provided = _condition(obj, "RecommendationProvided")
-        line = message("has no recommendation yet{value}", value=": " + _said(provided) if provided else "")
-        remedy = message("see that vpa-recommender runs and the metrics server answers: kubectl top pods")
-    elif mode == "Off":
-        line, remedy = (
-            message("recommends {advice}; not applied, because updateMode is Off", advice=advice),
-            "set spec.updatePolicy.updateMode",
-        )
-    elif mode == "Initial":
-        line = message("recommends {advice}; applied only to new pods, because updateMode is Initial", advice=advice)
-    elif pods is not None and pods < least:
-        line = message(
-            "recommends {advice}; not applied to running pods: {pods} replica(s), fewer than minReplicas {least}",
-            advice=advice,
-            pods=pods,
-            least=least,
-        )
-        remedy = message("run {least} replicas, or set spec.updatePolicy.minReplicas: {pods}", least=least, pods=pods)
-    else:
-        line = message("recommends {advice}; pods are updated where they differ enough", advice=advice)
+    line, remedy = _applied(obj, what, pods, least)
     conflicts = _conflicts(obj, hpas)
     if conflicts:
         line, remedy = f"{line}; it {conflicts[0]}", remedy or _SEPARATE
@@ -216,18 +185,59 @@ def vpa(
             *(
                 message(
                     "container {containerName}: from {amounts} to {amounts_2}, uncapped {amounts_3}",
-                    containerName=each.get("containerName"),
-                    amounts=_amounts(each.get("lowerBound") or {}),
-                    amounts_2=_amounts(each.get("upperBound") or {}),
-                    amounts_3=_amounts(each.get("uncappedTarget") or {}),
+                    containerName=recommendation.get("containerName"),
+                    amounts=_amounts(recommendation.get("lowerBound") or {}),
+                    amounts_2=_amounts(recommendation.get("upperBound") or {}),
+                    amounts_3=_amounts(recommendation.get("uncappedTarget") or {}),
                 )
-                for each in recommended
+                for recommendation in recommended
             ),
             *_conditions(obj),
         ),
         deep=tuple(event_lines(about_object(events, "VerticalPodAutoscaler", key))),
         facts={"updateMode": mode, "recommendation": list(recommended), "pods": pods, "minReplicas": least},
     )
+
+
+def _applied(obj: Json, what: str, pods: int | None, least: int) -> tuple[str, str]:
+    """What a VPA recommends for the target `what` and whether it is applied, with the remedy where it is not."""
+    mode = ((obj.get("spec") or {}).get("updatePolicy") or {}).get("updateMode", "Auto")
+    recommended = ((obj.get("status") or {}).get("recommendation") or {}).get("containerRecommendations") or ()
+    unsupported, unmatched = _condition(obj, "ConfigUnsupported"), _condition(obj, "NoPodsMatched")
+    advice = "; ".join(
+        f"{recommendation.get('containerName')}: {_amounts(recommendation.get('target') or {})}"
+        for recommendation in recommended
+    )
+    remedy = ""
+    if unsupported.get("status") == "True":
+        line, remedy = message("does nothing: {said}", said=_said(unsupported)), message("correct spec.targetRef")
+    elif unmatched.get("status") == "True" or pods == 0:
+        line, remedy = (
+            message("matches no pod of {what}", what=what),
+            message("see that the target exists and has pods"),
+        )
+    elif not recommended:
+        provided = _condition(obj, "RecommendationProvided")
+        line = message("has no recommendation yet{value}", value=": " + _said(provided) if provided else "")
+        remedy = message("see that vpa-recommender runs and the metrics server answers: kubectl top pods")
+    elif mode == "Off":
+        line, remedy = (
+            message("recommends {advice}; not applied, because updateMode is Off", advice=advice),
+            message("set spec.updatePolicy.updateMode"),
+        )
+    elif mode == "Initial":
+        line = message("recommends {advice}; applied only to new pods, because updateMode is Initial", advice=advice)
+    elif pods is not None and pods < least:
+        line = message(
+            "recommends {advice}; not applied to running pods: {pods} replica(s), fewer than minReplicas {least}",
+            advice=advice,
+            pods=pods,
+            least=least,
+        )
+        remedy = message("run {least} replicas, or set spec.updatePolicy.minReplicas: {pods}", least=least, pods=pods)
+    else:
+        line = message("recommends {advice}; pods are updated where they differ enough", advice=advice)
+    return line, remedy
 
 
 def _amounts(amounts: Json) -> str:

@@ -46,19 +46,19 @@ def pod(
     events: Sequence[Event] = (),
 ) -> Answer:
     """`key` is namespace/name."""
-    found = cluster_state.pods.store.get(key)
-    if found is None:
+    pod = cluster_state.pods.store.get(key)
+    if pod is None:
         raise Unknown(
             message("pod/{key} is not in the cluster{elsewhere}", key=key, elsewhere=_elsewhere(cluster_state, key))
         )
-    born = found.metadata.creation_timestamp
+    born = pod.metadata.creation_timestamp
     since_creation = (
         since(decisions, now, now - born) if born is not None else decisions
     )  # its name may be an earlier pod's too
     about = [decision for decision in since_creation if concerns(decision, key)]
-    if found.spec.node_name:
-        return _running(cluster_state, decisions, about, found, now)
-    return _held_back(cluster_state, found) or _pending(cluster_state, since_creation, about, found, now, events)
+    if pod.spec.node_name:
+        return _running(cluster_state, decisions, about, pod, now)
+    return _held_back(cluster_state, pod) or _pending(cluster_state, since_creation, about, pod, now, events)
 
 
 def _elsewhere(cluster_state: ClusterState, key: str) -> str:
@@ -75,34 +75,34 @@ def _elsewhere(cluster_state: ClusterState, key: str) -> str:
     return message("; did you mean {names}?", names=names)
 
 
-def _held_back(cluster_state: ClusterState, found: Pod) -> Answer | None:
+def _held_back(cluster_state: ClusterState, pod: Pod) -> Answer | None:
     """Pods that no node would help."""
-    subject = f"pod/{found.metadata.key}"
-    if found.finished:
-        return Answer(subject=subject, line=message("has ended ({phase})", phase=found.status.phase))
-    if found.terminating:
+    subject = f"pod/{pod.metadata.key}"
+    if pod.finished:
+        return Answer(subject=subject, line=message("has ended ({phase})", phase=pod.status.phase))
+    if pod.terminating:
         return Answer(subject=subject, line=message("is being deleted; it never had a node"))
-    if found.spec.scheduling_gates:
-        gates = ", ".join(gate.name for gate in found.spec.scheduling_gates)
+    if pod.spec.scheduling_gates:
+        gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
         remedy = reason("GATED").remedy
         line = message("pending: its scheduling gates hold it: {gates}; {remedy} (GATED)", gates=gates, remedy=remedy)
         return Answer(subject=subject, line=line, code="GATED", object=subject, remedy=remedy, facts={"gates": gates})
-    return daemonset_pod(cluster_state, found) if owned_by(found, "DaemonSet") else None
+    return daemonset_pod(cluster_state, pod) if owned_by(pod, "DaemonSet") else None
 
 
 def _pending(
     cluster_state: ClusterState,
     since_creation: Sequence[Decision],
     about: Sequence[Decision],
-    found: Pod,
+    pod: Pod,
     now: datetime,
     events: Sequence[Event],
 ) -> Answer:
-    key = found.metadata.key
+    key = pod.metadata.key
     mine = about_object(events, "Pod", key)
-    target = nominated(cluster_state, found, about, mine)
+    target = nominated(cluster_state, pod, about, mine)
     if isinstance(target, NodeClaim):
-        return waiting_for(cluster_state, since_creation, about, found, target, now, events)
+        return waiting_for(cluster_state, since_creation, about, pod, target, now, events)
     if target:
         return Answer(
             subject=f"pod/{key}",
@@ -112,7 +112,7 @@ def _pending(
     growing = scale_up(mine)
     if growing is not None and growing.is_underway(now):
         return waits_for_group(key, growing, mine)
-    refusal = refusal_of(cluster_state, since_creation, found)
+    refusal = refusal_of(cluster_state, since_creation, pod)
     if refusal is not None and (growing is None or refusal.code not in ("NO_NODEPOOL", NOT_TRIGGERED)):
         answer = refused(key, refusal, about)
         if growing is None:
@@ -120,16 +120,16 @@ def _pending(
         return msgspec.structs.replace(answer, details=(*answer.details, f"cluster-autoscaler: {growing.message}"))
     if growing is not None:
         return refused_by_groups(key, growing, mine)
-    scheduled = condition(found.status.conditions, "PodScheduled")
-    if found.spec.scheduler_name != "default-scheduler" and scheduled is None:
+    scheduled = condition(pod.status.conditions, "PodScheduled")
+    if pod.spec.scheduler_name != "default-scheduler" and scheduled is None:
         line = message(
             "pending: it asks for the scheduler {scheduler_name}, which has not tried it",
-            scheduler_name=found.spec.scheduler_name,
+            scheduler_name=pod.spec.scheduler_name,
         )
     elif scheduled is None:
         line = message("pending: kube-scheduler has not tried it yet")
     else:
-        waited = age(found.metadata.creation_timestamp, now)
+        waited = age(pod.metadata.creation_timestamp, now)
         line = (
             message("pending for {waited}: it has not been planned for yet", waited=waited)
             if waited
@@ -139,13 +139,13 @@ def _pending(
 
 
 def nominated(
-    cluster_state: ClusterState, found: Pod, about: Sequence[Decision], events: Sequence[Event]
+    cluster_state: ClusterState, pod: Pod, about: Sequence[Decision], events: Sequence[Event]
 ) -> NodeClaim | str:
     """The NodeClaim or the name of the node that a pod waits for; empty if there is none.
 
     A NodeClaim names its pods; where it does not, the last `Nominated` event does, as long as the NodeClaim is there.
     """
-    target = cluster_state.nominations.of(found.metadata.uid)
+    target = cluster_state.nominations.of(pod.metadata.uid)
     if target is not None:
         claim = cluster_state.claims.store.get(target.name) if target.kind == "claim" else None
         return claim if claim is not None else target.name
@@ -169,7 +169,7 @@ def waiting_for(
     cluster_state: ClusterState,
     decisions: Sequence[Decision],
     about: Sequence[Decision],
-    found: Pod,
+    pod: Pod,
     claim: NodeClaim,
     now: datetime,
     events: Sequence[Event],
@@ -185,14 +185,17 @@ def waiting_for(
         else message("waits for nodeclaim {claim}: {progress}", claim=claim.name, progress=progress)
     )
     return Answer(
-        subject=f"pod/{found.metadata.key}",
+        subject=f"pod/{pod.metadata.key}",
         line=line,
         code=step.code,
         object=step.object,
         remedy=step.remedy,
         details=(
             *([message("remedy: {remedy}", remedy=step.remedy)] if step.remedy else ()),
-            *(f"{each.type}={each.status} {each.reason} {each.message}".strip() for each in claim.status.conditions),
+            *(
+                f"{state.type}={state.status} {state.reason} {state.message}".strip()
+                for state in claim.status.conditions
+            ),
         ),
         deep=lines(about[-5:]),
         facts={"nodeClaim": claim.name},
@@ -226,8 +229,8 @@ def refused(key: str, refusal: Refusal, about: Sequence[Decision] = (), source: 
             for step in steps
         ]
     blamed: dict[str, Any] = next(iter(refusal.pools.values()), {})
-    known = REASONS.get(refusal.code)
-    remedy = refusal.remedy or str(blamed.get("remedy") or (known.remedy if known is not None else ""))
+    explained = REASONS.get(refusal.code)
+    remedy = refusal.remedy or str(blamed.get("remedy") or (explained.remedy if explained is not None else ""))
     if remedy:
         details.append(message("remedy: {remedy}", remedy=remedy))
     spoken = f"; {remedy}" if remedy and remedy not in refusal.message else ""
@@ -240,7 +243,7 @@ def refused(key: str, refusal: Refusal, about: Sequence[Decision] = (), source: 
         source=source,
         details=tuple(shortened(details, 50)),
         deep=(*deep, *lines(about[-5:])),
-        facts={**msgspec.to_builtins(refusal), "class": known.kind if known is not None else ""},
+        facts={**msgspec.to_builtins(refusal), "class": explained.kind if explained is not None else ""},
     )
 
 
@@ -273,42 +276,51 @@ def _funnel(pool: str, funnel: dict[str, Any]) -> str:
 
 
 def _running(
-    cluster_state: ClusterState, decisions: Sequence[Decision], about: Sequence[Decision], found: Pod, now: datetime
+    cluster_state: ClusterState, decisions: Sequence[Decision], about: Sequence[Decision], pod: Pod, now: datetime
 ) -> Answer:
     """Where it runs, how it blocks its node's disruption, and why this node was launched."""
-    name = found.spec.node_name
+    name = pod.spec.node_name
     node = cluster_state.nodes.store.get(name)
     claim = cluster_state.claim_for(node) if node else None
     price = launch_price(claim) if claim else None
     cost = "" if price is None else message(" ({dollars} at launch)", dollars=dollars(price))
-    held = candidates.pod_blockers((found,), cluster_state.pdbs, now)
+    held = candidates.pod_blockers((pod,), cluster_state.pdbs, now)
     launched = [
         decision for decision in decisions if claim and any(made.claim == claim.name for made in decision.node_claims)
     ]
-    created = [made for each in launched for made in each.node_claims if claim and made.claim == claim.name]
+    created = [made for decision in launched for made in decision.node_claims if claim and made.claim == claim.name]
     return Answer(
-        subject=f"pod/{found.metadata.key}",
-        line=_phase(found, name) + cost + _trouble(found),
+        subject=f"pod/{pod.metadata.key}",
+        line=_phase(pod, name) + cost + _trouble(pod),
         details=(
             *(message("blocks its node: {describe}", describe=candidates.describe(blocker)) for blocker in held),
-            *lines(sorted({each.id: each for each in (*about[-5:], *launched)}.values(), key=lambda each: each.time)),
+            *lines(
+                sorted(
+                    {decision.id: decision for decision in (*about[-5:], *launched)}.values(),
+                    key=lambda decision: decision.time,
+                )
+            ),
         ),
         deep=tuple(message("cheaper, but {lost}", lost=lost) for made in created for lost in made.cheaper),
-        facts={"node": name, "blockers": msgspec.to_builtins(held), "decisions": [each.id for each in launched]},
+        facts={
+            "node": name,
+            "blockers": msgspec.to_builtins(held),
+            "decisions": [decision.id for decision in launched],
+        },
     )
 
 
-def _phase(found: Pod, node: str) -> str:
-    if found.finished:
-        return message("has ended ({phase}) on {node}", phase=found.status.phase, node=node)
-    if found.status.phase == "Pending":
+def _phase(pod: Pod, node: str) -> str:
+    if pod.finished:
+        return message("has ended ({phase}) on {node}", phase=pod.status.phase, node=node)
+    if pod.status.phase == "Pending":
         return message("is bound to {node}", node=node)
     return message("runs on {node}", node=node)
 
 
-def _trouble(found: Pod) -> str:
+def _trouble(pod: Pod) -> str:
     """What keeps its containers from starting, if the kubelet says so."""
-    for status in (*found.status.init_container_statuses, *found.status.container_statuses):
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         waiting = status.state.waiting
         if waiting is not None and waiting.reason not in ("", "ContainerCreating", "PodInitializing"):
             return message(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dovetail.cluster.state import ClusterState
@@ -53,15 +53,11 @@ def workload(
     subject = f"{kind.lower()}/{key}"
     running = [pod for pod in pods if pod.spec.node_name and not pod.finished]
     waiting = [pod for pod in pods if not pod.spec.node_name and not pod.finished]
-    groups: dict[tuple[str, str], list[tuple[Pod, Answer]]] = {}
-    for pod in waiting:
-        answer = explain(pod)
-        groups.setdefault((answer.code, _common(answer, pod)), []).append((pod, answer))
-    ordered = sorted(groups.values(), key=len, reverse=True)
+    ordered = _by_cause(waiting, explain)
     failed = [
-        f"{each.get('type')}={each.get('status')} {each.get('reason') or ''}: {each.get('message') or ''}".rstrip(": ")
-        for each in conditions
-        if (each.get("type"), each.get("status"))
+        f"{item.get('type')}={item.get('status')} {item.get('reason') or ''}: {item.get('message') or ''}".rstrip(": ")
+        for item in conditions
+        if (item.get("type"), item.get("status"))
         in (("ReplicaFailure", "True"), ("Progressing", "False"), ("Failed", "True"))
     ]
     total = wanted if wanted is not None else len(running) + len(waiting)
@@ -110,18 +106,31 @@ def workload(
         facts={
             "wanted": total,
             "running": len(running),
-            "causes": [
-                {
-                    "code": group[0][1].code,
-                    "object": group[0][1].object,
-                    "message": _common(group[0][1], group[0][0]),
-                    "count": len(group),
-                    "pods": [pod.metadata.key for pod, _ in group[:50]],
-                }
-                for group in ordered
-            ],
+            "causes": [_cause(group) for group in ordered],
         },
     )
+
+
+def _by_cause(waiting: Iterable[Pod], explain: Callable[[Pod], Answer]) -> list[list[tuple[Pod, Answer]]]:
+    """Pods that wait for the same, each with its answer; the largest group first."""
+    groups: dict[tuple[str, str], list[tuple[Pod, Answer]]] = {}
+    for pod in waiting:
+        answer = explain(pod)
+        # pods of a DaemonSet wait for a node each, so their words differ by its name
+        words = "" if answer.code == "DAEMON_NO_ROOM" else _common(answer, pod)
+        groups.setdefault((answer.code, words), []).append((pod, answer))
+    return sorted(groups.values(), key=len, reverse=True)
+
+
+def _cause(group: Sequence[tuple[Pod, Answer]]) -> dict[str, Any]:
+    pod, answer = group[0]
+    return {
+        "code": answer.code,
+        "object": answer.object,
+        "message": _common(answer, pod),
+        "count": len(group),
+        "pods": [pod.metadata.key for pod, _ in group[:50]],
+    }
 
 
 def _common(answer: Answer, pod: Pod) -> str:

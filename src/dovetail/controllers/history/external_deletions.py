@@ -11,7 +11,7 @@ from typing import NamedTuple
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim.deletion import record
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import NODECLAIMS, NODES
 from dovetail.language import message
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -62,7 +62,7 @@ class ExternalDeletions:
                 ),
             )
 
-    def _claim_changed(self, change: Change[NodeClaim]) -> None:
+    def _claim_changed(self, change: CacheChange[NodeClaim]) -> None:
         old, new = change.old, change.new
         was_deleted = old is None or old.metadata.deletion_timestamp is not None
         if not was_deleted and (new is None or new.metadata.deletion_timestamp is not None):
@@ -79,7 +79,7 @@ class ExternalDeletions:
         else:
             self._record(claim, _CLAIM.reason, message("its NodeClaim was deleted by another actor"))
 
-    def _node_changed(self, change: Change[Node]) -> None:
+    def _node_changed(self, change: CacheChange[Node]) -> None:
         """A Node that is deleted before its NodeClaim; one without our finalizer is not ours to record."""
         old, new = change.old, change.new
         if old is None or new is None or old.metadata.deletion_timestamp or not new.metadata.deletion_timestamp:

@@ -12,7 +12,7 @@ import msgspec
 from dovetail.controllers.context import Context
 from dovetail.controllers.worker import Again, Worker
 from dovetail.kube.errors import AlreadyExists, NotFound
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import MACHINES, NODECLAIMS
 from dovetail.model.kinds import convert
 from dovetail.model.kinds.adopt import PROVISIONER_ANNOTATION
@@ -42,7 +42,7 @@ class MachineViews:
             self._note(claim)
         await self._worker.run()
 
-    def _claim_changed(self, change: Change[NodeClaim]) -> None:
+    def _claim_changed(self, change: CacheChange[NodeClaim]) -> None:
         if change.new is not None:
             self._note(change.new)
 

@@ -17,7 +17,7 @@ from dovetail.controllers.worker import Again, Worker
 from dovetail.kube.backoff import Retries
 from dovetail.kube.errors import ApiError, Invalid, NotFound
 from dovetail.kube.events import Reference, reference
-from dovetail.kube.reflector import Change, Reflector
+from dovetail.kube.reflector import CacheChange, Reflector
 from dovetail.kube.resources import AWSNODETEMPLATES, EC2NODECLASSES, NODEPOOLS, PROVISIONERS, Resource
 from dovetail.model.kinds.adopt import adopted, owned_by
 from dovetail.model.kinds.convert import Collision, mending
@@ -68,14 +68,14 @@ class ProvisionerMigration:
                 group.create_task(reflector.run(), name=f"watch {kind}")
             group.create_task(self._worker.run(), name="generations")
 
-    def _changed(self, change: Change[dict[str, Any]]) -> None:
+    def _changed(self, change: CacheChange[dict[str, Any]]) -> None:
         if change.new is not None:
             self._worker.add(f"{change.new.get('kind')}/{change.key}")
 
     def _stands_changed(self, kind: str) -> Any:
         old = "Provisioner" if kind == "NodePool" else "AWSNodeTemplate"
 
-        def enqueue(change: Change[Any]) -> None:
+        def enqueue(change: CacheChange[Any]) -> None:
             if change.new is not None:
                 self._worker.add(f"{kind}/{change.key}")
             if self._old[old].store.get(change.key) is not None:

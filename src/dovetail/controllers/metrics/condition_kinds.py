@@ -22,7 +22,7 @@ from dovetail.model.meta import Condition
 AnyCondition = Condition | StatusCondition
 
 
-class Kind(msgspec.Struct, frozen=True):
+class ConditionKind(msgspec.Struct, frozen=True):
     """A kind whose conditions are exported. `general`: also by the metric names that have the kind as a label."""
 
     resource: Resource
@@ -50,13 +50,13 @@ class Seen(msgspec.Struct, frozen=True):
     """Those of the kind's labels."""
 
 
-CLAIMS = Kind(kinds.NODECLAIMS, (NODECLASS, NODEPOOL))
-POOLS = Kind(kinds.NODEPOOLS)
-CLASSES = Kind(kinds.EC2NODECLASSES)
-NODES = Kind(kinds.NODES, (NODECLASS, NODEPOOL, INITIALIZED), general=False)
+CLAIMS = ConditionKind(kinds.NODECLAIMS, (NODECLASS, NODEPOOL))
+POOLS = ConditionKind(kinds.NODEPOOLS)
+CLASSES = ConditionKind(kinds.EC2NODECLASSES)
+NODES = ConditionKind(kinds.NODES, (NODECLASS, NODEPOOL, INITIALIZED), general=False)
 
 
-def watched(cluster_state: ClusterState) -> tuple[tuple[Kind, Reflector[Any]], ...]:
+def watched(cluster_state: ClusterState) -> tuple[tuple[ConditionKind, Reflector[Any]], ...]:
     """The kinds, and their reflectors."""
     return (
         (CLAIMS, cluster_state.claims),
@@ -66,7 +66,7 @@ def watched(cluster_state: ClusterState) -> tuple[tuple[Kind, Reflector[Any]], .
     )
 
 
-def seen(kind: Kind, obj: Any) -> Seen:
+def seen(kind: ConditionKind, obj: Any) -> Seen:
     """Status and metadata of an object; NodeClasses are kept as untyped dictionaries."""
     if isinstance(obj, dict):
         obj = msgspec.convert(obj, _Plain, strict=False)

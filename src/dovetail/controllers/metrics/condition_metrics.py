@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from dovetail.controllers.metrics.condition_kinds import CLAIMS, CLASSES, NODES, POOLS, Kind
+from dovetail.controllers.metrics.condition_kinds import CLAIMS, CLASSES, NODES, POOLS, ConditionKind
 
 BUCKETS = tuple(0.5 * 2**n for n in range(15))
 
@@ -30,23 +30,25 @@ class ConditionMetrics:
         }
         self._all = _Families(registry, "operator", ("kind", "group"), Histogram.DEFAULT_BUCKETS)
 
-    def count_transition(self, kind: Kind, values: Sequence[str], condition: str, status: str, reason: str) -> None:
+    def count_transition(
+        self, kind: ConditionKind, values: Sequence[str], condition: str, status: str, reason: str
+    ) -> None:
         for families, labels in self._with_general(kind, values):
             families.transitions.labels(condition, status, reason, *labels).inc()
 
     def observe_duration(
-        self, kind: Kind, values: Sequence[str], condition: str, statuses: tuple[str, str], seconds: float
+        self, kind: ConditionKind, values: Sequence[str], condition: str, statuses: tuple[str, str], seconds: float
     ) -> None:
         """A condition changed from one status to another (`turn`) after so long."""
         for families, labels in self._with_general(kind, values):
             families.durations.labels(condition, *statuses, *labels).observe(seconds)
 
-    def observe_termination(self, kind: Kind, values: Sequence[str], seconds: float) -> None:
+    def observe_termination(self, kind: ConditionKind, values: Sequence[str], seconds: float) -> None:
         for families, labels in self._with_general(kind, values):
             terminations = families.terminations.labels(*labels) if labels else families.terminations
             terminations.observe(seconds)
 
-    def _with_general(self, kind: Kind, values: Sequence[str]) -> list[tuple[_Families, Sequence[str]]]:
+    def _with_general(self, kind: ConditionKind, values: Sequence[str]) -> list[tuple[_Families, Sequence[str]]]:
         own: list[tuple[_Families, Sequence[str]]] = [(self._own[kind], values)]
         return [*own, (self._all, (kind.resource.kind, kind.resource.group))] if kind.general else own
 

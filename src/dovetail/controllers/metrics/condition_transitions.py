@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from dovetail.controllers.context import Context
-from dovetail.controllers.metrics.condition_kinds import AnyCondition, Kind, Seen, seen, watched
+from dovetail.controllers.metrics.condition_kinds import AnyCondition, ConditionKind, Seen, seen, watched
 from dovetail.kube.events import EventRecorder, reference
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 
 UNKNOWN = "Unknown"
 
@@ -34,8 +34,8 @@ class ConditionTransitions:
     async def run(self) -> None:
         await self._recorder.run()
 
-    def _listener(self, kind: Kind) -> Callable[[Change[Any]], None]:
-        def changed(change: Change[Any]) -> None:
+    def _listener(self, kind: ConditionKind) -> Callable[[CacheChange[Any]], None]:
+        def changed(change: CacheChange[Any]) -> None:
             if _is_unchanged(change.old, change.new):
                 return
             old = seen(kind, change.old) if change.old is not None else None
@@ -46,7 +46,7 @@ class ConditionTransitions:
 
         return changed
 
-    def _compare(self, kind: Kind, obj: Any, old: Seen | None, new: Seen) -> None:
+    def _compare(self, kind: ConditionKind, obj: Any, old: Seen | None, new: Seen) -> None:
         for finalizer in old.finalizers if old is not None else ():
             if finalizer not in new.finalizers:
                 self._publish(kind, obj, "Finalized", f"Finalized {finalizer}")
@@ -58,7 +58,7 @@ class ConditionTransitions:
             if before is not None:
                 self._turned(kind, obj, new, before, now)
 
-    def _turned(self, kind: Kind, obj: Any, new: Seen, before: AnyCondition, now: AnyCondition) -> None:
+    def _turned(self, kind: ConditionKind, obj: Any, new: Seen, before: AnyCondition, now: AnyCondition) -> None:
         since, changed = before.last_transition_time, now.last_transition_time
         if since is not None and changed is not None:
             lasted = (changed - since).total_seconds()
@@ -69,14 +69,14 @@ class ConditionTransitions:
         message = f", Message: {now.message}" if now.message else ""
         self._publish(kind, obj, now.type, f"Status condition transitioned, {text}{message}")
 
-    def _deleted(self, kind: Kind, obj: Any, old: Seen) -> None:
+    def _deleted(self, kind: ConditionKind, obj: Any, old: Seen) -> None:
         for finalizer in old.finalizers:
             self._publish(kind, obj, "Finalized", f"Finalized {finalizer}")
         if old.deleted is not None:
             took = (self._context.clock.now() - old.deleted).total_seconds()
             self._context.metrics.conditions.observe_termination(kind, old.values, took)
 
-    def _publish(self, kind: Kind, obj: Any, reason: str, text: str) -> None:
+    def _publish(self, kind: ConditionKind, obj: Any, reason: str, text: str) -> None:
         self._recorder.record(reference(kind.resource, obj), "Normal", reason, text)
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from dovetail.clock import Clock
 from dovetail.cluster.state import ClusterState
-from dovetail.controllers.metrics.condition_kinds import Kind, Seen, seen, watched
+from dovetail.controllers.metrics.condition_kinds import ConditionKind, Seen, seen, watched
 from dovetail.controllers.metrics.exposition import gauge, labelled
 
 Labelled = list[tuple[str, Seen]]
@@ -26,7 +26,7 @@ def statuses(cluster_state: ClusterState, clock: Clock) -> Iterator[str]:
     yield from _family("operator_", general, now)
 
 
-def _named(kind: Kind, seen: Seen) -> str:
+def _named(kind: ConditionKind, seen: Seen) -> str:
     return labelled({"name": seen.name, **dict(zip(kind.called, seen.values, strict=True))})
 
 

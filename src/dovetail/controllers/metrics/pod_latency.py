@@ -12,7 +12,7 @@ from typing import Protocol
 from dovetail.clock import Clock
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.metrics.definitions import Metrics
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import PODS
 from dovetail.model.meta import condition
 from dovetail.model.pods import Pod
@@ -35,7 +35,7 @@ class PodLatency:
         for memory in (self._unstarted, self._unbound, self._seen, self._decided, self._planned):
             memory.clear()
         for pod in cluster_state.pods.store.all():
-            self._changed(Change("added", pod.metadata.key, None, pod))
+            self._changed(CacheChange("added", pod.metadata.key, None, pod))
         cluster_state.listen(PODS, self._changed)
 
     # -- plans
@@ -62,7 +62,7 @@ class PodLatency:
             else:
                 self._planned.setdefault(uid, now)
 
-    def _changed(self, change: Change[Pod]) -> None:
+    def _changed(self, change: CacheChange[Pod]) -> None:
         pod, key = change.new, change.key
         if pod is None:
             self._unbound.discard(key)

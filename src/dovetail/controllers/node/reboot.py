@@ -20,7 +20,7 @@ from dovetail.controllers.node.termination.evictions import Evictions
 from dovetail.controllers.nodeclaim.deletion import delete
 from dovetail.controllers.worker import Again, Worker
 from dovetail.kube.errors import NotFound
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import NODECLAIMS, NODES
 from dovetail.model import duration, wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -87,13 +87,13 @@ class Reboots:
             self._consider(claim)
         await self._worker.run()
 
-    def _claim_changed(self, change: Change[NodeClaim]) -> None:
+    def _claim_changed(self, change: CacheChange[NodeClaim]) -> None:
         if change.new is None:
             self._asking.pop(change.object.metadata.uid, None)
         else:
             self._consider(change.new)
 
-    def _node_changed(self, change: Change[Node]) -> None:
+    def _node_changed(self, change: CacheChange[Node]) -> None:
         claim = self._context.cluster_state.claim_for(change.object)
         if claim is not None:
             self._consider(claim)

@@ -10,7 +10,7 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim import initialization
 from dovetail.controllers.nodeclaim.binding import open_node
 from dovetail.controllers.worker import Again, Worker
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import NODES
 from dovetail.model import wellknown
 from dovetail.model.nodes import Node
@@ -32,7 +32,7 @@ class TaintExpiry:
                 self._worker.add(node.metadata.name)
         await self._worker.run()
 
-    def _node_changed(self, change: Change[Node]) -> None:
+    def _node_changed(self, change: CacheChange[Node]) -> None:
         if change.new is not None and initialization.placing(change.new):
             self._worker.add(change.key)
 

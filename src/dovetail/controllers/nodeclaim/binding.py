@@ -27,7 +27,7 @@ from dovetail.controllers.rights import BIND_PODS
 from dovetail.controllers.settings import Place
 from dovetail.controllers.worker import Again
 from dovetail.kube.errors import ApiError, Conflict, Forbidden, NotFound
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import NODES, PODS
 from dovetail.model import wellknown
 from dovetail.model.host_ports import HostPort, clash, host_ports
@@ -75,14 +75,14 @@ class Binding:
         context.cluster_state.listen(NODES, self._node_changed)
         context.cluster_state.listen(PODS, self._pod_changed)
 
-    def _node_changed(self, change: Change[Node]) -> None:
+    def _node_changed(self, change: CacheChange[Node]) -> None:
         if change.new is None:
             self._placed.pop(change.key, None)
             self._ready.pop(change.key, None)
             self._refused.pop(change.key, None)
             self._progress.pop(change.key, None)
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def _pod_changed(self, change: CacheChange[Pod]) -> None:
         pod = change.new
         if pod is None or pod.spec.node_name:
             self._bound.discard(change.object.metadata.uid)

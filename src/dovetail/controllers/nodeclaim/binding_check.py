@@ -15,7 +15,7 @@ import msgspec
 
 from dovetail.clock import Clock
 from dovetail.cluster.state import ClusterState
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import NAMESPACES, NODES, PODS
 from dovetail.model import wellknown
 from dovetail.model.fit.cluster import Cluster
@@ -103,7 +103,7 @@ class BindingCheck:
             self._cluster = None
         return self._cluster
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def _pod_changed(self, change: CacheChange[Pod]) -> None:
         pod = change.new
         if pod is not None and _repels(pod):
             self._repelling.add(pod.metadata.uid)
@@ -117,14 +117,14 @@ class BindingCheck:
         elif pod.spec.node_name:
             cluster.place(pod_info(pod), pod.spec.node_name)
 
-    def _node_changed(self, change: Change[Node]) -> None:
+    def _node_changed(self, change: CacheChange[Node]) -> None:
         cluster = self._kept()
         if cluster is not None and change.new is not None:
             cluster.set_node(_open(change.new))
         elif cluster is not None:
             cluster.remove_node(change.key)
 
-    def _namespace_changed(self, change: Change[Namespace]) -> None:
+    def _namespace_changed(self, change: CacheChange[Namespace]) -> None:
         cluster = self._kept()
         if cluster is not None:
             cluster.set_namespace(change.key, change.new.metadata.labels if change.new is not None else None)

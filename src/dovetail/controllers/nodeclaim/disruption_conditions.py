@@ -23,7 +23,7 @@ from dovetail.controllers.disruption.drift_loops import DriftLoops, Stop, versio
 from dovetail.controllers.history.decisions import Decision
 from dovetail.controllers.worker import Again, Worker, every, reconcile_ids
 from dovetail.kube.errors import NotFound
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import EC2NODECLASSES, NODECLAIMS, NODEPOOLS, PODS
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -87,7 +87,7 @@ class DisruptionConditions:
         for claim in self._context.cluster_state.claims.store.all():
             self._worker.add(claim.name)
 
-    def _claim_changed(self, change: Change[NodeClaim]) -> None:
+    def _claim_changed(self, change: CacheChange[NodeClaim]) -> None:
         if change.new is None:
             self._suspects.pop(change.object.metadata.uid, None)
             self._opinions.pop(change.object.metadata.uid, None)
@@ -95,7 +95,7 @@ class DisruptionConditions:
         else:
             self._worker.add(change.new.name)
 
-    def _pool_changed(self, change: Change[NodePool]) -> None:
+    def _pool_changed(self, change: CacheChange[NodePool]) -> None:
         """Reconcile the NodeClaims of a NodePool whose spec or annotations changed; its status does not matter."""
         old, new = change.old, change.new
         if new is None:
@@ -107,10 +107,10 @@ class DisruptionConditions:
         for claim in self._context.cluster_state.claims_of(new.name):
             self._worker.add(claim.name)
 
-    def _class_changed(self, change: Change[dict[str, object]]) -> None:
+    def _class_changed(self, change: CacheChange[dict[str, object]]) -> None:
         self._all()
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def _pod_changed(self, change: CacheChange[Pod]) -> None:
         """A pod that was bound to a node, ended there or began to terminate. What was there at start is no event."""
         old, new = change.old, change.new
         pod = new or old

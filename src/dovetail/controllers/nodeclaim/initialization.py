@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from dovetail.language import source
 from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node, Taint
@@ -21,7 +22,7 @@ class Missing(NamedTuple):
 def missing(node: Node | None, claim: NodeClaim) -> Missing | None:
     """What is missing; None if the node is initialized (but for pods that we are still binding)."""
     if node is None:
-        return Missing("NodeNotFound", "Node not registered with cluster")
+        return Missing("NodeNotFound", source("Node not registered with cluster"))
     if not node.ready:
         return Missing("NodeNotReady", "Node status is NotReady")
     for taint in node.spec.taints:

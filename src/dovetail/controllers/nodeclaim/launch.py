@@ -40,7 +40,7 @@ NODEPOOL_PAUSE_S = 180.0
 MAX_RETRY_PAUSE_S = 60.0
 
 
-class Launcher:
+class InstanceLauncher:
     """Remembers instances until their NodeClaim's status has them, so that no cloud call is repeated."""
 
     def __init__(self, context: Context) -> None:

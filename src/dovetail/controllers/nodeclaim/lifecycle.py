@@ -20,13 +20,13 @@ from dovetail.controllers.discovered_capacity import unannounced
 from dovetail.controllers.nodeclaim import daemon_pods, initialization, registration
 from dovetail.controllers.nodeclaim.binding import Binding
 from dovetail.controllers.nodeclaim.deletion import delete
-from dovetail.controllers.nodeclaim.launch import Launcher
+from dovetail.controllers.nodeclaim.launch import InstanceLauncher
 from dovetail.controllers.nodeclaim.termination import finalize
 from dovetail.controllers.rights import BIND_PODS
 from dovetail.controllers.settings import Place
 from dovetail.controllers.worker import Again, Worker
 from dovetail.kube.errors import NotFound
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import NODECLAIMS, NODES
 from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -47,7 +47,7 @@ class Lifecycle:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._launcher = Launcher(context)
+        self._launcher = InstanceLauncher(context)
         #: When this process saw a NodeClaim appear, and when it launched it: monotonic time, which does not jump.
         self._seen: dict[tuple[str, str], float] = {}
         self._worker = Worker(
@@ -71,7 +71,7 @@ class Lifecycle:
             self._worker.add(claim.name)
         await self._worker.run()
 
-    def _claim_changed(self, change: Change[NodeClaim]) -> None:
+    def _claim_changed(self, change: CacheChange[NodeClaim]) -> None:
         uid = change.object.metadata.uid
         if change.new is None:
             self._launcher.forget(uid)
@@ -82,7 +82,7 @@ class Lifecycle:
             self._seen[uid, "Launched"] = self._context.clock.monotonic()
         self._worker.add(change.key)
 
-    def _node_changed(self, change: Change[Node]) -> None:
+    def _node_changed(self, change: CacheChange[Node]) -> None:
         claim = self._context.cluster_state.claim_for(change.object)
         if claim is not None:
             self._observe_capacity(change.object, claim)

@@ -14,7 +14,7 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.nodepool.hash import rehash
 from dovetail.controllers.worker import Again, Worker
 from dovetail.kube.errors import NotFound
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import EC2NODECLASSES, NODECLAIMS, NODEPOOLS
 from dovetail.model.duration import DurationError
 from dovetail.model.kinds import nodepool_hash
@@ -55,7 +55,7 @@ class NodePools:
         for pool in self._context.cluster_state.pools.store.all():
             self._worker.add(pool.name)
 
-    def _pool_changed(self, change: Change[NodePool]) -> None:
+    def _pool_changed(self, change: CacheChange[NodePool]) -> None:
         if change.new is not None:
             self._worker.add(change.key)
             return
@@ -63,12 +63,12 @@ class NodePools:
         for gauge in (metrics.allowed_disruptions, metrics.consuming_budgets, metrics.pending_deletion_costs):
             gauge.remove_by_labels({"nodepool": change.key})
 
-    def _claim_changed(self, change: Change[NodeClaim]) -> None:
+    def _claim_changed(self, change: CacheChange[NodeClaim]) -> None:
         pool, old, new = change.object.node_pool, change.old, change.new
         if pool and (old is None or new is None or old.status.capacity != new.status.capacity):
             self._worker.add(pool, after=COUNT_AFTER)
 
-    def _class_changed(self, change: Change[Any]) -> None:
+    def _class_changed(self, change: CacheChange[Any]) -> None:
         self._all()
 
     async def reconcile(self, name: str) -> Again:

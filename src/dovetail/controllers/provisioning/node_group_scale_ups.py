@@ -15,7 +15,7 @@ import msgspec
 
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import Forbidden
-from dovetail.kube.reflector import Change, Reflector
+from dovetail.kube.reflector import CacheChange, Reflector
 from dovetail.kube.resources import CORE_EVENTS
 
 COMPONENT = "cluster-autoscaler"
@@ -72,7 +72,7 @@ class NodeGroupScaleUps:
         failure = self._events.failure
         return failure if isinstance(failure, Forbidden) else None
 
-    def _changed(self, change: Change[dict[str, Any]]) -> None:
+    def _changed(self, change: CacheChange[dict[str, Any]]) -> None:
         reported = of_event(change.object)
         if reported is None:
             return

@@ -26,7 +26,7 @@ from dovetail.controllers.rights import READ_SCALE_UPS
 from dovetail.controllers.worker import EXPLAINED
 from dovetail.kube.backoff import doubled
 from dovetail.kube.errors import Forbidden, Invalid, KubeError, Unauthorized
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import NODECLAIMS, NODEPOOLS, NODES, PODS
 from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -90,7 +90,7 @@ class Provisioner:
                     except KubeError as problem:
                         self._context.log.error("Reconciler error", error=str(problem))
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def _pod_changed(self, change: CacheChange[Pod]) -> None:
         pod = change.new
         if pod is not None and not pod.spec.node_name:
             self._has_unbound_pods.set()
@@ -107,14 +107,14 @@ class Provisioner:
     def _nominated_pods(self, pod: Pod) -> bool:
         return self._context.cluster_state.nominations.of(pod.metadata.uid) is not None
 
-    def _node_changed(self, change: Change[Node]) -> None:
+    def _node_changed(self, change: CacheChange[Node]) -> None:
         node = change.new
         if node is not None and self._context.cluster_state.is_terminating(
             self._context.cluster_state.claim_for(node), node
         ):
             self._batcher.trigger(node.metadata.uid)
 
-    def _claim_changed(self, change: Change[NodeClaim]) -> None:
+    def _claim_changed(self, change: CacheChange[NodeClaim]) -> None:
         """The pods of a deleted NodeClaim are pending again."""
         claim = change.object
         if change.new is None:
@@ -122,7 +122,7 @@ class Provisioner:
         if change.new is None or change.new.metadata.deletion_timestamp is not None:
             self._batcher.trigger(claim.metadata.uid)
 
-    def _pool_changed(self, change: Change[NodePool]) -> None:
+    def _pool_changed(self, change: CacheChange[NodePool]) -> None:
         """A NodePool that became usable, or changed what it offers, may serve pods that were unschedulable."""
         old, new = change.old, change.new
         if new is not None and (old is None or old.spec != new.spec or nodepools.ready(old) != nodepools.ready(new)):
@@ -393,7 +393,7 @@ class Provisioner:
         """NodePools without any launchable instance type, for all pods."""
         context = self._context
         funnels = [item for why in plan.unschedulable.values() for item in why.pools.items()]
-        for name in sorted({name for name, funnel in funnels if funnel.barren}):
+        for name in sorted({name for name, funnel in funnels if funnel.offers_nothing}):
             pool = context.cluster_state.pools.store.get(name)
             if pool is not None and context.event_publisher.no_types(pool):
                 message = "skipping, nodepool requirements filtered out all instance types"

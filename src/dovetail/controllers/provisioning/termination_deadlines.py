@@ -14,7 +14,7 @@ from dovetail.clock import Clock
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.node.termination import deadline
 from dovetail.controllers.provisioning.provisionable_pods import launch_time
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import NODECLAIMS
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.pods import returning
@@ -32,7 +32,7 @@ class TerminationDeadlines:
             self._note(claim.name, claim)
         cluster_state.listen(NODECLAIMS, self._changed)
 
-    def _changed(self, change: Change[NodeClaim]) -> None:
+    def _changed(self, change: CacheChange[NodeClaim]) -> None:
         self._note(change.key, change.new)
 
     def _note(self, name: str, claim: NodeClaim | None) -> None:

@@ -27,7 +27,7 @@ from dovetail.controllers.shadow.hypothetical import HypotheticalFleet
 from dovetail.controllers.shadow.queue import ShadowQueue
 from dovetail.controllers.worker import EXPLAINED
 from dovetail.kube.errors import KubeError
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import NODEPOOLS, PODS
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.pods import Pod
@@ -84,7 +84,7 @@ class Shadow:
             group.create_task(self._every(RETRY_INTERVAL_S, self.retry_unschedulable), name="shadow retries")
             group.create_task(self._every(COMPARISON_INTERVAL_S, self.compare_rounds), name="shadow comparison")
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def _pod_changed(self, change: CacheChange[Pod]) -> None:
         pod = change.new
         if pod is None:
             self._refused.pop(change.object.metadata.uid, None)
@@ -96,7 +96,7 @@ class Shadow:
         elif provisionable_pods.queued(pod):
             self._batcher.extend(pod.metadata.uid)
 
-    def _pool_changed(self, change: Change[NodePool]) -> None:
+    def _pool_changed(self, change: CacheChange[NodePool]) -> None:
         """A NodePool that is new, or offers something else, may serve pods that were unschedulable."""
         old, new = change.old, change.new
         if new is not None and (old is None or old.spec != new.spec or nodepools.ready(old) != nodepools.ready(new)):

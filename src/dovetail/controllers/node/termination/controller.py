@@ -20,7 +20,7 @@ from dovetail.controllers.node.termination.drain import drainable
 from dovetail.controllers.node.termination.evictions import Evictions
 from dovetail.controllers.worker import Again, Worker
 from dovetail.kube.errors import Forbidden, NotFound
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import NODECLAIMS, NODES, PODS
 from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -86,11 +86,11 @@ class Termination:
                 self._worker.add(node.metadata.name)
         await self._worker.run()
 
-    def _node_changed(self, change: Change[Node]) -> None:
+    def _node_changed(self, change: CacheChange[Node]) -> None:
         if change.new is not None and change.new.metadata.deletion_timestamp is not None:
             self._worker.add(change.new.metadata.name)
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def _pod_changed(self, change: CacheChange[Pod]) -> None:
         node = self._context.cluster_state.nodes.store.get(change.object.spec.node_name)
         if node is not None and node.metadata.deletion_timestamp is not None:
             self._worker.add(node.metadata.name)

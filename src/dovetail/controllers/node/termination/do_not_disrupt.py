@@ -9,7 +9,7 @@ import msgspec
 
 from dovetail.controllers.context import Context
 from dovetail.controllers.worker import Again, Worker
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import PODS
 from dovetail.model import duration, wellknown
 from dovetail.model.meta import stamp
@@ -84,7 +84,7 @@ class DoNotDisruptController:
             self._consider(pod)
         await self._worker.run()
 
-    def _changed(self, change: Change[Pod]) -> None:
+    def _changed(self, change: CacheChange[Pod]) -> None:
         if change.new is not None:
             self._consider(change.new)
 
