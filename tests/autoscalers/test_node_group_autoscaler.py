@@ -15,7 +15,7 @@ from dovetail.autoscalers.node_groups.program import Running
 from dovetail.clock import run_virtual
 from dovetail.cloud.node_groups import GroupOptions
 from dovetail.kube.errors import NotFound
-from dovetail.kube.resources import CONFIGMAPS, CORE_EVENTS, DEPLOYMENTS, NODES, PDBS, PODS
+from dovetail.kube.resources import CONFIGMAPS, CORE_EVENTS, DEPLOYMENTS, NODES, PDBS, PODS, PRIORITYCLASSES
 from dovetail.lab.cluster import Lab
 from dovetail.lab.simulated_groups import GroupSpec, SimulatedGroups
 
@@ -111,7 +111,8 @@ def test_a_group_grows_for_pending_pods_and_shrinks_when_they_are_gone() -> None
         reported = await world.events("ScaleDownEmpty")
         assert any("removing empty node" in each for each in reported)
         assert any(each.startswith("Scale-down: empty node ") and each.endswith(" removed") for each in reported)
-        assert "nodes removed by cluster autoscaler" in await world.events("ScaleDown")
+        # One event for a reason about a node: that it was removed is not written after that it was marked.
+        assert set(await world.events("ScaleDown")) == {"marked the node as toBeDeleted/unschedulable"}
 
     play(body, GroupSpec(name="a", min_size=1, max_size=10, size=1))
 
@@ -130,9 +131,28 @@ def test_a_node_is_drained_when_its_pods_fit_elsewhere() -> None:
         assert world.groups.size("a") == 2
         assert await world.running_pods("web") + await world.running_pods("fill") == 4
         reported = await world.events("ScaleDown")
-        assert any("pods to reschedule" in each for each in reported)
+        [removal] = [each for each in reported if "pods to reschedule" in each]
+        assert "pods to reschedule: fill-" in removal or "pods to reschedule: web-" in removal  # names alone
         assert any(each.endswith("removed with drain") for each in reported)
         assert "deleting pod for node scale down" in reported
+
+    play(body, GroupSpec(name="a", min_size=1, max_size=10, size=1))
+
+
+def test_expendable_pods_keep_no_node_and_are_not_evicted() -> None:
+    """They end with their node, as pods below --expendable-pods-priority-cutoff do everywhere else."""
+
+    async def body(world: World) -> None:
+        await world.kube.create(PRIORITYCLASSES, {"metadata": {"name": "spare"}, "value": -11})
+        await world.deploy("web", 6)
+        await asyncio.sleep(120)
+        assert world.groups.size("a") == 2
+        await world.scale("web", 0)
+        await world.deploy("spare", 6, priorityClassName="spare")
+        await asyncio.sleep(1500)
+        assert world.groups.size("a") == 1
+        assert not await world.events("ScaleDownFailed")
+        assert "deleting pod for node scale down" not in await world.events("ScaleDown")
 
     play(body, GroupSpec(name="a", min_size=1, max_size=10, size=1))
 
@@ -259,6 +279,8 @@ def test_a_cluster_without_ready_nodes_grows_unless_it_is_forbidden() -> None:
         await asyncio.sleep(120)
         assert world.groups.size("a") == 0
         assert "Cluster has no nodes." in await world.events("ClusterUnhealthy")
+        status = await world.status()
+        assert (status["autoscalerStatus"], status["message"]) == ("Initializing", "Cluster has no nodes.")
 
     async def allowed(world: World) -> None:
         await world.deploy("web", 1)

@@ -37,6 +37,9 @@ EMPTY_DIR = {"volumes": [{"name": "scratch", "emptyDir": {"medium": ""}}, {"name
 KUBE_DNS = {"k8s-app": "kube-dns"}
 
 
+DAEMONSET_POD = "cluster-autoscaler.kubernetes.io/daemonset-pod"
+
+
 def verdict(of: Pod, rules: DrainRules | None = None, *budgets: Any, controllers: Any = CONTROLLERS) -> Any:
     return drainability(of, rules or DrainRules(), DrainContext(NOW, RemainingBudgets(budgets), controllers))
 
@@ -198,3 +201,10 @@ def test_deletion_budgets(empty: Any, drain: Any, in_progress: tuple[int, int], 
         max_drain_parallelism=5,
     )
     assert sizes(allowed) == expected
+
+
+def test_an_annotation_does_not_hide_that_a_replication_controller_is_gone() -> None:
+    marked = {DAEMONSET_POD: "true"}
+    orphan = pod("orphan", owner="ReplicationController/missing", annotations=marked)
+    assert verdict(orphan).reason is BlockingReason.CONTROLLER_NOT_FOUND
+    assert verdict(pod("kept", owner="ReplicationController/rc", annotations=marked)).outcome is Outcome.DRAIN

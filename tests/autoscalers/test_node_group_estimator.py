@@ -315,6 +315,27 @@ def test_priority(config: Any, kept: list[str], warned: list[str]) -> None:
     assert [each.reason for each in warnings] == warned
 
 
+def test_the_warnings_of_the_priority_expander_have_the_words_that_alerts_match() -> None:
+    warnings: list[ConfigWarning] = []
+    expanders.priority_filter({"priorities": "10: ['other']\n20:"}, warnings.append)([option("small", 1)], TEMPLATES)
+    expanders.priority_filter({"priorities": ""}, warnings.append)([option("small", 1)], TEMPLATES)
+    assert [each.message for each in warnings] == [
+        "Priority expander: node group small not found in priority expander configuration. The group won't be used.",
+        "Priority expander: no priorities info found for any of the expansion options. No options filtered.",
+        "Wrong configuration for priority expander: priority configuration in cluster-autoscaler-priority-expander "
+        "configmap is empty; please provide valid configuration. Ignoring update.",
+    ]
+
+
+def test_a_single_option_passes_the_first_filter_too() -> None:
+    warnings: list[ConfigWarning] = []
+    filters = [expanders.priority_filter({"priorities": "10: ['other']"}, warnings.append), expanders.least_nodes]
+    small = option("small", 1)
+    assert expanders.choose([small], filters, TEMPLATES, Chance(0)) is small
+    assert len(warnings) == 2
+    assert expanders.choose([option("small", 0)], [expanders.least_nodes], TEMPLATES, Chance(0)) is None
+
+
 @pytest.mark.parametrize("label", ["eks.amazonaws.com/capacityType", "capacityType"])
 def test_price_knows_spot_groups_by_the_label_of_their_nodes(label: str) -> None:
     kind = "node.kubernetes.io/instance-type"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,6 +11,7 @@ import msgspec
 import pytest
 import yaml
 
+from dovetail.autoscalers.node_groups import options as options_of
 from dovetail.autoscalers.node_groups.annotations import SCALE_DOWN_DISABLED, TO_BE_DELETED
 from dovetail.autoscalers.node_groups.backoff import Backoff, BackoffTimes
 from dovetail.autoscalers.node_groups.cluster_state import ClusterState, HealthLimits
@@ -18,8 +20,10 @@ from dovetail.autoscalers.node_groups.disruption_budgets import RemainingBudgets
 from dovetail.autoscalers.node_groups.drain import DrainContext
 from dovetail.autoscalers.node_groups.eligibility import EligibilityRules, unremovable_reason
 from dovetail.autoscalers.node_groups.expanders import choose, least_waste
+from dovetail.autoscalers.node_groups.flags import parse
 from dovetail.autoscalers.node_groups.quotas import Quotas, Range
 from dovetail.autoscalers.node_groups.readiness import is_ready
+from dovetail.autoscalers.node_groups.recording import event_recorder
 from dovetail.autoscalers.node_groups.removal import Removable
 from dovetail.autoscalers.node_groups.scale_down import ScaleDownPlanner, ScaleDownSettings, Unneeded
 from dovetail.autoscalers.node_groups.scale_up import (
@@ -44,13 +48,16 @@ from dovetail.autoscalers.node_groups.templates import (
 from dovetail.autoscalers.node_groups.unremovable import REMEDIES, Reason
 from dovetail.autoscalers.node_groups.utilization import UnknownUtilization, Utilization, utilization
 from dovetail.chance import Chance
+from dovetail.clock import run_virtual
 from dovetail.cloud.node_groups import ErrorClass, Instance, InstanceError, InstanceState, NodeGroup, Template
+from dovetail.kube.events import Reference
 from dovetail.model.fit import NodeInfo
 from dovetail.model.meta import Condition, view
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 from dovetail.model.workloads import DaemonSet
 from tests.autoscalers.node_group_objects import GIB, MIB, NOW, group, info, node, pdb, pod, snapshot
+from tests.kube.scripted import Script, ok
 
 MINUTE = timedelta(minutes=1)
 ERROR = InstanceError(ErrorClass.OUT_OF_RESOURCES, "placeholder-cannot-be-fulfilled", "no capacity")
@@ -565,6 +572,20 @@ def test_from_node_drops_pods_that_are_going() -> None:
     assert not from_node(info(node("n"), going), "g", TaintConfig()).pods
 
 
+def test_forced_daemonsets_have_a_pod_on_the_template_of_a_node_without_it() -> None:
+    def daemonset(name: str, **spec: Any) -> DaemonSet:
+        template = {"spec": {"containers": [{"name": "c"}], **spec}}
+        return view({"metadata": {"name": name, "uid": f"uid-{name}"}, "spec": {"template": template}}, DaemonSet)
+
+    there = info(node("n"), pod("d", owner="DaemonSet/there"))
+    elsewhere = daemonset("elsewhere", nodeSelector={"team": "other"})
+    forced = (daemonset("there"), daemonset("new"), elsewhere)
+    assert [placed.pod.metadata.name for placed in from_node(there, "g", TaintConfig()).pods.values()] == ["d"]
+    template = from_node(there, "g", TaintConfig(), forced)
+    assert [placed.pod.metadata.name for placed in template.pods.values()] == ["d", "new-pod-template"]
+    assert options_of.options(parse(["--force-ds"])).force_daemonsets
+
+
 def test_empty_nodes_are_candidates_before_others_and_those_unneeded_before_come_next() -> None:
     """Asked first, a node with pods would put them on an empty one: a drain in place of a plain removal."""
     planner = ScaleDownPlanner(ScaleDownSettings())
@@ -608,6 +629,68 @@ def test_the_status_of_a_group_without_a_node_was_never_probed() -> None:
     assert shown["empty"]["health"]["lastProbeTime"] is None
     assert shown["g"]["scaleDown"]["candidates"] == 1
     assert "beingDeleted" not in shown["g"]["health"]["nodeCounts"]["registered"]
+
+
+def test_the_status_counts_suspended_nodes_and_shortens_messages() -> None:
+    health = state()
+    asleep = node("n0", ready=False)
+    conditions = (*asleep.status.conditions, Condition(type="Suspended", status="True"))
+    asleep = msgspec.structs.replace(asleep, status=msgspec.structs.replace(asleep.status, conditions=conditions))
+    members = [asleep, node("n1")]
+    large = group("g", 0, 10, 2, *members)
+    health.update(members, [large], NOW)
+    assert health.is_group_healthy("g")
+    assert not health.total.unready
+    health.register_failure(large, msgspec.structs.replace(ERROR, message="x" * 600), NOW)
+    [shown] = yaml.safe_load(StatusWriter().text(health, {}, NOW))["nodeGroups"]
+    assert shown["health"]["nodeCounts"]["registered"]["suspended"] == 1
+    message = shown["scaleUp"]["backoffInfo"]["errorMessage"]
+    assert (len(message), message[-11:]) == (500, "<truncated>")
+
+
+def test_only_a_missing_gpu_counts_as_a_missing_resource() -> None:
+    tainted = node("tainted", taints=[{"key": "cni", "effect": "NoSchedule"}])
+    without = node("without", labels={"k8s.amazonaws.com/accelerator": "t4"})
+    config = TaintConfig(startup=frozenset({"cni"}))
+    health = ClusterState(HealthLimits(), Backoff(), lambda of: is_ready(of, config))
+    health.update([tainted, without], [group("g", 0, 10, 2, tainted, without)], NOW)
+    assert sorted(health.total.unready) == ["tainted", "without"]
+    assert health.total.resource_unready == ["without"]
+
+
+def test_an_instance_of_unknown_state_is_expected_to_register() -> None:
+    health = state()
+    health.update([], [NodeGroup(id="g", max_size=3, target_size=1, instances=(Instance("i-1", None),))], NOW)
+    assert health.total.unregistered == ["i-1"]
+
+
+def test_one_event_for_a_reason_about_an_object_and_all_messages_about_the_status() -> None:
+    script = Script(*(ok({}) for _ in range(5)))
+
+    async def main() -> None:
+        recorder = event_recorder(script.kube(), "cluster-autoscaler", duplicates=False)
+        task = asyncio.create_task(recorder.run())
+        about = Reference("Pod", "p", "default", "u")
+        for message in ("1 Insufficient cpu", "1 max node group size reached"):
+            recorder.normal(about, "NotTriggerScaleUp", message)
+        recorder.normal(about, "TriggeredScaleUp", "[{a 1->2 (max: 3)}]")
+        status = Reference("ConfigMap", "cluster-autoscaler-status", "kube-system")
+        for message in ("to 2", "to 3", "to 2"):
+            recorder.normal(status, "ScaledUpGroup", message)
+        await asyncio.sleep(301)
+        recorder.normal(about, "NotTriggerScaleUp", "1 max node group size reached")
+        await recorder.flush()
+        task.cancel()
+
+    run_virtual(main())
+    written = [msgspec.json.decode(request.body) for request in script.requests]
+    assert [(body["reason"], body["message"], body["count"]) for body in written] == [
+        ("NotTriggerScaleUp", "1 Insufficient cpu", 1),
+        ("TriggeredScaleUp", "[{a 1->2 (max: 3)}]", 1),
+        ("ScaledUpGroup", "to 2", 1),
+        ("ScaledUpGroup", "to 3", 1),
+        ("NotTriggerScaleUp", "1 max node group size reached", 2),
+    ]
 
 
 def test_utilisation_is_shown_as_events_have_it() -> None:

@@ -17,7 +17,7 @@ from dovetail.cloud.node_groups import GroupOptions
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.explain import Answer
 from dovetail.controllers.provisioning.node_group_scale_ups import GroupScaleUp, NodeGroupScaleUps, of_event
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import DEPLOYMENTS, NODECLAIMS, NODEPOOLS, NODES, PODS
 from dovetail.lab.cluster import Lab
 from dovetail.lab.scenario.autoscaler import Asked, Autoscaled
@@ -187,7 +187,7 @@ def test_the_newest_event_of_a_pod_counts_and_for_no_longer_than_a_node_takes_to
 
             def tell(event: dict[str, Any], *, gone: bool = False) -> None:
                 old, new = (event, None) if gone else (None, event)
-                scale_ups._changed(Change("deleted" if gone else "added", event["metadata"]["name"], old, new))
+                scale_ups._changed(CacheChange("deleted" if gone else "added", event["metadata"]["name"], old, new))
 
             tell(_event("TriggeredScaleUp", 10))
             found = scale_ups.underway("u", EPOCH + timedelta(seconds=20))

@@ -12,6 +12,7 @@ from dovetail.autoscalers.vpa.api import LimitRange, Pod, VerticalPodAutoscaler,
 from dovetail.autoscalers.vpa.capping import NamespaceLimits, fit
 from dovetail.autoscalers.vpa.patches import admission_patches, resize_annotation_patches, resize_patches
 from dovetail.autoscalers.vpa.proportions import limit_bounds, proportional_limits
+from dovetail.autoscalers.vpa.startup_boost import boost_remaining_s
 from dovetail.model.quantity import parse
 from tests.autoscalers.vpa_objects import container, pod, recommended, vpa
 
@@ -237,6 +238,17 @@ def test_a_boost_ends_with_the_recommendation_or_with_what_was_before() -> None:
     assert resize_patches(boosted(original, "2026-01-01T00:59:30Z"), asked, NOW) == []
     notes = resize_annotation_patches(boosted(original), asked, NOW)
     assert {"op": "remove", "path": "/metadata/annotations/vpaCpuStartupBoost~1app"} in notes
+
+
+def test_the_next_boost_to_end_is_one_that_has_not_ended() -> None:
+    boost = {"cpu": {"type": "Factor", "factor": 2, "durationSeconds": 5000}}
+    policies = [{"containerName": "b", "startupBoost": {"cpu": {**boost["cpu"], "durationSeconds": 60}}}]
+    asked = vpa(startupBoost=boost, resourcePolicy={"containerPolicies": policies})
+    ready = [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]
+    both = {f"vpaCpuStartupBoost/{name}": "{}" for name in "ab"}
+    of = pod(container("a"), container("b"), annotations=both, conditions=ready)
+    assert boost_remaining_s(of, asked, NOW) == 1400
+    assert boost_remaining_s(of, vpa(), NOW) == 0
 
 
 def test_a_resize_sets_every_container_and_makes_no_annotation_of_resources() -> None:

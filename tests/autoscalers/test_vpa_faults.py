@@ -1,15 +1,16 @@
 """Random faults around the three programs: never more disruption than the tolerance allows, and none without a cause.
 
 Metrics fail and stand still, the API server refuses requests, updaters die between two evictions and two of them run
-with one lease, the admission controller is gone for minutes, checkpoints are corrupt when a recommender restarts. Each
-eviction is judged when it is asked for. `pytest -m slow` plays 200 seeds.
+with one lease, the admission controller is gone for minutes, its certificate expires and is replaced late, checkpoints
+are corrupt when a recommender restarts. Each eviction is judged when it is asked for. `pytest -m slow` plays 200 seeds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from datetime import datetime
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from dovetail.autoscalers.vpa.api import CHECKPOINTS, VPAS
 from dovetail.autoscalers.vpa.settings import ElectionSettings
 from dovetail.chance import Chance
 from dovetail.clock import Clock
+from dovetail.kube.certificates import LIFETIME, make_certificate, service_names
 from dovetail.kube.errors import NotFound
 from dovetail.kube.lease import LeadershipLost
 from dovetail.kube.resources import DEPLOYMENTS, PDBS
@@ -33,11 +35,32 @@ TROUBLE_S, PEACE_S = 400.0, 700.0
 LEASE_TIMEOUT_S, UPDATER_INTERVAL_S = 60.0, 30.0
 
 
+class CertificateFiles:
+    """What a secret mounts into the admission controller: a certificate that may expire before its successor comes."""
+
+    def __init__(self, folder: Path, expires: datetime) -> None:
+        self._folder = folder
+        self.expires = expires
+        self.write(expires)
+
+    def write(self, expires: datetime) -> None:
+        made = make_certificate(service_names("vpa-webhook", "kube-system"), expires - LIFETIME)
+        for name, text in (("ca", made.authorities), ("cert", made.certificate), ("key", made.key)):
+            (self._folder / name).write_bytes(text)
+        self.expires = expires
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        files = {f"{name}_file": str(self._folder / name) for name in ("ca", "cert", "key")}
+        return {"certificate": None, "reload_cert": True, **files}
+
+
 class Trouble:
     """Refuses requests by chance while it lasts, and judges every eviction: what had the pod, and what would it get?"""
 
-    def __init__(self, chance: Chance, server: LabServer, clock: Clock) -> None:
+    def __init__(self, chance: Chance, server: LabServer, clock: Clock, files: CertificateFiles) -> None:
         self.chance = chance
+        self._files = files
         self.lasts = True
         #: While set, the metrics API repeats its last answer.
         self.is_stale = False
@@ -89,17 +112,21 @@ class Trouble:
         age_s = (self._clock.now() - datetime.fromisoformat(renewed)).total_seconds() if renewed else math.inf
         if age_s > LEASE_TIMEOUT_S + UPDATER_INTERVAL_S:
             self.mistakes.append(f"{name} was evicted {age_s:.0f} s after the admission controller's last sign of life")
+        expired_s = (self._clock.now() - self._files.expires).total_seconds()
+        if expired_s > LEASE_TIMEOUT_S + UPDATER_INTERVAL_S:
+            self.mistakes.append(f"{name} was evicted {expired_s:.0f} s after the webhook's certificate expired")
 
 
 class Others:
     """The recommender and the admission controller, which die and come back by chance."""
 
-    def __init__(self, world: World, chance: Chance) -> None:
+    def __init__(self, world: World, chance: Chance, files: CertificateFiles) -> None:
         self._world = world
+        self._files = files
         self._chance = chance
         self._recommender = world.start_recommender()
         #: In some runs it comes late: until then nothing may be evicted.
-        self._admission = world.start_admission() if chance.random() < 0.6 else None
+        self._admission = world.start_admission(**files.flags) if chance.random() < 0.6 else None
 
     async def disturb(self) -> None:
         """One second of faults."""
@@ -116,7 +143,7 @@ class Others:
 
     def mend(self) -> None:
         if self._admission is None:
-            self._admission = self._world.start_admission()
+            self._admission = self._world.start_admission(**self._files.flags)
 
     async def _corrupt(self) -> None:
         await asyncio.gather(self._recommender, return_exceptions=True)
@@ -127,16 +154,20 @@ class Others:
             return  # none was saved yet
 
 
-async def troubled(world: World, seed: int) -> None:
+async def troubled(world: World, seed: int, folder: Path) -> None:
     chance = Chance(seed).child("vpa faults")
     assert world.lab.server is not None
-    trouble = Trouble(chance.child("refusals"), world.lab.server, world.lab.clock)
+    certificates = chance.child("certificates")
+    lifetime_s = certificates.random() * TROUBLE_S if certificates.random() < 0.5 else 10 * TROUBLE_S
+    successor_s = lifetime_s + certificates.random() * 300
+    files = CertificateFiles(folder, world.lab.clock.now() + timedelta(seconds=lifetime_s))
+    trouble = Trouble(chance.child("refusals"), world.lab.server, world.lab.clock, files)
     trouble.watch(world.lab.metrics.intercept)
     world.lab.server.middleware[:0] = [trouble.intercept, trouble.remember]
     replicas = 2 + int(chance.random() * 7)
     available = replicas - 1 if chance.random() < 0.5 else None
     election = ElectionSettings(enabled=True, name="vpa-updater")
-    others = Others(world, chance.child("others"))
+    others = Others(world, chance.child("others"), files)
     updaters = [world.start_updater(name, election=election) for name in ("updater-a", "updater-b")]
     if available is not None:
         selector = {"matchLabels": {"app": "hamster"}}
@@ -154,6 +185,8 @@ async def troubled(world: World, seed: int) -> None:
         if second == int(TROUBLE_S):
             trouble.lasts = trouble.is_stale = False
             others.mend()
+        if second == int(successor_s):
+            files.write(world.lab.clock.now() + LIFETIME)
         if trouble.lasts and chance.random() < 0.02:
             trouble.is_stale = not trouble.is_stale
         if trouble.lasts:
@@ -184,11 +217,11 @@ def _ready(pod: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_faults_cost_time_and_nothing_else(seed: int) -> None:
-    play(lambda world: troubled(world, seed), seed=seed)
+def test_faults_cost_time_and_nothing_else(seed: int, tmp_path: Path) -> None:
+    play(lambda world: troubled(world, seed, tmp_path), seed=seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4, 200))
-def test_two_hundred_seeds(seed: int) -> None:
-    play(lambda world: troubled(world, seed), seed=seed)
+def test_two_hundred_seeds(seed: int, tmp_path: Path) -> None:
+    play(lambda world: troubled(world, seed, tmp_path), seed=seed)

@@ -15,6 +15,7 @@ from dovetail.autoscalers.vpa.histogram import (
     Histogram,
     HistogramCheckpoint,
     LinearBuckets,
+    exp2,
 )
 from dovetail.autoscalers.vpa.usage import CPU_BUCKETS, MEMORY_BUCKETS
 
@@ -32,6 +33,22 @@ def test_cpu_and_memory_buckets_have_the_numbers_of_the_checkpoint_version() -> 
     assert CPU_BUCKETS.bucket(0.009) == 0
     assert CPU_BUCKETS.bucket(5000.0) == CPU_BUCKETS.count - 1
     assert MEMORY_BUCKETS.start(1) == pytest.approx(1e7)
+
+
+def test_ties_of_samples_at_one_time_are_decided_as_go_decides_them() -> None:
+    """Ten containers of one weight: whether five of them are half of all depends on the last bit of that weight."""
+    histogram = DecayingHistogram(MEMORY_BUCKETS, DAY_S)
+    for number in range(10):
+        histogram.add_at(1e7 * (7 * number + 2), 1.0, 1_790_001_200.0)
+    assert histogram.percentile(0.5) == MEMORY_BUCKETS.start(22)
+    assert exp2(0.059722222222222225).hex() == "0x1.0ad1e216da1b6p+0"
+    assert [exp2(number) for number in (-3.0, 0.0, 5.0)] == [0.125, 1.0, 32.0]
+    assert exp2(-2000.0) == 0.0
+
+
+@given(st.floats(-1000.0, 1000.0))
+def test_powers_of_two_are_right_but_for_their_last_bit(exponent: float) -> None:
+    assert exp2(exponent) == pytest.approx(math.exp2(exponent), rel=3e-16)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import msgspec
 from dovetail.autoscalers.vpa import admission_controller, recommender, updater
 from dovetail.autoscalers.vpa.api import CHECKPOINTS, VPAS
 from dovetail.autoscalers.vpa.crds import definitions
+from dovetail.autoscalers.vpa.metrics import RecommenderMetrics
 from dovetail.autoscalers.vpa.metrics_api import ExternalSettings
 from dovetail.autoscalers.vpa.settings import (
     AdmissionSettings,
@@ -21,6 +22,7 @@ from dovetail.autoscalers.vpa.settings import (
 )
 from dovetail.autoscalers.vpa.validation import FeatureGates
 from dovetail.clock import run_virtual
+from dovetail.kube.certificates import ServingCertificate
 from dovetail.kube.errors import KubeError
 from dovetail.kube.resources import CORE_EVENTS, CRDS, DEPLOYMENTS, LEASES, PDBS, PODS
 from dovetail.kube.transport import Request, Response
@@ -93,12 +95,14 @@ class World:
         chosen = UpdaterSettings(common=common, interval_s=30.0, **settings)
         return self.start(updater.run(chosen, self.lab.client(name), self.lab.clock, identity=name))
 
-    def start_admission(self, gates: FeatureGates | None = None) -> asyncio.Task[None]:
+    def start_admission(
+        self, gates: FeatureGates | None = None, certificate: ServingCertificate | None = NO_CERTIFICATE, **files: Any
+    ) -> asyncio.Task[None]:
         assert self.lab.server is not None
-        settings = AdmissionSettings(common=CommonSettings(address="", gates=gates or FeatureGates()))
+        settings = AdmissionSettings(common=CommonSettings(address="", gates=gates or FeatureGates()), **files)
         serve = in_process(self.lab.server, "kube-system", "vpa-webhook")
         client = self.lab.client("vpa-admission-controller")
-        run = admission_controller.run(settings, client, self.lab.clock, serve=serve, certificate=NO_CERTIFICATE)
+        run = admission_controller.run(settings, client, self.lab.clock, serve=serve, certificate=certificate)
         return self.start(run)
 
     async def start_all(self, gates: FeatureGates | None = None) -> None:
@@ -494,5 +498,41 @@ def test_a_startup_boost_ends_after_the_pod_is_ready() -> None:
         assert [item["cpu"] for item in await world.requests()] == ["100m", "100m"]
         annotations = [pod["metadata"]["annotations"] for pod in await world.pods()]
         assert all("vpaCpuStartupBoost/hamster" not in item for item in annotations) and annotations
+
+    play(body)
+
+
+def test_metrics_compare_recommendations_with_usage() -> None:
+    """Samples before the first recommendation count as missing one; every later loop observes a change, also of 0."""
+
+    async def body(world: World) -> None:
+        measured = RecommenderMetrics(world.lab.clock, 15.0)
+        client = world.lab.client("vpa-recommender")
+        world.start(recommender.run(RecommenderSettings(interval_s=15.0), client, world.lab.clock, metrics=measured))
+        await world.kube.create(DEPLOYMENTS, hamster())
+        await asyncio.sleep(60)
+        await world.kube.create(VPAS, autoscaler(updatePolicy={"updateMode": "Off"}))
+        await asyncio.sleep(100)
+
+        def value(name: str, **labels: str) -> float | None:
+            return measured.registry.get_sample_value(f"vpa_quality_{name}", {"update_mode": "Off", **labels})
+
+        memory = {"resource": "memory", "is_oom": "false"}
+        assert value("usage_sample_missing_recommendation_count_total", **memory) == 2
+        seen = value("usage_recommendation_relative_diffs_count", **memory)
+        assert seen is not None and seen >= 8
+        changes = value("relative_recommendation_changes_count", resource="memory", vpa_size_log2="1")
+        assert changes is not None and changes >= 4
+        labels = {"api": "v1", "matches_pods": "true", "unsupported_config": "false"}
+        objects = {"update_mode": "Off", "has_recommendation": "true", **labels}
+        assert measured.registry.get_sample_value("vpa_recommender_vpa_objects_count", objects) == 1
+        objects["update_mode"] = "Initial"
+        assert measured.registry.get_sample_value("vpa_recommender_vpa_objects_count", objects) == 0
+        names = {line.split("{")[0].split(" ")[0] for line in measured.text().decode().splitlines()}
+        assert {
+            "vpa_quality_usage_sample_missing_recommendation_count",
+            "vpa_recommender_metric_server_responses",
+        } < names
+        assert not [name for name in names if name.endswith(("_count_total", "_responses_total", "_created"))]
 
     play(body)

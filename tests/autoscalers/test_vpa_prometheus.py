@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,14 @@ from aiohttp import web
 
 from dovetail.autoscalers.vpa.metrics import RecommenderMetrics
 from dovetail.autoscalers.vpa.model import Model, PodHistory
-from dovetail.autoscalers.vpa.prometheus import PrometheusError, duration_s, fetch_history, histories, usage_queries
+from dovetail.autoscalers.vpa.prometheus import (
+    PrometheusError,
+    duration_s,
+    fetch_history,
+    histories,
+    labels_query,
+    usage_queries,
+)
 from dovetail.autoscalers.vpa.settings import PrometheusSettings
 from dovetail.clock import Clock
 from dovetail.model.selector import parse_labels
@@ -41,6 +49,13 @@ def test_queries_name_metric_job_and_containers() -> None:
         "cpu": f"rate(container_cpu_usage_seconds_total{{{chosen}}}[1h])",
         "memory": f"container_memory_working_set_bytes{{{chosen}}}",
     }
+
+
+def test_a_range_in_the_metric_for_pod_labels_stays_as_it_is() -> None:
+    """Users write the range into the flag, because upstream sends its text as it is."""
+    own = PrometheusSettings(pod_labels_metric='kube_pod_labels{job="kube-state-metrics"}[4d]')
+    assert labels_query(own) == 'kube_pod_labels{job="kube-state-metrics"}[4d]'
+    assert labels_query(PrometheusSettings()) == 'up{job="kubernetes-pods"}[8d]'
 
 
 def test_samples_come_in_order_of_time_with_the_last_labels() -> None:
@@ -77,11 +92,13 @@ def test_history_counts_for_the_vpa_that_selects_the_pod() -> None:
     assert (item.target or {})["cpu"] == "587m"
 
 
-def fetched(answer: Any, status: int = 200) -> list[PodHistory]:
-    """What comes of a Prometheus that gives one answer to everything, over HTTP."""
+def fetched(answer: Any, status: int = 200, asked: list[Any] | None = None, **options: str) -> list[PodHistory]:
+    """What comes of a Prometheus that gives one answer to everything, over HTTP; `asked` collects its requests."""
 
     async def main() -> list[PodHistory]:
         async def handle(request: web.Request) -> web.Response:
+            if asked is not None:
+                asked.append((request.headers.get("Authorization"), (await request.post())["query"]))
             return web.json_response(answer, status=status)
 
         app = web.Application()
@@ -93,8 +110,8 @@ def fetched(answer: Any, status: int = 200) -> list[PodHistory]:
         port = runner.addresses[0][1]
         try:
             clock = Clock(asyncio.get_running_loop())
-            settings = PrometheusSettings(address=f"http://127.0.0.1:{port}", username="u", password="p")
-            return await fetch_history(settings, clock, RecommenderMetrics(clock, 60.0))
+            settings = PrometheusSettings(address=f"http://127.0.0.1:{port}", username="u", password="p", **options)
+            return await fetch_history(settings, clock, RecommenderMetrics(clock, 60.0), "shop")
         finally:
             await runner.cleanup()
 
@@ -104,9 +121,22 @@ def fetched(answer: Any, status: int = 200) -> list[PodHistory]:
 def test_prometheus_is_asked_over_http() -> None:
     both = {**POD, **LABELS}
     answer = {"status": "success", "data": {"resultType": "matrix", "result": [series(both, (START_S, "0.5"))]}}
-    (pod,) = fetched(answer)
+    asked: list[Any] = []
+    (pod,) = fetched(answer, asked=asked)
     assert pod.labels == {"app": "web"}
     assert len(pod.samples["app"]) == 2
+    assert [query.count('namespace="shop"') for _, query in asked] == [1, 1, 0]
+    assert {header for header, _ in asked} == {"Basic dTpw"}
+
+
+def test_the_token_of_the_file_is_sent(tmp_path: Path) -> None:
+    answer: dict[str, Any] = {"data": {"resultType": "matrix", "result": []}}
+    file, asked = tmp_path / "token", list[Any]()
+    file.write_text("\nfrom-file\n")
+    fetched(answer, asked=asked, bearer_token="from-flag", bearer_token_file=str(file))
+    assert {header for header, _ in asked} == {"Bearer from-file"}
+    with pytest.raises(PrometheusError, match="--prometheus-bearer-token-file"):
+        fetched(answer, bearer_token_file=str(tmp_path / "missing"))
 
 
 @pytest.mark.parametrize(

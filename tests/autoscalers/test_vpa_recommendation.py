@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dovetail.autoscalers.vpa import checkpoints
 from dovetail.autoscalers.vpa.api import Pod, VerticalPodAutoscaler
-from dovetail.autoscalers.vpa.estimators import EstimatorSettings, pod_estimates
+from dovetail.autoscalers.vpa.estimators import EstimatorSettings, confidence, pod_estimates
 from dovetail.autoscalers.vpa.histogram import CheckpointError
 from dovetail.autoscalers.vpa.model import NO_PODS_MATCHED, RECOMMENDATION_PROVIDED, Model
 from dovetail.autoscalers.vpa.out_of_memory import evictions, kills
@@ -73,6 +73,13 @@ def test_one_sample_gives_no_confidence() -> None:
     assert item["upper"] == {"cpu": "100G", "memory": "97656250000Ki"}
 
 
+def test_a_checkpoint_without_its_first_sample_has_the_confidence_of_its_count() -> None:
+    usage = used(31)
+    usage.first_sample_s = None
+    assert confidence(usage, DAY_S) == usage.samples / 1440
+    assert confidence(Aggregation(), DAY_S) == 0
+
+
 def test_containers_share_the_minimum_of_their_pod() -> None:
     assert shown(Aggregation(), containers=2)["target"] == {"cpu": "12m", "memory": "125Mi"}
     assert shown(Aggregation(), containers=3)["target"] == {"cpu": "8m", "memory": "87381333"}
@@ -117,6 +124,8 @@ def test_the_log_of_an_accepted_pod_has_targets_in_kilobytes_and_millicores() ->
     uncapped = {"cpu": parse("900m"), "memory": parse("250Mi")}
     items = [Recommendation(container="hamster", target=target, uncapped=uncapped), Recommendation(container="side")]
     assert targets_text(items) == "hamster: target: 262144k 587m; uncappedTarget: 262144k 587m;side: "
+    partly = Recommendation(container="c", target={"memory": parse("2k")}, uncapped={"cpu": parse("1")})
+    assert targets_text([partly]) == "c: target: 2k uncappedTarget: 0m;"
 
 
 def test_whole_cores_for_containers_that_ask_for_it() -> None:
@@ -155,7 +164,7 @@ def recommendation_of(
     state = model.put_vpa(asked, parse_labels("app=web"), "app=web")
     model.put_pod(pod(*(container(name) for name in containers)), START_S)
     for name in containers:
-        usage = model.container("shop/web-0", name)
+        usage = model.container("shop/web-0", name, START_S)
         assert usage is not None
         for minute in range(minutes + 1):
             usage.add_cpu(500, START_S + 60 * minute)
@@ -237,12 +246,12 @@ def test_a_pod_with_new_labels_keeps_its_last_samples_and_peak() -> None:
     model = Model()
     model.put_vpa(vpa(), parse_labels("app=web"), "app=web")
     model.put_pod(pod(container()), START_S)
-    usage = model.container("shop/web-0", "app")
+    usage = model.container("shop/web-0", "app", START_S)
     assert usage is not None
     usage.add_cpu(100, START_S)
     usage.add_memory(200 * MIB, START_S)
     model.put_pod(relabelled(pod(container()), {"app": "web", "version": "2"}), START_S)
-    again = model.container("shop/web-0", "app")
+    again = model.container("shop/web-0", "app", START_S)
     assert again is usage
     assert again.aggregation.is_empty
     assert not again.add_cpu(100, START_S)
@@ -270,12 +279,15 @@ def test_garbage_is_what_nothing_feeds_and_what_is_old() -> None:
     assert len(model.collect_garbage(START_S, set())) == 1
     assert state.aggregations == {}
     model.put_pod(pod(container()), START_S)
-    usage = model.container("shop/web-0", "app")
+    usage = model.container("shop/web-0", "app", START_S)
     assert usage is not None
     usage.add_cpu(100, START_S)
     assert model.collect_garbage(START_S + 8 * DAY_S - 1, set()) == []
     assert len(model.collect_garbage(START_S + 8 * DAY_S, set())) == 1
-    usage = model.container("shop/web-0", "app")
+    usage = model.usage("shop/web-0", "app")
+    assert usage is not None and not usage.takes_cpu(100, START_S)
+    assert not model.aggregations, "a sample that does not count brings nothing back"
+    usage = model.container("shop/web-0", "app", START_S)
     assert usage is not None
     assert usage.add_cpu(100, START_S + 9 * DAY_S)
     assert len(state.aggregations) == 1
@@ -318,7 +330,7 @@ def test_the_peak_of_an_unfinished_interval_is_not_saved() -> None:
     model = Model()
     state = model.put_vpa(vpa(), parse_labels("app=web"), "app=web")
     model.put_pod(pod(container()), START_S)
-    usage = model.container("shop/web-0", "app")
+    usage = model.container("shop/web-0", "app", START_S)
     assert usage is not None
     usage.add_memory(300 * MIB, START_S)
     model.begin_checkpoints()

@@ -63,6 +63,10 @@ def test_flags_are_read_as_go_reads_them(arguments: list[str]) -> None:
             ["--vpa-object-namespace=a", "--ignored-vpa-object-namespaces=b"],
             "--vpa-object-namespace and --ignored-vpa-object-namespaces exclude each other",
         ),
+        (
+            ["--prometheus-bearer-token=t", "--prometheus-bearer-token-file=f", "--username=u"],
+            "--prometheus-bearer-token, --prometheus-bearer-token-file and --username exclude each other",
+        ),
         (["--leader-elect-renew-deadline=20s"], "--leader-elect-lease-duration: "),
         (["--leader-elect-resource-lock=endpoints"], "only leases exist"),
     ],

@@ -21,7 +21,7 @@ from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import BadRequest, KubeError
 from dovetail.kube.log import Log
-from dovetail.kube.reflector import Change, Reflector
+from dovetail.kube.reflector import CacheChange, Reflector
 from dovetail.kube.resources import HPAS, PODS
 from dovetail.model.meta import ObjectMeta
 from dovetail.model.pods import Pod
@@ -53,7 +53,7 @@ class HorizontalAutoscaling:
         async with asyncio.TaskGroup() as self._tasks:
             await self._reflector.run()
 
-    def _on_change(self, change: Change[Autoscaler]) -> None:
+    def _on_change(self, change: CacheChange[Autoscaler]) -> None:
         assert self._tasks is not None
         if change.kind == "added":
             self._watched[change.key] = self._tasks.create_task(self._look_after(change.key), name=f"hpa {change.key}")

@@ -98,12 +98,12 @@ def by_utilization(
     kept = _kept(pods, samples, groups)
     requests = requested()
 
-    def measure(known: Samples) -> tuple[float, int, int | None]:
-        matched = [name for name in known if name in requests]
+    def measure(samples_counted: Samples) -> tuple[float, int, int | None]:
+        matched = [name for name in samples_counted if name in requests]
         asked = sum(requests[name] for name in matched)
         if not asked:
             raise NoCount("no metrics returned matched known pods")
-        used = sum(known[name].value for name in matched)
+        used = sum(samples_counted[name].value for name in matched)
         percent = used * 100 // asked
         return percent / target, used // len(matched), percent
 
@@ -115,8 +115,8 @@ def by_average(
 ) -> Count:
     """Replicas so that pods use `target` thousandths each."""
 
-    def measure(known: Samples) -> tuple[float, int, int | None]:
-        average = sum(each.value for each in known.values()) // len(known)
+    def measure(samples_counted: Samples) -> tuple[float, int, int | None]:
+        average = sum(sample.value for sample in samples_counted.values()) // len(samples_counted)
         return average / target, average, None
 
     return _count(_kept(pods, samples, groups), groups, current, tolerance, measure, lambda name: target)
@@ -125,7 +125,7 @@ def by_average(
 def _kept(pods: Sequence[Pod], samples: Samples, groups: Groups) -> dict[str, Sample]:
     if not pods:
         raise NoCount("no pods returned by selector while calculating replica count")
-    kept = {name: each for name, each in samples.items() if name not in groups.ignored | groups.unready}
+    kept = {name: sample for name, sample in samples.items() if name not in groups.ignored | groups.unready}
     if not kept:
         raise NoCount("did not receive metrics for targeted pods (pods might be unready)")
     return kept
@@ -204,11 +204,17 @@ def _request(pod: Pod, resource: str, container: str) -> int:
         if asked is None:
             raise NoCount(f"missing pod-level request for {resource} in Pod {name}")
         return asked.milli
-    sidecars = [each for each in pod.spec.init_containers if each.restart_policy == "Always"]
-    counted = [each for each in (*pod.spec.containers, *sidecars) if container in ("", each.name)]
+    sidecars = [
+        init_container for init_container in pod.spec.init_containers if init_container.restart_policy == "Always"
+    ]
+    counted = [
+        counted_container
+        for counted_container in (*pod.spec.containers, *sidecars)
+        if container in ("", counted_container.name)
+    ]
     if container and not counted:
         raise NoCount(f"container {container} not found in Pod {name}")
-    for each in counted:
-        if resource not in each.resources.requests:
-            raise NoCount(f"missing request for {resource} in container {each.name} of Pod {name}")
-    return sum(milli(each.resources.requests[resource]) for each in counted)
+    for counted_container in counted:
+        if resource not in counted_container.resources.requests:
+            raise NoCount(f"missing request for {resource} in container {counted_container.name} of Pod {name}")
+    return sum(milli(counted_container.resources.requests[resource]) for counted_container in counted)

@@ -120,12 +120,12 @@ class Unclear(Exception):
 def unselective(asked: Autoscaler, scale: Scale, problem: Unclear, history: History, now: datetime) -> Decision:
     """The workload's pods cannot be determined."""
     current, reason = scale.spec.replicas, problem.reason
-    known = reason if reason == "AmbiguousSelector" else "InvalidSelector"
+    condition_reason = reason if reason == "AmbiguousSelector" else "InvalidSelector"
     return Decision(
         asked=asked,
         current=current,
         desired=asked.status.desired_replicas,
-        conditions=put(_found(asked, now), ACTIVE, False, known, problem.shown, now),
+        conditions=put(_found(asked, now), ACTIVE, False, condition_reason, problem.shown, now),
         sayings=(
             Saying("Warning", reason, problem.text),
             Saying("Warning", "FailedComputeMetricsReplicas", problem.text),
@@ -183,13 +183,13 @@ def decide(
 def _by_metrics(base: Decision, readings: Sequence[Reading], scene: Scene) -> Decision:
     asked, current, now = base.asked, base.current, scene.now
     judged = [propose(metric, said, scene) for metric, said in zip(asked.spec.metrics, readings, strict=True)]
-    wanted = [each for each in judged if isinstance(each, Proposal)]
-    refusals = [each for each in judged if isinstance(each, Refusal)]
+    wanted = [result for result in judged if isinstance(result, Proposal)]
+    refusals = [result for result in judged if isinstance(result, Refusal)]
     best = _most(wanted)
     base = msgspec.structs.replace(
         base,
-        metrics=tuple(each.status if isinstance(each, Proposal) else {"type": ""} for each in judged),
-        sayings=tuple(Saying("Warning", each.reason, each.text) for each in refusals),
+        metrics=tuple(result.status if isinstance(result, Proposal) else {"type": ""} for result in judged),
+        sayings=tuple(Saying("Warning", refusal.reason, refusal.text) for refusal in refusals),
     )
     if best is None or (refusals and best.replicas < current):
         return _nothing(base, refusals, len(judged), now)
@@ -218,9 +218,9 @@ def _by_metrics(base: Decision, readings: Sequence[Reading], scene: Scene) -> De
 def _most(proposals: Sequence[Proposal]) -> Proposal | None:
     """The proposal that counts: the largest, the first of equal ones; none at all gives way to whatever comes after."""
     best: Proposal | None = None
-    for each in proposals:
-        if best is None or best.replicas == 0 or each.replicas > best.replicas:
-            best = each
+    for proposal in proposals:
+        if best is None or best.replicas == 0 or proposal.replicas > best.replicas:
+            best = proposal
     return best
 
 
@@ -246,7 +246,9 @@ def tolerance(asked: Autoscaler, settings: Settings) -> Tolerance:
     behavior = asked.spec.behavior
     down = behavior.scale_down.tolerance if behavior is not None else None
     up = behavior.scale_up.tolerance if behavior is not None else None
-    return Tolerance(*(settings.tolerance if each is None else parse(each).nano / 10**9 for each in (down, up)))
+    return Tolerance(
+        *(settings.tolerance if tolerance is None else parse(tolerance).nano / 10**9 for tolerance in (down, up))
+    )
 
 
 def put(
@@ -265,13 +267,13 @@ def put(
     )
     if before is None:
         return (*conditions, made)
-    return tuple(made if each.type == kind else each for each in conditions)
+    return tuple(made if current.type == kind else current for current in conditions)
 
 
 def _without(conditions: tuple[Condition, ...], kind: str) -> tuple[Condition, ...]:
-    return tuple(each for each in conditions if each.type != kind)
+    return tuple(current for current in conditions if current.type != kind)
 
 
 def _is_true(conditions: tuple[Condition, ...], kind: str) -> bool:
-    found = condition(conditions, kind)
-    return found is not None and found.status == "True"
+    current = condition(conditions, kind)
+    return current is not None and current.status == "True"

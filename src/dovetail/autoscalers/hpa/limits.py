@@ -101,11 +101,11 @@ def changed(spec: Spec, history: History, before: int, after: int, now: datetime
 
 
 def _since(past: Iterable[Past], now: datetime, seconds: float) -> list[Past]:
-    return [each for each in past if each.at >= now - timedelta(seconds=seconds)]
+    return [entry for entry in past if entry.at >= now - timedelta(seconds=seconds)]
 
 
 def _within(past: Iterable[Past], now: datetime, seconds: float) -> list[int]:
-    return [each.replicas for each in past if each.at > now - timedelta(seconds=seconds)]
+    return [entry.replicas for entry in past if entry.at > now - timedelta(seconds=seconds)]
 
 
 def _longest_window(spec: Spec, settings: Settings) -> float:
@@ -120,7 +120,7 @@ def _down_window(behavior: Behavior, settings: Settings) -> float:
 
 
 def _held_by_flag(desired: int, history: History, now: datetime, window: float) -> int:
-    return max([desired, *(each.replicas for each in _since(history.recommendations, now, window))])
+    return max([desired, *(recommendation.replicas for recommendation in _since(history.recommendations, now, window))])
 
 
 def _held_by_rules(

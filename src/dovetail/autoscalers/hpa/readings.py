@@ -64,27 +64,27 @@ class MetricValue(View, frozen=True, kw_only=True):
 
 def of_pods(uses: Iterable[PodUse], resource: str, container: str = "") -> dict[str, Sample]:
     """Each pod's use of a resource, in all its containers or in the named one."""
-    found = {}
+    samples = {}
     for use in uses:
-        counted = [each for each in use.containers if not container or each.name == container]
-        if counted and all(resource in each.usage for each in counted):
-            value = sum(milli(each.usage[resource]) for each in counted)
-            found[use.metadata.name] = Sample(value, use.timestamp, duration.parse(use.window).total_seconds())
-    return found
+        counted = [usage for usage in use.containers if not container or usage.name == container]
+        if counted and all(resource in usage.usage for usage in counted):
+            value = sum(milli(usage.usage[resource]) for usage in counted)
+            samples[use.metadata.name] = Sample(value, use.timestamp, duration.parse(use.window).total_seconds())
+    return samples
 
 
 def of_objects(values: Iterable[MetricValue], now: datetime) -> dict[str, Sample]:
     """Each pod's value of a custom metric."""
     return {
-        each.described_object.name: Sample(
-            milli(each.value),
-            each.timestamp or now,
-            USUAL_WINDOW if each.window_seconds is None else float(each.window_seconds),
+        value.described_object.name: Sample(
+            milli(value.value),
+            value.timestamp or now,
+            USUAL_WINDOW if value.window_seconds is None else float(value.window_seconds),
         )
-        for each in values
+        for value in values
     }
 
 
 def total(values: Iterable[MetricValue]) -> int:
     """The sum of an external metric's values, as large as Kubernetes can count."""
-    return min(LARGEST, sum(milli(each.value) for each in values))
+    return min(LARGEST, sum(milli(value.value) for value in values))

@@ -70,10 +70,10 @@ class Targets:
 
     async def resource(self, group: str, kind: str) -> Resource:
         """The resource that serves a kind. Raises NoScale if none does."""
-        known = self._resources.get((group, kind))
-        if known is None:
-            known = self._resources[group, kind] = await self._served(group, kind)
-        return known
+        cached = self._resources.get((group, kind))
+        if cached is None:
+            cached = self._resources[group, kind] = await self._served(group, kind)
+        return cached
 
     async def _get(self, resource: Resource, namespace: str, name: str) -> Scale:
         return await self._kube.get(resource, name, namespace, subresource="scale", type=Scale)
@@ -93,9 +93,9 @@ class Targets:
         try:
             for version in await self._versions(group):
                 document = await self._document(f"/apis/{group}/{version}" if group else f"/api/{version}")
-                for each in document["resources"]:
-                    if each["kind"] == kind and "/" not in each["name"]:
-                        return Resource(group, version, each["name"], kind, bool(each["namespaced"]))
+                for resource in document["resources"]:
+                    if resource["kind"] == kind and "/" not in resource["name"]:
+                        return Resource(group, version, resource["name"], kind, bool(resource["namespaced"]))
         except NotFound as error:
             raise missing from error
         raise missing
@@ -106,7 +106,7 @@ class Targets:
             return ["v1"]
         document = await self._document(f"/apis/{group}")
         preferred = document["preferredVersion"]["version"]
-        return sorted((each["version"] for each in document["versions"]), key=lambda version: version != preferred)
+        return sorted((entry["version"] for entry in document["versions"]), key=lambda version: version != preferred)
 
     async def _document(self, path: str) -> dict[str, Any]:
         response = await self._kube.request("GET", path)
@@ -150,12 +150,12 @@ class Sources:
 
     async def _used(self, source: Source, namespace: str, pods: str) -> dict[str, Sample]:
         path = f"/apis/{METRICS}/v1beta1/namespaces/{namespace}/pods"
-        found = await self._read(path, _Uses, labelSelector=pods)
-        return of_pods(_some(found.items, "resource"), source.name, source.container)
+        metrics = await self._read(path, _Uses, labelSelector=pods)
+        return of_pods(_some(metrics.items, "resource"), source.name, source.container)
 
     async def _of_pods(self, source: Source, namespace: str, pods: str, now: datetime) -> dict[str, Sample]:
-        found = await self._custom(source, f"namespaces/{namespace}/pods/*", labelSelector=pods)
-        return of_objects(_some(found.items, "custom"), now)
+        metrics = await self._custom(source, f"namespaces/{namespace}/pods/*", labelSelector=pods)
+        return of_objects(_some(metrics.items, "custom"), now)
 
     async def _of_object(self, source: Source, namespace: str) -> int:
         about = source.described_object
@@ -168,8 +168,8 @@ class Sources:
 
     async def _outside(self, source: Source, namespace: str) -> int:
         path = f"/apis/{EXTERNAL}/v1beta1/namespaces/{namespace}/{source.metric.name}"
-        found = await self._read(path, _Values, labelSelector=_text(source.metric.selector))
-        return total(_some(found.items, "external"))
+        metrics = await self._read(path, _Values, labelSelector=_text(source.metric.selector))
+        return total(_some(metrics.items, "external"))
 
     async def _custom(self, source: Source, where: str, **query: str) -> _Values:
         try:

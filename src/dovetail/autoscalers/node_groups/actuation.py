@@ -42,6 +42,8 @@ class ActuationSettings(msgspec.Struct, frozen=True, kw_only=True):
     cordon: bool = True
     daemonset_eviction_empty: bool = False
     daemonset_eviction_occupied: bool = True
+    #: Pods of a lower priority keep no node and are not evicted: they end with it.
+    expendable_cutoff: int = -10
     drain: DrainRules = DrainRules()
 
 
@@ -165,7 +167,7 @@ class Actuator:
 
     def _tell_start(self, deletion: Deletion, pods: Sequence[Pod], utilization: Utilization | None) -> None:
         if deletion.drain:
-            names = ",".join(pod.metadata.key for pod in pods)
+            names = ",".join(pod.metadata.name for pod in pods)
             message = (
                 f"Scale-down: removing node {deletion.node}, utilization: {utilization}, pods to reschedule: {names}"
             )
@@ -213,7 +215,7 @@ class Actuator:
             raise DeletionFailed(f"pod {moving.on_completion[0].metadata.key} has not completed")
         await self._drain(moving.pods, self._daemonset_pods_to_evict(moving.daemonset_pods, deletion.drain))
         await self._wait_for_delay(deletion.node)
-        group = next((each for each in self._cloud.groups() if each.id == deletion.group), None)
+        group = next((candidate for candidate in self._cloud.groups() if candidate.id == deletion.group), None)
         if group is None:
             raise DeletionFailed(f"group {deletion.group} is gone")
         try:
@@ -224,7 +226,8 @@ class Actuator:
 
     def _pods(self, deletion: Deletion) -> PodsToMove:
         """What moves now. For an empty node only its pods themselves are looked at: nothing is disrupted."""
-        pods = self._watch.pods_on(deletion.node)
+        cutoff = self.settings.expendable_cutoff
+        pods = [pod for pod in self._watch.pods_on(deletion.node) if (pod.spec.priority or 0) >= cutoff]
         if not deletion.drain:
             return pods_to_move(pods, self.settings.drain, DrainContext(self._clock.now(), RemainingBudgets()))
         budgets = RemainingBudgets(self._watch.pdbs.store)
@@ -243,8 +246,7 @@ class Actuator:
         failed = [pod.metadata.key for pod, done in zip(pods, results, strict=False) if not done]
         if failed:
             raise DeletionFailed(f"failed to evict {', '.join(failed)} in time")
-        longest = max((self._grace(pod) for pod in pods), default=0.0)
-        deadline = self._clock.monotonic() + longest + EVICTION_HEADROOM_S
+        deadline = self._clock.monotonic() + self.settings.max_graceful_termination_s + EVICTION_HEADROOM_S
         while self._clock.monotonic() < deadline:
             if not any(self._is_there(pod) for pod in pods):
                 return
@@ -258,8 +260,8 @@ class Actuator:
         return min(float(DEFAULT_GRACE_S if own is None else own), self.settings.max_graceful_termination_s)
 
     def _is_there(self, pod: Pod) -> bool:
-        known = self._watch.pods.store.get(pod.metadata.key)
-        return known is not None and known.metadata.uid == pod.metadata.uid and known.spec.node_name != ""
+        stored = self._watch.pods.store.get(pod.metadata.key)
+        return stored is not None and stored.metadata.uid == pod.metadata.uid and stored.spec.node_name != ""
 
     async def _evict(self, pod: Pod, *, best_effort: bool = False) -> bool:
         """Ask until it is granted or the time is up."""
@@ -303,17 +305,17 @@ class Actuator:
             await asyncio.sleep(1.0)
 
     def _is_delayed(self, node: str) -> bool:
-        known = self._watch.nodes.store.get(node)
-        return known is not None and any(key.startswith(DELAY_DELETION_PREFIX) for key in known.metadata.annotations)
+        stored = self._watch.nodes.store.get(node)
+        return stored is not None and any(key.startswith(DELAY_DELETION_PREFIX) for key in stored.metadata.annotations)
 
 
 def _grouped(
     removable: Sequence[Removable], group_of: Callable[[str], tuple[NodeGroup, str] | None]
 ) -> list[GroupNodes]:
     """Nodes by group, in the order in which each group's first node came."""
-    found: dict[str, tuple[NodeGroup, list[str]]] = {}
+    nodes_by_group: dict[str, tuple[NodeGroup, list[str]]] = {}
     for entry in removable:
         member = group_of(entry.node)
         if member is not None:
-            found.setdefault(member[0].id, (member[0], []))[1].append(entry.node)
-    return [GroupNodes(group, tuple(names)) for group, names in found.values()]
+            nodes_by_group.setdefault(member[0].id, (member[0], []))[1].append(entry.node)
+    return [GroupNodes(group, tuple(names)) for group, names in nodes_by_group.values()]

@@ -131,6 +131,8 @@ class NodeGroupAutoscaler:
         #: Groups resized and deletions begun so far.
         self.actions = 0
         self._cleaned = False
+        #: What the cluster lacks to begin with, as the status says it.
+        self._lacking = ""
         self._wake = asyncio.Event()
         self.last_loop = clock.monotonic()
         self.last_success = clock.monotonic()
@@ -243,9 +245,10 @@ class NodeGroupAutoscaler:
 
     def _lacks_nodes(self, nodes: Sequence[Node], now: datetime) -> bool:
         """Whether no node is ready and --scale-up-from-zero=false forbids to begin there."""
+        self._lacking = ""
         if self.options.scale_up_from_zero or any(self._takes_pods(node) for node in nodes):
             return False
-        problem = "Cluster has no ready nodes." if nodes else "Cluster has no nodes."
+        problem = self._lacking = "Cluster has no ready nodes." if nodes else "Cluster has no nodes."
         self._record.warning(SOURCE, problem)
         self.planner.clear()
         if not nodes or self._started + timedelta(seconds=FIRST_NODES_S) < now:
@@ -276,10 +279,14 @@ class NodeGroupAutoscaler:
                 continue
             if has_taint(node, TO_BE_DELETED):
                 await unmark_to_be_deleted(self._kube, node.metadata.name, cordon=self.options.actuation.cordon)
-                message = f"removed {TO_BE_DELETED} taint from node {node.metadata.name}"
-                self._record.node_event(node.metadata.name, "Normal", "ClusterAutoscalerCleanup", message)
+                self._tell_cleaned(node, TO_BE_DELETED)
             if has_taint(node, DELETION_CANDIDATE) and self.options.soft_taints.count == 0:
                 await unmark_candidate(self._kube, node.metadata.name)
+                self._tell_cleaned(node, DELETION_CANDIDATE)
+
+    def _tell_cleaned(self, node: Node, taint: str) -> None:
+        message = f"removed {taint} taints from node {node.metadata.name}"
+        self._record.node_event(node.metadata.name, "Normal", "ClusterAutoscalerCleanup", message)
 
     async def _node_templates(
         self, groups: Sequence[NodeGroup], snapshot: Snapshot, now: datetime
@@ -290,8 +297,9 @@ class NodeGroupAutoscaler:
             if group is not None:
                 members.setdefault(group.id, []).append(info)
         ready = {name: [info for info in infos if self.is_ready(info.node)] for name, infos in members.items()}
-        templates = from_nodes(groups, ready, self._templates, self.options.taints, now)
         daemonsets = list(self._watch.daemonsets.store)
+        forced = daemonsets if self.options.force_daemonsets else ()
+        templates = from_nodes(groups, ready, self._templates, self.options.taints, now, forced)
         for group in groups:
             if group.id in templates:
                 continue
@@ -299,7 +307,7 @@ class NodeGroupAutoscaler:
                 template = await self._cloud.template(group)
             except Exception as problem:  # of one group; the others are not to suffer for it
                 self._record.error(SOURCE, f"Unable to build proper template node for {group.id}: {problem}")
-                unwell = from_any_node(members.get(group.id, ()), group.id, self.options.taints)
+                unwell = from_any_node(members.get(group.id, ()), group.id, self.options.taints, forced)
                 if unwell is not None:
                     templates[group.id] = unwell
                 continue
@@ -384,8 +392,8 @@ class NodeGroupAutoscaler:
                 return None
             return NOT_READY if not safety.healthy else IN_BACKOFF
 
-        def pick(options: Sequence[Option], known: Mapping[str, NodeInfo]) -> Option | None:
-            return choose(options, filters, known, self._chance)
+        def pick(options: Sequence[Option], templates: Mapping[str, NodeInfo]) -> Option | None:
+            return choose(options, filters, templates, self._chance)
 
         return ScaleUpInput(
             self._cloud.groups(),
@@ -490,6 +498,7 @@ class NodeGroupAutoscaler:
         cooldown = forbidden or not candidates or self.cooldown.is_active(now)
         self._metrics.in_cooldown.set(cooldown)
         if cooldown:
+            await self._soft_taints(nodes)
             return
         self._record.log(SOURCE, "Starting scale down", 4)
         self._metrics.last_activity.labels("scaleDown").set(now.timestamp())
@@ -502,8 +511,7 @@ class NodeGroupAutoscaler:
             self.actions += len(begun)
             for deletion in begun:
                 self.planner.unneeded.pop(deletion.node, None)
-        else:
-            await self._soft_taints(nodes)
+        await self._soft_taints(nodes)
 
     def group_of(self, node: Node) -> NodeGroup | None:
         return self._cloud.group_of(node.spec.provider_id)
@@ -515,15 +523,15 @@ class NodeGroupAutoscaler:
 
     def _candidates(self, nodes: Sequence[Node], now: datetime) -> list[str]:
         """Nodes of groups that are above their minimum and in no cooldown of their own."""
-        found = []
+        names = []
         for node in nodes:
             group = self.group_of(node)
             if group is None or node.metadata.name in self._actuator.deletions:
                 continue
             if group.target_size <= group.min_size or self.cooldown.is_group_active(group.id, now):
                 continue
-            found.append(node.metadata.name)
-        return found
+            names.append(node.metadata.name)
+        return names
 
     def _why_no_candidate(self, node: Node) -> Reason:
         if node.metadata.name in self._actuator.deletions:
@@ -541,7 +549,8 @@ class NodeGroupAutoscaler:
             self._metrics.unremovable_nodes.labels(reason.value).set(count)
 
     async def _soft_taints(self, nodes: Sequence[Node]) -> None:
-        members = [node for node in nodes if self.group_of(node) is not None]
+        going = self._actuator.deletions
+        members = [node for node in nodes if self.group_of(node) is not None and node.metadata.name not in going]
         limits = self.options.soft_taints
         wanted = soft_taints.changes(members, self.planner.unneeded, limits.count)
         await soft_taints.update(
@@ -549,14 +558,21 @@ class NodeGroupAutoscaler:
         )
 
     async def _write_status(self, now: datetime) -> None:
+        if self._lacking:
+            await self._record.announce(self._lacking)
+            return
         candidates: dict[str, list[str]] = {}
         for name in self.planner.unneeded:
             member = self._member(name)
             if member is not None:
                 candidates.setdefault(member[0].id, []).append(name)
-        found = explanations(self.planner, self.last_plan, self._members(), self.state.groups, now)
+        explained = explanations(self.planner, self.last_plan, self._members(), self.state.groups, now)
         await self._record.write_status(
-            self.state, candidates, now, scale_down_at=self.planner.last_update, explanations=explanation_text(found)
+            self.state,
+            candidates,
+            now,
+            scale_down_at=self.planner.last_update,
+            explanations=explanation_text(explained),
         )
         problem = await self._decisions.save()
         if problem:

@@ -55,5 +55,5 @@ class Backoff:
     def remove_stale(self, now: datetime) -> None:
         """Forget groups whose last failure is long ago."""
         reset = timedelta(seconds=self.times.reset_s)
-        for group in [name for name, known in self._groups.items() if known.last_failure + reset < now]:
+        for group in [name for name, backoff in self._groups.items() if backoff.last_failure + reset < now]:
             del self._groups[group]

@@ -13,11 +13,15 @@ import msgspec
 
 from dovetail.autoscalers.node_groups.annotations import TO_BE_DELETED, has_taint
 from dovetail.autoscalers.node_groups.backoff import BackedOff, Backoff
+from dovetail.autoscalers.node_groups.readiness import lacks_gpu
 from dovetail.cloud.node_groups import ErrorClass, Instance, InstanceError, InstanceState, NodeGroup
 from dovetail.model.duration import format_duration
+from dovetail.model.meta import condition
 from dovetail.model.nodes import Node
 
 MAX_MESSAGES_PER_EVENT = 3
+#: A condition of nodes that their cloud has suspended.
+SUSPENDED = "Suspended"
 
 
 class HealthLimits(msgspec.Struct, frozen=True):
@@ -36,6 +40,8 @@ class Readiness(msgspec.Struct):
     resource_unready: list[str] = []
     deleted: list[str] = []
     not_started: list[str] = []
+    #: Nodes whose condition `Suspended` is true: they count as there, and as neither ready nor broken.
+    suspended: list[str] = []
     registered: list[str] = []
     long_unregistered: list[str] = []
     unregistered: list[str] = []
@@ -184,20 +190,24 @@ class ClusterState:
                 getattr(readiness, kind).append(provider_id)
 
     def _of(self, group: str, now: datetime) -> Readiness:
-        known = self.readiness.get(group)
-        if known is None:
-            known = self.readiness[group] = Readiness(time=now)
-        return known
+        readiness = self.readiness.get(group)
+        if readiness is None:
+            readiness = self.readiness[group] = Readiness(time=now)
+        return readiness
 
     def _kinds(self, node: Node, member: bool, startup: timedelta, now: datetime) -> tuple[str, ...]:
         if not member and has_taint(node, TO_BE_DELETED):
             return "registered", "deleted"
+        paused = condition(node.status.conditions, SUSPENDED)
+        if paused is not None and paused.status == "True":
+            return "registered", "suspended"
         if self._is_ready(node):
             return "registered", "ready"
         created = node.metadata.creation_timestamp
         if created is not None and created + startup > now:
             return "registered", "not_started"
-        return ("registered", "unready", "resource_unready") if node.ready else ("registered", "unready")
+        lacking = node.ready and lacks_gpu(node)
+        return ("registered", "unready", "resource_unready") if lacking else ("registered", "unready")
 
     def _update_ranges(self) -> None:
         going: dict[str, int] = {}
@@ -283,11 +293,11 @@ class ClusterState:
             registered = len(readiness.registered)
             if acceptable.target - unregistered <= registered <= acceptable.target:
                 continue
-            found = WrongSize(acceptable.target, registered, now)
+            wrong_size = WrongSize(acceptable.target, registered, now)
             earlier = self.wrong_sizes.get(name)
-            if earlier is not None and (earlier.expected, earlier.current) == (found.expected, found.current):
-                found = earlier
-            wrong[name] = found
+            if earlier is not None and (earlier.expected, earlier.current) == (wrong_size.expected, wrong_size.current):
+                wrong_size = earlier
+            wrong[name] = wrong_size
         self.wrong_sizes = wrong
 
     # Asked of it
@@ -304,9 +314,10 @@ class ClusterState:
         readiness = self.readiness.get(group)
         if readiness is None:
             return acceptable.target == 0 or acceptable.least == 0
-        missing = max(0, acceptable.least - len(readiness.ready))
+        missing = max(0, acceptable.least - len(readiness.ready) - len(readiness.suspended))
         share = self.limits.max_unready_percentage / 100.0
-        counted = len(readiness.ready) + len(readiness.unready) + len(readiness.not_started)
+        there = (readiness.ready, readiness.unready, readiness.not_started, readiness.suspended)
+        counted = sum(len(names) for names in there)
         return not (missing > self.limits.ok_unready_count and missing > share * counted)
 
     def safety(self, group: str, now: datetime) -> Safety:
@@ -338,8 +349,8 @@ class ClusterState:
                 continue
             if group not in self.requests and group not in (self._inherited or {}):
                 continue
-            there = len(readiness.ready) + len(readiness.unready) + len(readiness.long_unregistered)
-            coming = acceptable.target - there
+            came = (readiness.ready, readiness.unready, readiness.suspended, readiness.long_unregistered)
+            coming = acceptable.target - sum(len(names) for names in came)
             if coming > 0:
                 counts[group] = coming
                 registered |= set(readiness.not_started)
@@ -359,7 +370,7 @@ class ClusterState:
 
 
 def _should_register(instance: Instance) -> bool:
-    return instance.state is not None and instance.state is not InstanceState.DELETING and instance.error is None
+    return instance.state is not InstanceState.DELETING and instance.error is None
 
 
 def _first(messages: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from dovetail.autoscalers.node_groups.drain import Controllers
 from dovetail.autoscalers.node_groups.node_claims import NodeClaimWatch
 from dovetail.autoscalers.node_groups.simulation import Snapshot, placed_info, unbound_info
 from dovetail.kube.client import Kube
-from dovetail.kube.reflector import Change, Reflector
+from dovetail.kube.reflector import CacheChange, Reflector
 from dovetail.kube.resources import (
     CSINODES,
     DAEMONSETS,
@@ -92,9 +92,11 @@ class ClusterWatch:
 
     def failures(self) -> dict[str, str]:
         """Kinds that cannot be read, and why."""
-        return {each.resource.name: str(each.failure) for each in self._all if each.failure is not None}
+        return {
+            reflector.resource.name: str(reflector.failure) for reflector in self._all if reflector.failure is not None
+        }
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def _pod_changed(self, change: CacheChange[Pod]) -> None:
         pod = change.object
         key = pod.metadata.uid or pod.metadata.key
         if change.new is None or not pod.spec.node_name or pod.finished:
@@ -122,19 +124,19 @@ class ClusterWatch:
 
     def controllers(self) -> Controllers:
         """The controllers that exist."""
-        found: dict[tuple[str, str, str], int] = {}
+        replicas: dict[tuple[str, str, str], int] = {}
         for kind, reflector in (
             ("ReplicaSet", self.replicasets),
             ("ReplicationController", self.replication_controllers),
             ("StatefulSet", self.statefulsets),
         ):
-            for each in reflector.store:
-                found[kind, each.metadata.namespace, each.metadata.name] = each.spec.replicas
+            for workload in reflector.store:
+                replicas[kind, workload.metadata.namespace, workload.metadata.name] = workload.spec.replicas
         for job in self.jobs.store:
-            found["Job", job.metadata.namespace, job.metadata.name] = 0
+            replicas["Job", job.metadata.namespace, job.metadata.name] = 0
         for daemonset in self.daemonsets.store:
-            found["DaemonSet", daemonset.metadata.namespace, daemonset.metadata.name] = 0
-        return Controllers(found)
+            replicas["DaemonSet", daemonset.metadata.namespace, daemonset.metadata.name] = 0
+        return Controllers(replicas)
 
     def pods_on(self, node: str) -> list[Pod]:
         """The pods of a node as they are now."""

@@ -40,13 +40,15 @@ class DecisionLog:
         self._keep = keep
 
     def scaled_up(self, plan: ScaleUpPlan, increases: Sequence[Increase], expander: str) -> None:
-        sizes = ", ".join(f"{each.group.id} {each.current_size} to {each.new_size}" for each in increases)
+        sizes = ", ".join(
+            f"{increase.group.id} {increase.current_size} to {increase.new_size}" for increase in increases
+        )
         pods = [pod.metadata.key for pod in plan.triggered]
         self._record(
             "scale-up",
             f"{sizes} for {len(pods)} pod(s)",
             reason=expander,
-            about=tuple(each.group.id for each in increases),
+            about=tuple(increase.group.id for increase in increases),
             pods=tuple(pods[:SHOWN]),
             pod_count=len(pods),
         )

@@ -168,7 +168,7 @@ def _replica_count(pod: Pod, rules: DrainRules, context: DrainContext) -> Verdic
     if not rules.skip_custom_controller_pods or context.controllers is None or owner is None:
         return None
     group = owner.api_version.rpartition("/")[0]
-    if is_daemonset(pod):
+    if is_daemonset(pod) and owner.kind != "ReplicationController":
         if owner.kind != "DaemonSet" or group != "apps":
             return None
     elif owner.kind not in REPLICATED_KINDS or (owner.kind == "StatefulSet" and group != "apps"):

@@ -13,6 +13,7 @@ import yaml
 
 from dovetail.chance import Chance
 from dovetail.cloud.node_groups import NodeGroup
+from dovetail.language import message
 from dovetail.model.fit import NodeInfo
 from dovetail.model.pod_resources import requests
 from dovetail.model.pods import Pod
@@ -53,29 +54,49 @@ def parse_chain(text: str) -> tuple[str, ...]:
     """The names of a chain, checked. Raises ExpanderError."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
-        raise ExpanderError(f"--expander={text}: names no expander; choose of {', '.join(AVAILABLE)}")
+        raise ExpanderError(
+            message("--expander={text}: names no expander; choose of {names}", text=text, names=", ".join(AVAILABLE))
+        )
     for position, name in enumerate(names):
         if name == GRPC:
-            raise ExpanderError(f"--expander={text}: grpc is not supported; choose of {', '.join(AVAILABLE)}")
+            raise ExpanderError(
+                message(
+                    "--expander={text}: grpc is not supported; choose of {names}", text=text, names=", ".join(AVAILABLE)
+                )
+            )
         if name not in AVAILABLE:
-            raise ExpanderError(f"--expander={text}: {name!r} is no expander; choose of {', '.join(AVAILABLE)}")
+            raise ExpanderError(
+                message(
+                    "--expander={text}: {name!r} is no expander; choose of {names}",
+                    text=text,
+                    name=name,
+                    names=", ".join(AVAILABLE),
+                )
+            )
         if name in names[:position]:
-            raise ExpanderError(f"--expander={text}: {name} stands there twice; name it once")
+            raise ExpanderError(
+                message("--expander={text}: {name} stands there twice; name it once", text=text, name=name)
+            )
         if name == RANDOM and position < len(names) - 1:
-            raise ExpanderError(f"--expander={text}: nothing may follow random, which leaves one option; put it last")
+            raise ExpanderError(
+                message("--expander={text}: nothing may follow random, which leaves one option; put it last", text=text)
+            )
     return names
 
 
 def choose(options: Sequence[Option], filters: Sequence[Filter], templates: Templates, chance: Chance) -> Option | None:
-    """The option that is left after every filter; the last word is chance's."""
+    """The option that is left after every filter; the last word is chance's.
+
+    A single option passes the first filter too: it may be none to choose, or worth a warning.
+    """
     left = list(options)
     for narrow in filters:
-        if len(left) <= 1:
-            break
+        if not left:
+            return None
         left = narrow(left, templates)
-    if not left:
-        return None
-    return left[0] if len(left) == 1 else chance.choice(left)
+        if len(left) == 1:
+            return left[0]
+    return chance.choice(left) if left else None
 
 
 def least_waste(options: Sequence[Option], templates: Templates) -> list[Option]:
@@ -84,7 +105,7 @@ def least_waste(options: Sequence[Option], templates: Templates) -> list[Option]
     for option in options:
         if id(option.pods) not in asked:
             wanted = [requests(pod) for pod in option.pods]
-            cpu, memory = (sum(each.get(name, 0) for each in wanted) for name in ("cpu", "memory"))
+            cpu, memory = (sum(request.get(name, 0) for request in wanted) for name in ("cpu", "memory"))
             asked[id(option.pods)] = cpu, memory
     return lowest(options, lambda option: _waste(option, asked[id(option.pods)], templates))
 
@@ -126,7 +147,7 @@ def lowest(options: Sequence[Option], score: Callable[[Option], float | None]) -
 
 
 class ConfigWarning(msgspec.Struct, frozen=True):
-    """Something about the priority ConfigMap that its owner should know."""
+    """Something about the priority ConfigMap that its owner should know, in the words that alerts on it match."""
 
     reason: str
     message: str
@@ -138,23 +159,34 @@ Warn = Callable[[ConfigWarning], None]
 def parse_priorities(text: str) -> dict[int, tuple[re.Pattern[str], ...]]:
     """Priorities with the patterns of group names that have them. Raises ValueError."""
     if not text.strip():
-        raise ValueError(f"{PRIORITY_KEY} in ConfigMap {PRIORITY_CONFIG_MAP} is empty; list patterns under numbers")
+        raise ValueError(
+            f"priority configuration in {PRIORITY_CONFIG_MAP} configmap is empty; please provide valid configuration"
+        )
     try:
         parsed = yaml.safe_load(text)
     except yaml.YAMLError as problem:
-        raise ValueError(f"{PRIORITY_KEY} is not YAML: {problem}") from problem
+        raise ValueError(f"Can't parse YAML with {PRIORITY_KEY} in the configmap: {problem}") from problem
     if not isinstance(parsed, dict):
-        raise ValueError(f"{PRIORITY_KEY} must map numbers to lists of patterns")
+        raise ValueError(
+            f"Can't parse YAML with {PRIORITY_KEY} in the configmap: it must map numbers to lists of patterns"
+        )
     priorities: dict[int, tuple[re.Pattern[str], ...]] = {}
     for number, patterns in parsed.items():
         if isinstance(number, bool) or not isinstance(number, int):
             raise ValueError(f"{number!r} is no priority: it must be a whole number")
+        if patterns is None:
+            continue  # a number without a list is that of no group
         if not isinstance(patterns, list):
             raise ValueError(f"priority {number} must have a list of patterns")
-        try:
-            priorities[number] = tuple(re.compile(str(pattern)) for pattern in patterns)
-        except re.error as problem:
-            raise ValueError(f"priority {number}: {problem}") from problem
+        compiled: list[re.Pattern[str]] = []
+        for pattern in patterns:
+            try:
+                compiled.append(re.compile(str(pattern)))
+            except re.error as problem:
+                raise ValueError(
+                    f"Can't compile regexp rule for priority {number} and rule {pattern}: {problem}"
+                ) from problem
+        priorities[number] = tuple(compiled)
     return priorities
 
 
@@ -166,12 +198,14 @@ def priority_filter(config: Mapping[str, str] | None, warn: Warn) -> Filter:
             return list(options)
         text = config.get(PRIORITY_KEY)
         if text is None:
-            warn(ConfigWarning("PriorityConfigMapInvalid", f"the ConfigMap has no key {PRIORITY_KEY}; it is ignored"))
+            lacking = f"Wrong configmap for priority expander, doesn't contain {PRIORITY_KEY} key. Ignoring update."
+            warn(ConfigWarning("PriorityConfigMapInvalid", lacking))
             return list(options)
         try:
             priorities = parse_priorities(text)
         except ValueError as problem:
-            warn(ConfigWarning("PriorityConfigMapInvalid", f"{problem}; the ConfigMap is ignored"))
+            wrong = f"Wrong configuration for priority expander: {problem}. Ignoring update."
+            warn(ConfigWarning("PriorityConfigMapInvalid", wrong))
             return list(options)
         return _of_highest_priority(options, priorities, warn)
 
@@ -191,10 +225,14 @@ def _of_highest_priority(
         if matching:
             ranked.append((max(matching), option))
         else:
-            text = f"group {option.group.id} matches no pattern and is not used; list it in {PRIORITY_CONFIG_MAP}"
+            text = (
+                f"Priority expander: node group {option.group.id} not found in priority expander configuration. "
+                "The group won't be used."
+            )
             warn(ConfigWarning("PriorityConfigMapNotMatchedGroup", text))
     if not ranked:
-        warn(ConfigWarning("PriorityConfigMapNoGroupMatched", "no group matches a pattern; all are equal"))
+        none = "Priority expander: no priorities info found for any of the expansion options. No options filtered."
+        warn(ConfigWarning("PriorityConfigMapNoGroupMatched", none))
         return list(options)
     highest = max(number for number, _ in ranked)
     return [option for number, option in ranked if number == highest]

@@ -69,13 +69,13 @@ def refusal(reason: str) -> Verdict:
     return Verdict(code=code, message=reason, remedy=remedy)
 
 
-def of_node(found: Unremovable) -> Verdict:
+def of_node(cause: Unremovable) -> Verdict:
     """Why a node stays."""
-    blocking = found.blocking
+    blocking = cause.blocking
     if blocking is None:
-        return Verdict(code=found.reason.value, message="", remedy=unremovable.REMEDIES[found.reason])
+        return Verdict(code=cause.reason.value, message="", remedy=unremovable.REMEDIES[cause.reason])
     return Verdict(
-        code=f"{found.reason.value}.{blocking.reason.value}",
+        code=f"{cause.reason.value}.{blocking.reason.value}",
         message=blocking.message,
         remedy=drain.REMEDIES[blocking.reason],
         pod=blocking.pod.metadata.key,
@@ -90,7 +90,7 @@ def explanations(
     now: datetime,
 ) -> Explanations:
     """`members`: names of nodes with their group and their price per hour, where it is known."""
-    nodes = {name: of_node(planner.unremovable.cause(found)) for name, found in _by_name(planner)}
+    nodes = {name: of_node(planner.unremovable.cause(unremovable_node)) for name, unremovable_node in _by_name(planner)}
     for name, unneeded in planner.unneeded.items():
         nodes[name] = Verdict(
             code="Unneeded",
@@ -120,8 +120,8 @@ def explanations(
 
 
 def _by_name(planner: ScaleDownPlanner) -> list[tuple[str, Unremovable]]:
-    return sorted((found.node, found) for found in planner.unremovable)
+    return sorted((unremovable_node.node, unremovable_node) for unremovable_node in planner.unremovable)
 
 
-def text(found: Explanations) -> str:
-    return msgspec.json.encode(found).decode()
+def text(explained: Explanations) -> str:
+    return msgspec.json.encode(explained).decode()

@@ -35,10 +35,11 @@ def _off(kind: str, default: Any, why: str = "this program has no such part") ->
 
 _LOG = "the log goes to the standard error, one line a message"
 _REMOVED = "removed upstream"
+_OTHER_CLOUD = "it is of another cloud"
 FLAGS: Mapping[str, Flag] = {
     # The program
     "cloud-provider": Flag(TEXT, "aws"),
-    "cloud-config": _off(TEXT, "", "AWS is reached by the environment's region and credentials"),
+    "cloud-config": Flag(TEXT, ""),
     "kubeconfig": Flag(TEXT, ""),
     "kubernetes": _off(TEXT, "", "the API server is found by --kubeconfig, or from within the cluster"),
     "namespace": Flag(TEXT, "kube-system"),
@@ -55,6 +56,7 @@ FLAGS: Mapping[str, Flag] = {
     "kube-client-burst": Flag(INT, 10),
     "kube-api-content-type": _off(TEXT, "application/vnd.kubernetes.protobuf", "requests are JSON"),
     "profiling": _off(BOOL, False),
+    "feature-gates": _off(TEXT, ""),
     "emit-per-nodegroup-metrics": Flag(BOOL, False),
     "record-duplicated-events": Flag(BOOL, False),
     "debugging-snapshot-enabled": _off(BOOL, False, "dovetail explain tells the same"),
@@ -103,7 +105,7 @@ FLAGS: Mapping[str, Flag] = {
     "node-group-backoff-reset-timeout": Flag(DURATION, 10800.0),
     "max-total-unready-percentage": Flag(FLOAT, 45.0),
     "ok-total-unready-count": Flag(INT, 3),
-    "force-ds": _off(BOOL, False, "a template has the pods of every DaemonSet that selects it"),
+    "force-ds": Flag(BOOL, False),
     "fastpath-binpacking-enabled": _off(BOOL, False),
     "salvo-scale-up": _off(BOOL, False),
     "salvo-scale-up-budget": _off(DURATION, 60.0),
@@ -121,6 +123,10 @@ FLAGS: Mapping[str, Flag] = {
     "enable-csi-node-aware-scheduling": _off(BOOL, False),
     "pending-pods-batching-timeout": _off(DURATION, 240.0),
     "enable-graceful-degradation": _off(BOOL, False),
+    "scaleup-simulation-for-skipped-node-groups-enabled": _off(BOOL, False),
+    "enable-inter-pod-affinity-hostname-fast-path": _off(BOOL, False),
+    "scale-from-unschedulable": _off(BOOL, False, "templates are never cordoned"),
+    "unready-nodes-scope": _off(TEXT, "cluster"),
     # Shrinking
     "scale-down-enabled": Flag(BOOL, True),
     "scale-down-delay-after-add": Flag(DURATION, 600.0),
@@ -161,6 +167,8 @@ FLAGS: Mapping[str, Flag] = {
     "drain-priority-config": _off(TEXT, "", "pods of a node are evicted together"),
     "force-delete-unregistered-nodes": _off(BOOL, False, "AWS has no forced deletion"),
     "force-delete-failed-nodes": _off(BOOL, False, "AWS has no forced deletion"),
+    "node-removal-latency-tracking-enabled": _off(BOOL, False),
+    "max-node-skip-eval-time-tracker-enabled": _off(BOOL, False),
     # What is shown
     "write-status-configmap": Flag(BOOL, True),
     "status-config-map-name": Flag(TEXT, "cluster-autoscaler-status"),
@@ -171,10 +179,18 @@ FLAGS: Mapping[str, Flag] = {
     "check-capacity-batch-processing": _off(BOOL, False, "requests are answered one after another"),
     "check-capacity-provisioning-request-max-batch-size": _off(INT, 10, "requests are answered one after another"),
     "check-capacity-provisioning-request-batch-timebox": _off(DURATION, 10.0, "requests are answered one by one"),
+    "check-capacity-processor-instance": _off(TEXT, ""),
     "capacity-buffer-controller-enabled": _off(BOOL, False),
     "capacity-buffer-pod-injection-enabled": _off(BOOL, False),
     "capacity-buffer-dry-run": _off(BOOL, True),
+    "capacity-buffer-pod-dry-run-enabled": _off(BOOL, True),
+    "capacity-buffer-ready-replicas-enabled": _off(BOOL, True),
     "aws-use-static-instance-list": Flag(BOOL, False),
+    "clusterapi-cloud-config-authoritative": _off(BOOL, False, _OTHER_CLOUD),
+    "bulk-mig-instances-listing-enabled": _off(BOOL, False, _OTHER_CLOUD),
+    "gce-concurrent-refreshes": _off(INT, 1, _OTHER_CLOUD),
+    "gce-mig-instances-min-refresh-wait-time": _off(DURATION, 5.0, _OTHER_CLOUD),
+    "gce-expander-ephemeral-storage-support": _off(BOOL, False, _OTHER_CLOUD),
     # The log of Go programs
     "logtostderr": _off(BOOL, True, _LOG),
     "alsologtostderr": _off(BOOL, False, _LOG),
@@ -185,6 +201,10 @@ FLAGS: Mapping[str, Flag] = {
     "log-backtrace-at": _off(TEXT, "", _LOG),
     "logging-format": _off(TEXT, "text", _LOG),
     "log-flush-frequency": _off(DURATION, 5.0, _LOG),
+    "log-json-info-buffer-size": _off(TEXT, "0", _LOG),
+    "log-json-split-stream": _off(BOOL, False, _LOG),
+    "log-text-info-buffer-size": _off(TEXT, "0", _LOG),
+    "log-text-split-stream": _off(BOOL, False, _LOG),
     "vmodule": _off(TEXT, "", _LOG),
     "skip-headers": _off(BOOL, False, _LOG),
     "skip-log-headers": _off(BOOL, False, _LOG),
@@ -290,16 +310,16 @@ def _check(settings: Settings) -> None:
 def _range(name: str, text: str, unit: int) -> Range:
     least, colon, most = text.partition(":")
     try:
-        found = Range(int(least) * unit, int(most) * unit)
+        limits = Range(int(least) * unit, int(most) * unit)
     except ValueError:
         raise FlagError(message("--{name}={text}: write it MIN:MAX in whole numbers", name=name, text=text)) from None
-    if not colon or found.least < 0 or found.most < found.least:
+    if not colon or limits.least < 0 or limits.most < limits.least:
         raise FlagError(
             message(
                 "--{name}={text}: the minimum must be 0 or more, the maximum at least the minimum", name=name, text=text
             )
         )
-    return found
+    return limits
 
 
 def help_text() -> str:

@@ -25,13 +25,13 @@ class GroupRepair:
         """Nodes that did not come in their time are no longer asked for."""
         timed_out, self._state.timed_out = self._state.timed_out, []
         for request in timed_out:
-            group = next((each for each in self._cloud.groups() if each.id == request.group), None)
+            group = next((candidate for candidate in self._cloud.groups() if candidate.id == request.group), None)
             if group is None:
                 continue
             try:
                 await self._cloud.decrease_target(group, request.increase)
             except NodeGroupError as problem:
-                message = f"Failed to revert scale-up of group {group.id} by {request.increase}: {problem}"
+                message = f"Failed to decrease target size for group {group.id} after scale-up timeout: {problem}"
                 self._record.status_event("Warning", "FailedToRevertScaleUp", message)
         if timed_out:
             self._state.retarget(self._cloud.groups())
@@ -39,7 +39,7 @@ class GroupRepair:
     async def remove_overdue(self, now: datetime) -> None:
         """Instances that never became nodes are ended, as far as the minimum allows."""
         for name, overdue in self._state.overdue_instances(now).items():
-            group = next((each for each in self._cloud.groups() if each.id == name), None)
+            group = next((candidate for candidate in self._cloud.groups() if candidate.id == name), None)
             if group is None:
                 continue
             spare = group.target_size - group.min_size
@@ -66,7 +66,7 @@ class GroupRepair:
     async def remove_failed(self) -> None:
         """Requests that the cloud could not fulfil are withdrawn."""
         for name, failed in self._state.failed_instances().items():
-            group = next((each for each in self._cloud.groups() if each.id == name), None)
+            group = next((candidate for candidate in self._cloud.groups() if candidate.id == name), None)
             if group is None:
                 continue
             self._record.log(SOURCE, f"Deleting {len(failed)} from {name} node group because of create errors", 1)

@@ -48,6 +48,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     bypassed_schedulers: frozenset[str]
     allowed_schedulers: frozenset[str]
     template_life_s: float
+    force_daemonsets: bool
     candidate_life_s: float
     scale_down_enabled: bool
     delays: Delays
@@ -104,6 +105,7 @@ def options(settings: Settings) -> Options:
         bypassed_schedulers=_names(settings["bypassed-scheduler-names"]),
         allowed_schedulers=_names(settings["allowed-scheduler-names"]),
         template_life_s=settings["node-info-cache-expire-time"],
+        force_daemonsets=settings["force-ds"],
         candidate_life_s=settings["node-deletion-candidate-ttl"],
         scale_down_enabled=settings["scale-down-enabled"],
         delays=Delays(
@@ -151,6 +153,7 @@ def options(settings: Settings) -> Options:
             cordon=settings["cordon-node-before-terminating"],
             daemonset_eviction_empty=settings["daemonset-eviction-for-empty-nodes"],
             daemonset_eviction_occupied=settings["daemonset-eviction-for-occupied-nodes"],
+            expendable_cutoff=settings["expendable-pods-priority-cutoff"],
             drain=drain,
         ),
         comparator=_comparator(settings),

@@ -21,13 +21,12 @@ from dovetail.autoscalers.node_groups.decision_log import DecisionLog
 from dovetail.autoscalers.node_groups.flags import Settings
 from dovetail.autoscalers.node_groups.klog import Klog
 from dovetail.autoscalers.node_groups.metrics import Metrics
-from dovetail.autoscalers.node_groups.recording import Recording
+from dovetail.autoscalers.node_groups.recording import Recording, event_recorder
 from dovetail.autoscalers.node_groups.request_controller import ProvisioningRequestController
 from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.cloud.node_groups import NodeGroupCloud
 from dovetail.kube.client import Kube
-from dovetail.kube.events import EventRecorder
 from dovetail.kube.lease import LeaderElection, LeadershipLost, LeaseTimes
 from dovetail.model.pods import Pod
 
@@ -53,11 +52,16 @@ async def run(
     *,
     identity: str = COMPONENT,
     lease: Kube | None = None,
+    events: Kube | None = None,
     write: Callable[[str], object] | None = None,
     serve: bool = False,
     running: Running | None = None,
 ) -> None:
-    """Until cancelled. `lease` is a client for the election alone, `write` takes log lines, `serve` opens ports."""
+    """Until cancelled. `write` takes log lines, `serve` opens ports.
+
+    `lease` is a client for the election alone, `events` one for events: neither waits behind the other requests, nor
+    they behind it.
+    """
     klog = Klog(clock, settings["v"], write)
     for notice in settings.notices():
         klog.warning("main", notice)
@@ -65,10 +69,12 @@ async def run(
     handle = running or Running()
     handle.metrics = metrics
     election = _election(settings, lease or kube, identity)
-    writer = kube.fenced(election.check) if election is not None else kube
+    writer, teller = kube, events or kube
+    if election is not None:
+        writer, teller = writer.fenced(election.check), teller.fenced(election.check)
 
     async def lead() -> None:
-        await _lead(settings, writer, cloud, clock, chance, klog, metrics, handle)
+        await _lead(settings, writer, teller, cloud, clock, chance, klog, metrics, handle)
 
     async with _serving(settings["address"] if serve else "", metrics, handle, settings, clock):
         while True:
@@ -96,6 +102,7 @@ def _election(settings: Settings, kube: Kube, identity: str) -> LeaderElection |
 async def _lead(
     settings: Settings,
     kube: Kube,
+    event_client: Kube,
     cloud: NodeGroupCloud,
     clock: Clock,
     chance: Chance,
@@ -104,7 +111,7 @@ async def _lead(
     handle: Running,
 ) -> None:
     options = options_of.options(settings)
-    events = EventRecorder(kube, COMPONENT, burst=60, refill=10.0)
+    events = event_recorder(event_client, COMPONENT, duplicates=settings["record-duplicated-events"])
     recording = Recording(
         kube,
         clock,
@@ -113,7 +120,6 @@ async def _lead(
         namespace=settings["namespace"],
         name=settings["status-config-map-name"],
         write_status=settings["write-status-configmap"],
-        duplicates=settings["record-duplicated-events"],
     )
 
     def pod_changed(pod: Pod) -> None:

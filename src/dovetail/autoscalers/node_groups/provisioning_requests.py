@@ -68,13 +68,13 @@ class ProvisioningRequest(View, frozen=True, kw_only=True):
     status: RequestStatus = RequestStatus()
 
     def is_true(self, kind: str) -> bool:
-        found = condition(self.status.conditions, kind)
-        return found is not None and found.status == "True"
+        current = condition(self.status.conditions, kind)
+        return current is not None and current.status == "True"
 
     def since(self, kind: str) -> datetime | None:
         """When the condition became what it is."""
-        found = condition(self.status.conditions, kind)
-        return found.last_transition_time if found is not None else None
+        current = condition(self.status.conditions, kind)
+        return current.last_transition_time if current is not None else None
 
     @property
     def retries(self) -> bool:
@@ -182,13 +182,13 @@ def pods_of(request: ProvisioningRequest, templates: Mapping[str, PodTemplate]) 
 
 def conditions(request: ProvisioningRequest, verdicts: Sequence[Verdict], now: str) -> list[dict[str, Any]]:
     """The conditions with these verdicts; the time of one that stays as it is stays too."""
-    kept: list[dict[str, Any]] = [msgspec.to_builtins(found) for found in request.status.conditions]
+    kept: list[dict[str, Any]] = [msgspec.to_builtins(current) for current in request.status.conditions]
     for verdict in verdicts:
         status = "True" if verdict.status else "False"
-        earlier = next((found for found in kept if found["type"] == verdict.kind), None)
+        earlier = next((current for current in kept if current["type"] == verdict.kind), None)
         same = earlier is not None and earlier["status"] == status
         time = earlier["lastTransitionTime"] if earlier is not None and same else now
-        kept = [found for found in kept if found["type"] != verdict.kind]
+        kept = [current for current in kept if current["type"] != verdict.kind]
         kept.append(
             {
                 "type": verdict.kind,

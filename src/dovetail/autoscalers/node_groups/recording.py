@@ -19,9 +19,26 @@ from dovetail.kube.events import EventRecorder, Reference
 from dovetail.kube.resources import CONFIGMAPS
 from dovetail.model.pods import Pod
 
-#: The same thing about the same pod is not reported again within this time.
-REPEAT_S = 300.0
+#: One event for a reason about an object in so many seconds, unless --record-duplicated-events.
+EVENT_INTERVAL_S = 300.0
+#: What the limit is then: so many about one object at once, whatever their reasons.
+DUPLICATES_BURST = 25
+_STATUS = ("ConfigMap", "kube-system", "cluster-autoscaler-status")
 _SOURCE = "status"
+
+
+def event_recorder(kube: Kube, component: str, *, duplicates: bool) -> EventRecorder:
+    """Events as upstream limits them, since alerts and readers count on what they see and how often."""
+    if duplicates:
+        return EventRecorder(kube, component, burst=DUPLICATES_BURST, refill=EVENT_INTERVAL_S)
+    return EventRecorder(kube, component, burst=1, refill=EVENT_INTERVAL_S, limit_key=_limit_key)
+
+
+def _limit_key(about: Reference, reason: str, message: str) -> tuple[str, ...]:
+    """By reason; but about the status ConfigMap, of which all is worth reading, by message."""
+    if (about.kind, about.namespace, about.name) == _STATUS:
+        return (message,)
+    return reason, *about.identity
 
 
 class Recording:
@@ -37,7 +54,6 @@ class Recording:
         namespace: str,
         name: str,
         write_status: bool = True,
-        duplicates: bool = False,
     ) -> None:
         self._kube = kube
         self._clock = clock
@@ -46,10 +62,8 @@ class Recording:
         self._namespace = namespace
         self._name = name
         self._write = write_status
-        self._duplicates = duplicates
         self._status = StatusWriter()
         self._uid = ""
-        self._reported: dict[tuple[str, str, str], float] = {}
         self.priority_uid = ""
 
     # Log
@@ -82,42 +96,25 @@ class Recording:
     def triggered(self, pods: Sequence[Pod], sizes: str) -> None:
         """Pods that a scale-up is for."""
         for pod in pods:
-            if self._is_new(pod.metadata.uid, "TriggeredScaleUp", ""):
-                self.pod_event(pod, "Normal", "TriggeredScaleUp", f"pod triggered scale-up: {sizes}")
+            self.pod_event(pod, "Normal", "TriggeredScaleUp", f"pod triggered scale-up: {sizes}")
 
     def refused(self, plan: ScaleUpPlan) -> None:
         """Pods that no group can help now, with the reasons and how many groups have each."""
         for refused in plan.refused:
             limited = plan.result is Result.LIMITED_BY_MAX_TOTAL
             reasons = MAX_TOTAL_REACHED if limited else refused.message()
-            message = f"pod didn't trigger scale-up: {reasons}"
-            if self._is_new(refused.pod.metadata.uid, "NotTriggerScaleUp", message):
-                self.pod_event(refused.pod, "Normal", "NotTriggerScaleUp", message)
+            self.pod_event(refused.pod, "Normal", "NotTriggerScaleUp", f"pod didn't trigger scale-up: {reasons}")
 
     def pod_event(self, pod: Pod, kind: str, reason: str, message: str) -> None:
         meta = pod.metadata
         self._events.record(Reference("Pod", meta.name, meta.namespace, meta.uid), _kind(kind), reason, message)
 
-    def _is_new(self, uid: str, reason: str, message: str) -> bool:
-        now = self._clock.monotonic()
-        while self._reported:  # in the order in which they were reported: only expired entries are looked at
-            oldest = next(iter(self._reported))
-            if now - self._reported[oldest] < REPEAT_S:
-                break
-            del self._reported[oldest]
-        key = (uid, reason, message)
-        if key in self._reported and not self._duplicates:
-            return False
-        self._reported.pop(key, None)
-        self._reported[key] = now
-        return True
-
     # Status
 
-    async def announce(self) -> None:
-        """Before the first loop."""
+    async def announce(self, problem: str = "") -> None:
+        """Before the first loop, or while the cluster is not one to begin with."""
         now = self._clock.now()
-        await self._put({"status": initializing(now)}, now)
+        await self._put({"status": initializing(now, problem)}, now)
 
     async def write_status(
         self,

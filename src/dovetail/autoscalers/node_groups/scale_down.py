@@ -96,13 +96,13 @@ class ScaleDownPlanner:
         self._measure_interval(now)
         self.unremovable.update(snapshot.nodes, now)
         infos = [snapshot.nodes[name] for name in candidates if name in snapshot.nodes]
-        found = eligible(infos, group_of, self.settings.eligibility, self.unremovable, is_ready, now)
-        for unremovable in found.ineligible:
+        eligibility = eligible(infos, group_of, self.settings.eligibility, self.unremovable, is_ready, now)
+        for unremovable in eligibility.ineligible:
             self.unremovable.add(unremovable)
-        self.utilization = found.utilization
+        self.utilization = eligibility.utilization
         snapshot.fork()
         try:
-            self._simulate(snapshot, found.nodes, set(destinations), group_of, context)
+            self._simulate(snapshot, eligibility.nodes, set(destinations), group_of, context)
         finally:
             snapshot.revert()
 

@@ -126,7 +126,7 @@ def plan_scale_up(pods: Sequence[Pod], given: ScaleUpInput, *, all_or_nothing: b
             else:
                 rejections[index][group.id] = rejection.reasons
     options = _options(pods, usable, fitting, given, all_or_nothing)
-    helped = {id(pod_group) for found in fitting.values() for pod_group in found}
+    helped = {id(pod_group) for pod_groups in fitting.values() for pod_group in pod_groups}
 
     def refused(everything: bool = False, reason: str = "") -> tuple[Refused, ...]:
         return tuple(

@@ -53,32 +53,34 @@ def aws_comparator(ignored: Sequence[str] = (), ratios: DifferenceRatios | None 
     """Nodes of AWS groups; labels of `ignored` do not count."""
     labels = BASIC_IGNORED_LABELS | AWS_IGNORED_LABELS | frozenset(ignored)
     limits = ratios or DifferenceRatios()
-    return lambda one, other: is_similar(one, other, labels, limits)
+    return lambda first, other: is_similar(first, other, labels, limits)
 
 
 def label_comparator(labels: Sequence[str]) -> Comparator:
     """Nodes that agree in these labels, whatever else they are."""
 
-    def same(one: NodeInfo, other: NodeInfo) -> bool:
-        return all(key in one.labels and key in other.labels and one.labels[key] == other.labels[key] for key in labels)
+    def same(first: NodeInfo, other: NodeInfo) -> bool:
+        return all(
+            key in first.labels and key in other.labels and first.labels[key] == other.labels[key] for key in labels
+        )
 
     return same
 
 
-def is_similar(one: NodeInfo, other: NodeInfo, ignored_labels: frozenset[str], ratios: DifferenceRatios) -> bool:
+def is_similar(first: NodeInfo, other: NodeInfo, ignored_labels: frozenset[str], ratios: DifferenceRatios) -> bool:
     """Whether the two nodes could stand for each other."""
-    if not _capacity_agrees(one.node.status.capacity, other.node.status.capacity, ratios.capacity_memory):
+    if not _capacity_agrees(first.node.status.capacity, other.node.status.capacity, ratios.capacity_memory):
         return False
-    mine, its = one.node.status.allocatable, other.node.status.allocatable
+    mine, its = first.node.status.allocatable, other.node.status.allocatable
     if mine.keys() != its.keys() or not all(_close(mine[name], its[name], ratios.allocatable) for name in mine):
         return False
-    return _free_agrees(one, other, ratios.free) and _labels_agree(one.labels, other.labels, ignored_labels)
+    return _free_agrees(first, other, ratios.free) and _labels_agree(first.labels, other.labels, ignored_labels)
 
 
-def _capacity_agrees(one: Mapping[str, Amount], other: Mapping[str, Amount], memory_ratio: float) -> bool:
-    if one.keys() != other.keys():
+def _capacity_agrees(first: Mapping[str, Amount], other: Mapping[str, Amount], memory_ratio: float) -> bool:
+    if first.keys() != other.keys():
         return False
-    for name, amount in one.items():
+    for name, amount in first.items():
         if name == "memory":
             if not _close(amount, other[name], memory_ratio):
                 return False
@@ -87,10 +89,10 @@ def _capacity_agrees(one: Mapping[str, Amount], other: Mapping[str, Amount], mem
     return True
 
 
-def _free_agrees(one: NodeInfo, other: NodeInfo, ratio: float) -> bool:
+def _free_agrees(first: NodeInfo, other: NodeInfo, ratio: float) -> bool:
     """What is left of the resources that pods have requested."""
     counted = ("cpu", "memory", "ephemeral-storage", "pods")
-    mine, its = _free(one, counted), _free(other, counted)
+    mine, its = _free(first, counted), _free(other, counted)
     if mine.keys() != its.keys():
         return False
     return all(_within(mine[name], its[name], ratio) for name in mine)
@@ -104,15 +106,15 @@ def _free(info: NodeInfo, always: Sequence[str]) -> dict[str, int]:
     return free
 
 
-def _labels_agree(one: Mapping[str, str], other: Mapping[str, str], ignored: frozenset[str]) -> bool:
-    mine = {key: value for key, value in one.items() if key not in ignored}
+def _labels_agree(first: Mapping[str, str], other: Mapping[str, str], ignored: frozenset[str]) -> bool:
+    mine = {key: value for key, value in first.items() if key not in ignored}
     return mine == {key: value for key, value in other.items() if key not in ignored}
 
 
-def _close(one: Amount, other: Amount, ratio: float) -> bool:
-    return _within(parse(one).nano, parse(other).nano, ratio)
+def _close(first: Amount, other: Amount, ratio: float) -> bool:
+    return _within(parse(first).nano, parse(other).nano, ratio)
 
 
-def _within(one: int, other: int, ratio: float) -> bool:
-    larger, smaller = max(one, other), min(one, other)
+def _within(first: int, other: int, ratio: float) -> bool:
+    larger, smaller = max(first, other), min(first, other)
     return larger - smaller <= larger * ratio

@@ -36,18 +36,18 @@ class Snapshot:
     def info(self, pod: Pod) -> PodInfo:
         """The pod as scheduling sees it, of no node."""
         key = pod.metadata.uid or pod.metadata.key
-        known = self._infos.get(key)
-        if known is None:
-            known = self._infos[key] = unbound_info(pod)
-        return known
+        cached = self._infos.get(key)
+        if cached is None:
+            cached = self._infos[key] = unbound_info(pod)
+        return cached
 
     def fit(self, info: PodInfo) -> Fit:
         """What the pod asks of every node. Shared by all pods of its shape: copy it before moving pods on it."""
         key = id(info.shape)
-        known = self._fits.get(key)
-        if known is None:
-            known = self._fits[key] = (info.shape, Fit(info, self.cluster))
-        return known[1]
+        cached = self._fits.get(key)
+        if cached is None:
+            cached = self._fits[key] = (info.shape, Fit(info, self.cluster))
+        return cached[1]
 
     # Changing
 

@@ -12,6 +12,7 @@ from dovetail.autoscalers.node_groups.annotations import LAST_UPDATED
 from dovetail.autoscalers.node_groups.cluster_state import ClusterState, Readiness
 
 MAX_ERROR_MESSAGE_CHARS = 500
+TRUNCATED = "<truncated>"
 INITIALIZING, RUNNING = "Initializing", "Running"
 
 
@@ -76,7 +77,7 @@ class StatusWriter:
             error = safety.backoff.error
             scale_up["backoffInfo"] = {
                 "errorCode": error.code,
-                "errorMessage": error.message[:MAX_ERROR_MESSAGE_CHARS],
+                "errorMessage": _shortened(error.message),
             }
         scale_up |= self._times(name, "scaleUp", status, probe)
         return {
@@ -95,25 +96,26 @@ class StatusWriter:
 
     def _scale_down(self, group: str, count: int, probe: str | None) -> dict[str, Any]:
         status = "CandidatesPresent" if count else "NoCandidates"
-        found: dict[str, Any] = {"status": status}
+        condition: dict[str, Any] = {"status": status}
         if count:
-            found["candidates"] = count
-        return found | self._times(group, "scaleDown", status, probe)
+            condition["candidates"] = count
+        return condition | self._times(group, "scaleDown", status, probe)
 
     def _timed(self, group: str, what: str, status: str, probe: str | None) -> dict[str, Any]:
         return {"status": status} | self._times(group, what, status, probe)
 
     def _times(self, group: str, what: str, status: str, probe: str | None) -> dict[str, str | None]:
         """When it was last looked at (never for a group without a node), and since when it is so."""
-        known = self._since.get((group, what))
-        if known is None or known[0] != status:
-            known = self._since[group, what] = (status, probe)
-        return {"lastProbeTime": probe, "lastTransitionTime": known[1]}
+        last = self._since.get((group, what))
+        if last is None or last[0] != status:
+            last = self._since[group, what] = (status, probe)
+        return {"lastProbeTime": probe, "lastTransitionTime": last[1]}
 
 
-def initializing(now: datetime) -> str:
-    """What the ConfigMap says before the first loop."""
-    return _yaml({"time": _go_time(now), "autoscalerStatus": INITIALIZING})
+def initializing(now: datetime, problem: str = "") -> str:
+    """What the ConfigMap says before the first loop, or while the cluster has nothing to begin with."""
+    why = {"message": problem} if problem else {}
+    return _yaml({"time": _go_time(now), "autoscalerStatus": INITIALIZING, **why})
 
 
 def config_map(name: str, namespace: str, data: Mapping[str, str], now: datetime) -> dict[str, Any]:
@@ -124,18 +126,27 @@ def config_map(name: str, namespace: str, data: Mapping[str, str], now: datetime
 
 
 def _counts(readiness: Readiness) -> dict[str, Any]:
+    suspended = {"suspended": len(readiness.suspended)} if readiness.suspended else {}
     deleted = {"beingDeleted": len(readiness.deleted)} if readiness.deleted else {}
     return {
         "registered": {
             "total": len(readiness.registered),
             "ready": len(readiness.ready),
             "notStarted": len(readiness.not_started),
+            **suspended,
             **deleted,
             "unready": {"total": len(readiness.unready), "resourceUnready": len(readiness.resource_unready)},
         },
         "longUnregistered": len(readiness.long_unregistered),
         "unregistered": len(readiness.unregistered),
     }
+
+
+def _shortened(message: str) -> str:
+    """The message as far as a ConfigMap has room for those of all groups, with a mark where it was cut."""
+    if len(message) <= MAX_ERROR_MESSAGE_CHARS:
+        return message
+    return message[: MAX_ERROR_MESSAGE_CHARS - len(TRUNCATED)] + TRUNCATED
 
 
 def _yaml(document: Mapping[str, Any]) -> str:

@@ -70,21 +70,32 @@ def is_good_template(node: Node, now: datetime) -> bool:
     return since is None or since + timedelta(seconds=STABILIZATION_S) < now
 
 
-def from_node(info: NodeInfo, group: str, config: TaintConfig) -> NodeInfo:
-    """A node of the group as a template: its passing taints and its movable pods left out."""
+def from_node(info: NodeInfo, group: str, config: TaintConfig, forced_daemonsets: Sequence[DaemonSet] = ()) -> NodeInfo:
+    """A node of the group as a template: its passing taints and its movable pods left out.
+
+    `forced_daemonsets` have a pod on it even where the node has none of theirs.
+    """
     pods = [placed.pod for placed in info.pods.values() if is_daemonset(placed.pod) or is_mirror_pod(placed.pod)]
-    return _template(info.node, [pod for pod in pods if not pod.terminating], group, config)
+    staying = [pod for pod in pods if not pod.terminating]
+    template = _template(info.node, staying, group, config)
+    running = {owner.uid for pod in staying if (owner := pod.metadata.controller) is not None}
+    _add_daemonsets(template, [daemonset for daemonset in forced_daemonsets if daemonset.metadata.uid not in running])
+    return template
 
 
 def from_cloud(template: Template, daemonsets: Sequence[DaemonSet], group: str, config: TaintConfig) -> NodeInfo:
     """What the cloud says of the group, with a pod of every DaemonSet that would run there."""
     info = _template(template.node, list(template.pods), group, config)
+    _add_daemonsets(info, daemonsets)
+    return info
+
+
+def _add_daemonsets(info: NodeInfo, daemonsets: Iterable[DaemonSet]) -> None:
     for daemonset in daemonsets:
         pod = daemonset_pod(daemonset)
         candidate = unbound_info(pod)
         if check_static(candidate.shape, info.node) is None:
             info.add(candidate)
-    return info
 
 
 def daemonset_pod(daemonset: DaemonSet) -> Pod:
@@ -127,13 +138,13 @@ class TemplateCache:
         self._known[group] = template, now
 
     def find(self, group: str, now: datetime) -> NodeInfo | None:
-        known = self._known.get(group)
-        if known is None:
+        cached = self._known.get(group)
+        if cached is None:
             return None
-        if now - known[1] > self._life:
+        if now - cached[1] > self._life:
             del self._known[group]
             return None
-        return known[0]
+        return cached[0]
 
     def keep_only(self, groups: Iterable[str]) -> None:
         """Forget groups that are gone."""
@@ -148,22 +159,25 @@ def from_nodes(
     cache: TemplateCache,
     config: TaintConfig,
     now: datetime,
+    forced_daemonsets: Sequence[DaemonSet] = (),
 ) -> dict[str, NodeInfo]:
     """Templates of the groups that have or had a good node; the cache learns from the former."""
     templates: dict[str, NodeInfo] = {}
     for group in groups:
         good = next((info for info in nodes_of.get(group.id, ()) if is_good_template(info.node, now)), None)
         if good is not None:
-            templates[group.id] = from_node(good, group.id, config)
+            templates[group.id] = from_node(good, group.id, config, forced_daemonsets)
             cache.remember(group.id, templates[group.id], now)
         else:
-            known = cache.find(group.id, now)
-            if known is not None:
-                templates[group.id] = known
+            cached = cache.find(group.id, now)
+            if cached is not None:
+                templates[group.id] = cached
     cache.keep_only(group.id for group in groups)
     return templates
 
 
-def from_any_node(nodes: Sequence[NodeInfo], group: str, config: TaintConfig) -> NodeInfo | None:
+def from_any_node(
+    nodes: Sequence[NodeInfo], group: str, config: TaintConfig, forced_daemonsets: Sequence[DaemonSet] = ()
+) -> NodeInfo | None:
     """A template after a node that is not well: better than none."""
-    return from_node(nodes[0], group, config) if nodes else None
+    return from_node(nodes[0], group, config, forced_daemonsets) if nodes else None

@@ -229,7 +229,13 @@ class AdmissionController:
             log.info("Self registration as MutatingWebhook succeeded.")
 
     async def _renew_lease(self) -> None:
-        """Say that the webhook works; a failure is only logged: the updater then waits."""
+        """Say that the webhook works; a failure is only logged: the updater then waits.
+
+        With an expired certificate no API server calls it, and evicted pods would come back as they were.
+        """
+        if self._held is not None and self._held.is_expired(self._clock.now()):
+            log.error("Status not updated, the serving certificate has expired", holderIdentity=self._identity)
+            return
         try:
             async with asyncio.timeout(self._settings.status_lease_interval_s):
                 await self._put_lease()

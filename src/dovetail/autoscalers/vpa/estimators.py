@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from dovetail.autoscalers.vpa.histogram import power
+from dovetail.autoscalers.vpa.histogram import ZERO_TIME_S, difference_s, power
 from dovetail.autoscalers.vpa.usage import DAY_S, Aggregation, bounded_amount
 
 MEBIBYTE = 1024 * 1024
@@ -48,9 +48,10 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 def confidence(usage: Aggregation, interval_s: float) -> float:
     """In units of the interval: how long the samples reach back, or how many there are at one a minute; the less."""
-    if usage.first_sample_s is None or usage.last_sample_s is None:
-        return 0.0
-    covered = (usage.last_sample_s - usage.first_sample_s) / interval_s
+    first_s, last_s = (
+        ZERO_TIME_S if time_s is None else time_s for time_s in (usage.first_sample_s, usage.last_sample_s)
+    )
+    covered = difference_s(last_s, first_s) / interval_s
     return min(covered, usage.samples / (interval_s / 60.0))
 
 

@@ -40,6 +40,37 @@ def power(base: float, exponent: int) -> float:
     return 1.0 / result if exponent < 0 else result
 
 
+#: The logarithm of 2 in two parts, of which the first has zeros at its end, so that products with it are exact.
+_LOG_2 = (0.693147180369123816490, 1.90821492927058770002e-10)
+#: The polynomial in r² of Remez' approximation to r·(eʳ + 1) / (eʳ - 1), highest power first.
+_REMEZ = (
+    4.13813679705723846039e-08,
+    -1.65339022054652515390e-06,
+    6.61375632143793436117e-05,
+    -2.77777777770155933842e-03,
+    1.66666666666666657415e-01,
+)
+
+
+def exp2(exponent: float) -> float:
+    """Two to a real power, rounded as Go's library rounds it.
+
+    Weights are sums of such powers. Where several containers were measured at one time, percentiles are ties that the
+    last bit decides, and a tie decided otherwise is another target.
+    """
+    if not -1074.0 <= exponent <= 1023.9999999999999:
+        return math.exp2(exponent)
+    whole = int(exponent + 0.5) if exponent > 0 else int(exponent - 0.5)
+    rest = exponent - whole
+    high, low = rest * _LOG_2[0], -rest * _LOG_2[1]
+    power_of_e = high - low
+    square, polynomial = power_of_e * power_of_e, 0.0
+    for coefficient in _REMEZ:
+        polynomial = coefficient + square * polynomial
+    divisor = power_of_e - square * polynomial
+    return math.ldexp(1.0 - ((low - (power_of_e * divisor) / (2.0 - divisor)) - high), whole)
+
+
 class CheckpointError(ValueError):
     """A checkpoint that no histogram can have written."""
 
@@ -286,18 +317,19 @@ class DecayingHistogram(Histogram):
     def _decay(self, time_s: float) -> float:
         if time_s > self.reference_s + self.half_life_s * MAX_DECAY_EXPONENT:
             self._shift(time_s)
-        return math.exp2(_difference(time_s, self.reference_s) / self.half_life_s)
+        return exp2(difference_s(time_s, self.reference_s) / self.half_life_s)
 
     def _shift(self, reference_s: float) -> None:
         """Move the reference to the multiple of the half-life nearest to an instant."""
         past = math.fmod(reference_s - ZERO_TIME_S, self.half_life_s)
         reference_s = reference_s - past if past + past < self.half_life_s else reference_s + self.half_life_s - past
-        halvings = math.floor(_difference(self.reference_s, reference_s) / self.half_life_s + 0.5)
+        halvings = math.floor(difference_s(self.reference_s, reference_s) / self.half_life_s + 0.5)
         self.scale(math.ldexp(1.0, max(halvings, -2000)))
         self.reference_s = reference_s
 
 
-def _difference(later_s: float, earlier_s: float) -> float:
+def difference_s(later_s: float, earlier_s: float) -> float:
+    """Seconds between two instants, at most as many as Go can express."""
     return max(-MAX_DIFFERENCE_S, min(MAX_DIFFERENCE_S, later_s - earlier_s))
 
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from itertools import product
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 
-from dovetail.autoscalers.vpa.api import Amounts
+from dovetail.autoscalers.vpa.api import AUTO, NAMED_MODES
 from dovetail.clock import Clock
+
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _STEPS = (
     0.01,
@@ -118,9 +129,14 @@ _RELATIVE = (
 UNHEALTHY_INTERVALS = 5
 
 
+UPDATE_MODES = (*NAMED_MODES, AUTO)
+#: Pods of a VPA are counted by the logarithm of their number, from 0 to 19.
+SIZES = 20
+
+
 def size_log2(pods: int) -> str:
-    """The size of a VPA as metrics show it: the whole logarithm of its pods, -1 for none."""
-    return str(-1 if pods <= 0 else math.floor(math.log2(pods)))
+    """The size of a VPA as metrics show it: the whole logarithm of its pods, 0 for none."""
+    return str(min(SIZES, max(pods, 1).bit_length() - 1))
 
 
 class ProgramMetrics:
@@ -132,6 +148,8 @@ class ProgramMetrics:
         self._active_s = clock.monotonic()
         self.prefix = prefix
         self.registry = CollectorRegistry()
+        #: Counters whose names upstream does not end with `_total`, which the library appends.
+        self._exact_names: list[str] = []
         ProcessCollector(registry=self.registry)
         self._steps = self.histogram(f"{prefix}_execution_latency_seconds", "Time spent in a step.", ("step",), _STEPS)
 
@@ -139,6 +157,8 @@ class ProgramMetrics:
         return Gauge(name, text, labels, registry=self.registry)
 
     def counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
+        if not name.endswith("_total"):
+            self._exact_names.append(name)
         return Counter(name, text, labels, registry=self.registry)
 
     def histogram(self, name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
@@ -164,7 +184,10 @@ class ProgramMetrics:
         return f"Error: last activity more than {silent_s:g}s ago" if silent_s > longest_s else None
 
     def text(self) -> bytes:
-        return generate_latest(self.registry)
+        text = generate_latest(self.registry)
+        for name in self._exact_names:
+            text = re.sub(rb"(?m)^((?:# (?:HELP|TYPE) )?" + name.encode() + rb")_total\b", rb"\1", text)
+        return text
 
 
 class RecommenderMetrics(ProgramMetrics):
@@ -189,9 +212,10 @@ class RecommenderMetrics(ProgramMetrics):
         self.quality = QualityMetrics(self)
 
     def count_objects(self, counts: Mapping[tuple[str, str, str, str, str], int]) -> None:
-        self.objects.clear()
-        for labels, count in counts.items():
-            self.objects.labels(*labels).set(count)
+        """Every combination of labels has a value, also 0: an alert on an absent series would never fire."""
+        flags = ("false", "true")
+        for labels in product(UPDATE_MODES, flags, ("v1beta1", "v1beta2", "v1"), flags, flags):
+            self.objects.labels(*labels).set(counts.get(labels, 0))
 
 
 class QualityMetrics:
@@ -257,11 +281,12 @@ class QualityMetrics:
         family = self._over if recommended > usage else self._under
         family[resource].labels(mode, absent, *tail).observe(abs(usage - recommended))
 
-    def change(self, before: Amounts, after: Amounts, mode: str, pods: int) -> None:
-        for name, quantity in after.items():
-            old = before.get(name)
-            if old:
-                self._changes.labels(mode, name, size_log2(pods)).observe(quantity.nano / old.nano - 1.0)
+    def change(self, before: Mapping[str, int], after: Mapping[str, int], mode: str, pods: int) -> None:
+        """One aggregation's new recommendation, also if it is the old one."""
+        for name, amount in after.items():
+            old = before.get(name, 0)
+            if old > 0:
+                self._changes.labels(mode, name, size_log2(pods)).observe(amount / old - 1.0)
 
 
 class UpdaterMetrics(ProgramMetrics):
@@ -302,6 +327,14 @@ class UpdaterMetrics(ProgramMetrics):
             self.vpas_updated,
         ):
             family.clear()
+        for family in (self.updatable, self.vpas_updatable, self.vpas_updated):
+            for size in range(SIZES):
+                family.labels(str(size)).set(0)
+
+    def show_counters(self, size: str, mode: str, name: str, namespace: str) -> None:
+        """Let the counters of a VPA be seen before they count anything."""
+        self.evicted.labels(size, mode, name, namespace).inc(0)
+        self.updated.labels(size, name, namespace).inc(0)
 
 
 class AdmissionMetrics(ProgramMetrics):

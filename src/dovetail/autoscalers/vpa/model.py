@@ -99,6 +99,7 @@ class VpaState:
     def use(self, key: AggregationKey, aggregation: Aggregation) -> None:
         self.aggregations[key] = aggregation
         aggregation.under_vpa = True
+        aggregation.update_mode = _written_mode(self.vpa)
         aggregation.take_policy(container_policy(key.container, self.vpa.spec.resource_policy))
 
     def take(self, vpa: VerticalPodAutoscaler) -> None:
@@ -106,6 +107,9 @@ class VpaState:
         if vpa.spec.resource_policy != self.vpa.spec.resource_policy:
             for key, aggregation in self.aggregations.items():
                 aggregation.take_policy(container_policy(key.container, vpa.spec.resource_policy))
+        if (mode := _written_mode(vpa)) != _written_mode(self.vpa):
+            for aggregation in self.aggregations.values():
+                aggregation.update_mode = mode
         self.vpa = vpa
         self.conditions = {item.type: item for item in vpa.status.conditions}
         provided = self.conditions.get(RECOMMENDATION_PROVIDED)
@@ -156,6 +160,12 @@ class VpaState:
         if self.recommendation is not None:
             written["recommendation"] = msgspec.to_builtins(self.recommendation)
         return written
+
+
+def _written_mode(vpa: VerticalPodAutoscaler) -> str:
+    """The mode as the object has it; empty where it has none."""
+    policy = vpa.spec.update_policy
+    return (policy.update_mode if policy is not None else None) or ""
 
 
 class Model:
@@ -231,13 +241,18 @@ class Model:
             del self.pods[key]
         return sorted(gone)
 
-    def container(self, pod: str, name: str) -> ContainerUsage | None:
+    def usage(self, pod: str, name: str) -> ContainerUsage | None:
+        """The usage of a container as it is; its aggregation may have been collected."""
+        held = self.pods.get(pod)
+        return held.containers.get(name) if held is not None else None
+
+    def container(self, pod: str, name: str, now_s: float) -> ContainerUsage | None:
         """The usage of a container, with the aggregation that counts now: collected ones are made anew."""
         held = self.pods.get(pod)
         usage = held.containers.get(name) if held is not None else None
         if held is None or usage is None:
             return None
-        usage.aggregation = self._aggregation(held, name, usage.last_cpu_sample_s or 0.0)
+        usage.aggregation = self._aggregation(held, name, now_s)
         return usage
 
     def _aggregation(self, pod: PodUsage, container: str, now_s: float) -> Aggregation:

@@ -83,7 +83,7 @@ def admission_patches(
     startup_boost: bool = False,
     max_cpu_boost: Quantity = ZERO,
 ) -> list[Patch]:
-    """What the webhook does to a new pod: resources, then the annotations that say what and by whom."""
+    """The patch of a new pod: resources, then the annotations that name the changes and the VPA."""
     patches: list[Patch] = []
     if pod.metadata.annotations is None:
         patches.append(_add("/metadata/annotations", {}))

@@ -89,8 +89,19 @@ def histories(
     ]
 
 
-async def fetch_history(settings: PrometheusSettings, clock: Clock, metrics: RecommenderMetrics) -> list[PodHistory]:
-    """Ask Prometheus. Raises PrometheusError."""
+def labels_query(settings: PrometheusSettings) -> str:
+    """The query for pod labels: as it is set, over the history's length where it names no range of its own.
+
+    Without a range Prometheus answers with a vector, from which no last labels can be read.
+    """
+    metric = settings.pod_labels_metric.strip()
+    return metric if metric.endswith("]") else f"{metric}[{settings.history_length}]"
+
+
+async def fetch_history(
+    settings: PrometheusSettings, clock: Clock, metrics: RecommenderMetrics, namespace: str = ""
+) -> list[PodHistory]:
+    """Ask Prometheus for the pods of a namespace, or of all. Raises PrometheusError."""
     end = clock.now().timestamp()
     span = {
         "start": end - duration_s(settings.history_length),
@@ -100,9 +111,9 @@ async def fetch_history(settings: PrometheusSettings, clock: Clock, metrics: Rec
     async with _session(settings) as session:
         usage = {
             resource: await _ask(session, settings, clock, metrics, "query_range", {"query": query, **span})
-            for resource, query in usage_queries(settings).items()
+            for resource, query in usage_queries(settings, namespace).items()
         }
-        asked = {"query": f"{settings.pod_labels_metric}[{settings.history_length}]", "time": end}
+        asked = {"query": labels_query(settings), "time": end}
         labels = await _ask(session, settings, clock, metrics, "query", asked)
     return histories(usage, labels, settings)
 
@@ -110,8 +121,11 @@ async def fetch_history(settings: PrometheusSettings, clock: Clock, metrics: Rec
 def _session(settings: PrometheusSettings) -> aiohttp.ClientSession:
     headers = {}
     token = settings.bearer_token
-    if not token and settings.bearer_token_file:
-        token = Path(settings.bearer_token_file).read_text(encoding="utf-8").strip()
+    if settings.bearer_token_file:
+        try:
+            token = Path(settings.bearer_token_file).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise PrometheusError(f"--prometheus-bearer-token-file: {error}") from error
     if token:
         headers["Authorization"] = f"Bearer {token}"
     elif settings.username and settings.password:

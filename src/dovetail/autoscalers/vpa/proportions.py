@@ -46,12 +46,13 @@ def limit_bounds(ranges: Iterable[LimitRange], kind: str) -> LimitBounds | None:
 
 
 def _combined(before: Amounts | None, item: Amounts, choose: Callable[[Quantity, Quantity], Quantity]) -> Amounts:
+    """Of two equal amounts the later one, as it is written."""
     if before is None:
         return dict(item)
     combined = dict(before)
     for name in ("cpu", "memory"):
         if name in item:
-            combined[name] = choose(combined[name], item[name]) if name in combined else item[name]
+            combined[name] = choose(item[name], combined[name]) if name in combined else item[name]
     return combined
 
 

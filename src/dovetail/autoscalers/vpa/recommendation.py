@@ -20,6 +20,7 @@ from dovetail.autoscalers.vpa.api import (
 from dovetail.autoscalers.vpa.estimators import Estimate
 from dovetail.model.quantity import BINARY, Quantity, parse
 
+ZERO = Quantity(0)
 _INTEGER_CPU_PREFIX = "vpa-post-processor.kubernetes.io/"
 _INTEGER_CPU_SUFFIX = "_integerCPU"
 _BINARY_UNITS = ((1024**4, "Ti"), (1024**3, "Gi"), (1024**2, "Mi"), (1024, "Ki"))
@@ -90,18 +91,20 @@ def targets_text(items: Sequence[Recommendation]) -> str:
     The uncapped part repeats the capped values, as upstream's log does.
     """
 
-    def amounts_text(target: Amounts, end: str) -> str:
-        memory, cpu = target.get("memory"), target.get("cpu")
-        return (f"{-(-memory.whole // 1000)}k " if memory else "") + (f"{cpu.milli}m{end}" if cpu else "")
+    def amounts_text(named: Amounts, target: Amounts, end: str) -> str:
+        memory, cpu = target.get("memory", ZERO), target.get("cpu", ZERO)
+        return (f"{-(-memory.whole // 1000)}k " if named.get("memory") else "") + (
+            f"{cpu.milli}m{end}" if named.get("cpu") else ""
+        )
 
     text = ""
     for item in items:
         text += f"{item.container}: "
+        target = item.target or {}
         if item.target is not None:
-            text += "target: " + amounts_text(item.target, "; ")
+            text += "target: " + amounts_text(target, target, "; ")
         if item.uncapped is not None:
-            shown = {name: (item.target or {})[name] for name in item.uncapped if name in (item.target or {})}
-            text += "uncappedTarget: " + amounts_text(shown, ";")
+            text += "uncappedTarget: " + amounts_text(item.uncapped, target, ";")
     return text
 
 

@@ -38,15 +38,16 @@ from dovetail.autoscalers.vpa.model import (
 )
 from dovetail.autoscalers.vpa.pace import at_intervals, lead
 from dovetail.autoscalers.vpa.prometheus import PrometheusError, fetch_history
-from dovetail.autoscalers.vpa.recommendation import of_container, recommendations
+from dovetail.autoscalers.vpa.recommendation import recommendations
 from dovetail.autoscalers.vpa.settings import RecommenderSettings
 from dovetail.autoscalers.vpa.targets import Controller, TargetError, Workloads, selector_text
+from dovetail.autoscalers.vpa.usage import Aggregation
 from dovetail.clock import Clock
 from dovetail.kube.backoff import Retries
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.log import Log
-from dovetail.kube.reflector import Change, Reflector
+from dovetail.kube.reflector import CacheChange, Reflector
 from dovetail.kube.resources import CORE_EVENTS, PODS
 from dovetail.model.quantity import QuantityError, parse
 from dovetail.model.selector import LabelQuery
@@ -137,7 +138,7 @@ class Recommender:
 
     # Input
 
-    def _observe(self, change: Change[Pod]) -> None:
+    def _observe(self, change: CacheChange[Pod]) -> None:
         if change.kind == "modified" and change.old is not None and change.new is not None:
             self._kills += out_of_memory.kills(change.old, change.new)
 
@@ -231,11 +232,13 @@ class Recommender:
         )
         kills, self._kills = self._kills, []
         for kill in kills:
-            usage = self.model.container(f"{kill.namespace}/{kill.pod}", kill.container)
+            usage = self.model.container(f"{kill.namespace}/{kill.pod}", kill.container, self._now_s())
+            needed = usage.needed_after_oom(kill.memory_bytes) if usage is not None else 0
             if usage is None or not usage.record_oom(kill.time_s, kill.memory_bytes):
                 log.info("Failed to record OOM", pod=f"{kill.namespace}/{kill.pod}", container=kill.container)
             else:
                 log.info("OOM detected", pod=f"{kill.namespace}/{kill.pod}", container=kill.container)
+                self._measure_quality(usage.aggregation, "memory", needed, oom=True)
         self._metrics.aggregations.set(len(self.model.aggregations))
 
     async def _measured(self) -> list[PodMetrics]:
@@ -257,10 +260,10 @@ class Recommender:
         if pod is None or item.timestamp is None:
             counts["dropped"] += 2 * len(item.containers)
             return
-        time_s = item.timestamp.timestamp()
+        time_s, now_s = item.timestamp.timestamp(), self._now_s()
         for container in item.containers:
             counts["containers"] += 1
-            usage = None if container.name in pod.init_containers else self.model.container(key, container.name)
+            usage = None if container.name in pod.init_containers else self.model.usage(key, container.name)
             if usage is None:
                 counts["dropped"] += 2
                 continue
@@ -270,16 +273,23 @@ class Recommender:
             except QuantityError:
                 counts["dropped"] += 2
                 continue
-            self._measure_quality(usage.aggregation.last_recommendation, usage.aggregation.update_mode, cpu, memory)
-            added = usage.add_cpu(cpu, time_s) + usage.add_memory(memory, time_s)
-            counts["added"] += added
-            counts["dropped"] += 2 - added
+            if usage.takes_cpu(cpu, time_s) or usage.takes_memory(memory, time_s):
+                self.model.container(
+                    key, container.name, now_s
+                )  # one that was collected returns only with a sample that counts
+            if added_cpu := usage.add_cpu(cpu, time_s):
+                self._measure_quality(usage.aggregation, "cpu", cpu)
+            if added_memory := usage.add_memory(memory, time_s):
+                self._measure_quality(usage.aggregation, "memory", memory)
+            counts["added"] += added_cpu + added_memory
+            counts["dropped"] += 2 - added_cpu - added_memory
 
-    def _measure_quality(self, last: dict[str, int] | None, mode: str, cpu: int, memory: int) -> None:
-        if last is None:
-            return
-        self._metrics.quality.sample("cpu", cpu / 1000, last.get("cpu", 0) / 1000, mode)
-        self._metrics.quality.sample("memory", float(memory), float(last.get("memory", 0)), mode)
+    def _measure_quality(self, aggregation: Aggregation, resource: str, amount: int, *, oom: bool = False) -> None:
+        """Compare a sample that counted with what was recommended before it."""
+        if aggregation.needs_recommendation:
+            recommended = (aggregation.last_recommendation or {}).get(resource, 0)
+            unit = 1000.0 if resource == "cpu" else 1.0
+            self._metrics.quality.sample(resource, amount / unit, recommended / unit, aggregation.update_mode, oom)
 
     # Output
 
@@ -304,11 +314,6 @@ class Recommender:
         had = state.recommendation
         state.recommendation = self.model.recommend(state, now_s)
         before, after = recommendations(had), recommendations(state.recommendation)
-        mode = state.vpa.update_mode
-        for item in after:
-            old = of_container(item.container, before)
-            if old is not None and old.uncapped is not None and old.uncapped != item.uncapped:
-                self._metrics.quality.change(old.uncapped, item.uncapped or {}, mode, pods)
         uncapped = {
             item.container: {
                 name: quantity.milli if name == "cpu" else quantity.whole
@@ -317,8 +322,11 @@ class Recommender:
             for item in after
         }
         for key, aggregation in state.aggregations.items():
-            aggregation.last_recommendation = uncapped.get(key.container)
-            aggregation.update_mode = mode
+            if key.container not in uncapped:
+                continue
+            last, aggregation.last_recommendation = aggregation.last_recommendation, uncapped[key.container]
+            if last is not None:
+                self._metrics.quality.change(last, aggregation.last_recommendation, aggregation.update_mode, pods)
         created = state.vpa.metadata.creation_timestamp
         if after and not before and created is not None:
             self._metrics.latency.observe(now_s - created.timestamp())
@@ -439,7 +447,9 @@ class Recommender:
 
     async def _load_history(self) -> None:
         try:
-            history = await fetch_history(self._settings.prometheus, self._clock, self._metrics)
+            history = await fetch_history(
+                self._settings.prometheus, self._clock, self._metrics, self._settings.common.namespace
+            )
         except PrometheusError as problem:
             log.error("Cannot get cluster history", problem=str(problem))
             return

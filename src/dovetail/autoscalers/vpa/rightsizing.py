@@ -30,7 +30,7 @@ from dovetail.autoscalers.vpa.usage import DAY_S, Aggregation, ContainerUsage
 from dovetail.language import message
 from dovetail.model.pods import Container, Pod
 from dovetail.model.quantity import milli, whole
-from dovetail.planner.snapshot import Snapshot
+from dovetail.planner.snapshot import NodeState, Snapshot
 
 HOURS_A_MONTH = 730.0
 #: Shorter histories are not acted on: it is the time after which VPA's bounds have confidence 1.
@@ -99,6 +99,8 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
 #: Plans a snapshot with care, and quickly: the first for totals, the second once for each workload.
 Plan = Callable[[Snapshot], Planned]
 Quote = Callable[[Snapshot], float | None]
+#: What a standing node costs an hour; None where that is not known.
+NodePrice = Callable[[NodeState], float | None]
 
 
 def workload_of(pod: Pod) -> WorkloadKey:
@@ -326,7 +328,9 @@ def _resized(container: Container, item: ContainerAdvice) -> Container:
     return replace(container, resources=resources)
 
 
-def price(snapshot: Snapshot, advice: Sequence[WorkloadAdvice], plan: Plan, quote: Quote) -> Report:
+def price(
+    snapshot: Snapshot, advice: Sequence[WorkloadAdvice], plan: Plan, quote: Quote, node_price: NodePrice
+) -> Report:
     """Plan the fleet as it is and as it would be, and with each change alone."""
     pods = all_pods(snapshot)
     by_key = {item.key: item for item in advice if not item.unknown}
@@ -345,7 +349,7 @@ def price(snapshot: Snapshot, advice: Sequence[WorkloadAdvice], plan: Plan, quot
             alone = quote(changed({item.key: item}))
             saving = None if alone is None else (base - alone) * HOURS_A_MONTH
         priced.append(replace(item, saving_per_month=saving))
-    prices = [node.price for node in snapshot.nodes if not node.deleting]
+    prices = [node_price(node) for node in snapshot.nodes if not node.deleting]
     standing = sum(price for price in prices if price is not None) if prices and None not in prices else None
     return Report(
         workloads=priced,

@@ -18,6 +18,7 @@ from dovetail.autoscalers.vpa.recommendation import FormatSettings
 from dovetail.autoscalers.vpa.usage import AggregationSettings
 from dovetail.autoscalers.vpa.validation import FeatureGates
 from dovetail.kube.lease import LeaseTimes
+from dovetail.language import message
 
 _GATES = {"CPUStartupBoost": "cpu_startup_boost", "InPlace": "in_place", "PerVPAConfig": "per_vpa_config"}
 _LOGS = "log lines go to standard output as JSON"
@@ -279,7 +280,9 @@ class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
 def _common_settings(values: Mapping[str, Any]) -> CommonSettings:
     ignored = frozenset(filter(None, values["ignored_vpa_object_namespaces"].split(",")))
     if ignored and values["vpa_object_namespace"]:
-        raise FlagError("--vpa-object-namespace and --ignored-vpa-object-namespaces exclude each other; give one")
+        raise FlagError(
+            message("--vpa-object-namespace and --ignored-vpa-object-namespaces exclude each other; give one")
+        )
     return CommonSettings(
         address=values["address"],
         kubeconfig=values["kubeconfig"],
@@ -294,7 +297,11 @@ def _common_settings(values: Mapping[str, Any]) -> CommonSettings:
 
 def _election_settings(values: Mapping[str, Any]) -> ElectionSettings:
     if values["leader_elect_resource_lock"] != "leases":
-        raise FlagError(f"--leader-elect-resource-lock: {values['leader_elect_resource_lock']!r}: only leases exist")
+        raise FlagError(
+            message(
+                "--leader-elect-resource-lock: {lock!r}: only leases exist", lock=values["leader_elect_resource_lock"]
+            )
+        )
     try:
         times = LeaseTimes(
             duration=values["leader_elect_lease_duration"],
@@ -314,7 +321,9 @@ def _election_settings(values: Mapping[str, Any]) -> ElectionSettings:
 def _positive(values: Mapping[str, Any], *keys: str) -> None:
     for key in keys:
         if values[key] <= 0:
-            raise FlagError(f"--{key.replace('_', '-')}: {values[key]:g} has to be more than 0")
+            raise FlagError(
+                message("--{flag}: {value:g} has to be more than 0", flag=key.replace("_", "-"), value=values[key])
+            )
 
 
 def recommender_settings(
@@ -379,6 +388,11 @@ def _percentiles(values: Mapping[str, Any], resource: str) -> Percentiles:
 
 
 def _prometheus(values: Mapping[str, Any], environment: Mapping[str, str]) -> PrometheusSettings:
+    credentials = ("prometheus_bearer_token", "prometheus_bearer_token_file", "username")
+    if all(values[name] for name in credentials):
+        raise FlagError(
+            "--prometheus-bearer-token, --prometheus-bearer-token-file and --username exclude each other; give one"
+        )
     return PrometheusSettings(
         address=values["prometheus_address"],
         insecure=values["prometheus_insecure"],
@@ -440,7 +454,9 @@ def admission_settings(arguments: Sequence[str], environment: Mapping[str, str])
     values, notes = read(ADMISSION_FLAGS, arguments)
     _positive(values, "status_lease_update_interval", "webhook_timeout_seconds")
     if values["min_tls_version"] not in ("tls1_2", "tls1_3"):
-        raise FlagError(f"--min-tls-version: {values['min_tls_version']!r} is neither tls1_2 nor tls1_3")
+        raise FlagError(
+            message("--min-tls-version: {version!r} is neither tls1_2 nor tls1_3", version=values["min_tls_version"])
+        )
     namespace = environment.get("NAMESPACE") or "kube-system"
     address, port = values["webhook_address"], values["webhook_port"]
     if values["register_by_url"] and not address:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from datetime import datetime
 
@@ -114,17 +115,26 @@ def read_original(pod: Pod, container: str) -> OriginalResources | None:
         raise BoostError(f"{name}: {error}; delete the pod to have it set anew") from error
 
 
+def _ready_for_s(pod: Pod, now: datetime) -> float | None:
+    """How long a pod is Ready, without a time of transition for ever; None if it is not."""
+    ready = condition(pod.status.conditions, "Ready")
+    if ready is None or ready.status != "True":
+        return None
+    since = ready.last_transition_time
+    return math.inf if since is None else (now - since).total_seconds()
+
+
 def expired_boosts(pod: Pod, vpa: VerticalPodAutoscaler, now: datetime) -> list[str]:
     """The boost annotations whose time is over: the pod is Ready for as long as the boost says."""
-    ready = condition(pod.status.conditions, "Ready")
-    if ready is None or ready.status != "True" or ready.last_transition_time is None:
+    ready_for_s = _ready_for_s(pod, now)
+    if ready_for_s is None:
         return []
     expired = []
     for name in pod.annotations:
         if not name.startswith(BOOST_PREFIX):
             continue
         duration_s = boost_duration_s(name.removeprefix(BOOST_PREFIX), vpa)
-        if duration_s == 0 or (now - ready.last_transition_time).total_seconds() > duration_s:
+        if duration_s == 0 or ready_for_s > duration_s:
             expired.append(name)
     return sorted(expired)
 
@@ -139,14 +149,13 @@ def boost_duration_s(container: str, vpa: VerticalPodAutoscaler) -> int:
 
 
 def boost_remaining_s(pod: Pod, vpa: VerticalPodAutoscaler, now: datetime) -> float:
-    """Seconds until the next boost of a Ready pod is over; 0 if one is, or the pod is not Ready."""
-    ready = condition(pod.status.conditions, "Ready")
-    if ready is None or ready.status != "True" or ready.last_transition_time is None:
+    """Seconds until the next boost of a Ready pod is over; 0 if none is left, or the pod is not Ready."""
+    ready_for_s = _ready_for_s(pod, now)
+    if ready_for_s is None:
         return 0.0
-    elapsed_s = (now - ready.last_transition_time).total_seconds()
     left = [
-        boost_duration_s(name.removeprefix(BOOST_PREFIX), vpa) - elapsed_s
+        boost_duration_s(name.removeprefix(BOOST_PREFIX), vpa) - ready_for_s
         for name in pod.annotations
         if name.startswith(BOOST_PREFIX)
     ]
-    return max(0.0, min(left, default=0.0))
+    return min((seconds for seconds in left if seconds > 0), default=0.0)

@@ -55,7 +55,7 @@ from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError, KubeError
 from dovetail.kube.events import EventRecorder, reference
 from dovetail.kube.log import Log
-from dovetail.kube.reflector import Change, Reflector
+from dovetail.kube.reflector import CacheChange, Reflector
 from dovetail.kube.resources import LEASES, PODS
 from dovetail.kube.workqueue import WorkQueue
 from dovetail.model.meta import ObjectMeta, View, condition
@@ -292,6 +292,7 @@ class Updater:
         mode, size = vpa.update_mode, size_log2(len(pods))
         self._metrics.controlled.labels(size, mode).inc(len(pods))
         groups = self._groups(pods, vpa)
+        self._metrics.show_counters(size, mode, vpa.metadata.name, vpa.metadata.namespace)
         gates = self._settings.common.gates
         if mode in (OFF, INITIAL) or (mode == IN_PLACE and not gates.in_place):
             if mode == IN_PLACE:
@@ -499,7 +500,7 @@ class Updater:
                 chosen += await self._selected(vpa)
         return chosen
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def _pod_changed(self, change: CacheChange[Pod]) -> None:
         pod = change.new
         if pod is None or not self._settings.common.gates.cpu_startup_boost:
             return

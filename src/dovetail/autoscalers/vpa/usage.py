@@ -140,8 +140,13 @@ class Aggregation:
     def leave_vpa(self) -> None:
         self.under_vpa = False
         self.mode = None
+        self.update_mode = ""
         self.controlled_resources = None
         self.last_recommendation = None
+
+    @property
+    def needs_recommendation(self) -> bool:
+        return self.under_vpa and self.mode not in (None, "Off")
 
     @property
     def is_empty(self) -> bool:
@@ -179,30 +184,39 @@ class ContainerUsage:
     def peak(self) -> int:
         return max(self.memory_peak, self.oom_peak)
 
+    def takes_cpu(self, millicores: int, time_s: float) -> bool:
+        """Whether a sample counts: one that is not newer than the last does not."""
+        return millicores >= 0 and (self.last_cpu_sample_s is None or time_s > self.last_cpu_sample_s)
+
+    def takes_memory(self, size_bytes: int, time_s: float) -> bool:
+        """Whether a sample counts: one that is older than the last does not."""
+        return size_bytes >= 0 and (self.last_memory_sample_s is None or time_s >= self.last_memory_sample_s)
+
     def add_cpu(self, millicores: int, time_s: float) -> bool:
-        """Whether the sample counted: one that is not newer than the last does not."""
-        if millicores < 0 or (self.last_cpu_sample_s is not None and time_s <= self.last_cpu_sample_s):
+        """Whether the sample counted."""
+        if not self.takes_cpu(millicores, time_s):
             return False
         self.aggregation.add_cpu(millicores, time_s)
         self.last_cpu_sample_s = time_s
         return True
 
     def add_memory(self, size_bytes: int, time_s: float) -> bool:
-        if self.last_memory_sample_s is not None and time_s < self.last_memory_sample_s:
-            return False
-        return self._add_memory(size_bytes, time_s, oom=False)
+        return self.takes_memory(size_bytes, time_s) and self._add_memory(size_bytes, time_s, oom=False)
 
     def record_oom(self, time_s: float, requested_bytes: int) -> bool:
         """Count a kill as a peak above what was requested or used. False if it is too old to matter."""
         aggregation = self.aggregation
         if self.last_memory_sample_s is not None and time_s < self.last_memory_sample_s - aggregation.memory_interval_s:
             return False
-        used = max(requested_bytes, self.memory_peak)
-        needed = max(
+        return self._add_memory(self.needed_after_oom(requested_bytes), time_s, oom=True)
+
+    def needed_after_oom(self, requested_bytes: int) -> int:
+        """The memory that a killed container is thought to need."""
+        aggregation, used = self.aggregation, max(requested_bytes, self.memory_peak)
+        return max(
             used + bounded_amount(aggregation.oom_min_bump_up_bytes),
             bounded_amount(used * aggregation.oom_bump_up_ratio),
         )
-        return self._add_memory(needed, time_s, oom=True)
 
     def _add_memory(self, size_bytes: int, time_s: float, *, oom: bool) -> bool:
         if size_bytes < 0:
