@@ -13,7 +13,7 @@ from dovetail.kube.client import Kube
 from dovetail.kube.errors import Forbidden
 from dovetail.kube.events import EventRecorder, Reference
 from dovetail.kube.lease import LeaderElection
-from dovetail.kube.reflector import Change, Reflector
+from dovetail.kube.reflector import CacheChange, Reflector
 from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, NODES, PODS
 from dovetail.lab.real_control_plane import RealControlPlane, StartFailed
 
@@ -79,7 +79,7 @@ def test_the_client_runtime_works_against_the_real_server() -> None:
             changes: list[str] = []
             gone = asyncio.Event()
 
-            def hear(change: Change) -> None:
+            def hear(change: CacheChange) -> None:
                 changes.append(f"{change.kind} {change.key}")
                 if change.kind == "deleted":
                     gone.set()

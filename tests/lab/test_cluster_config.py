@@ -268,3 +268,39 @@ def test_the_walk_through_with_both_groups_named_runs_all_pods() -> None:
     assert running == 10
     assert sizes["eks-cluster-ng"] > 1
     assert sizes["spot-ng"] <= 3
+
+
+FARGATE = """
+apiVersion: eksctl.io/v1alpha5
+kind: ClusterConfig
+metadata: {name: demo, region: ap-northeast-2}
+fargateProfiles:
+  - name: fp-web
+    selectors:
+      - namespace: web
+        labels: {tier: front}
+      - namespace: jobs-*
+"""
+
+
+def test_fargate_profiles_are_created_with_the_role_that_eksctl_makes() -> None:
+    config = parse(FARGATE)
+    assert config.ignored == ()
+    endpoint = Endpoint(Market("ap-northeast-2", frozenset({"m5"})))
+    try:
+        made = account.build(endpoint, "demo", version="1.34", api_url="https://127.0.0.1:1", ca=b"", node_group=False)
+        create_configured(endpoint, made, config)
+        (profile,) = endpoint.fargate.profiles("demo")
+        assert profile.matches("web", {"tier": "front"}) and profile.matches("jobs-nightly", {})
+        assert not profile.matches("web", {})
+        assert set(profile.subnets) == set(made.subnets.values())
+        assert profile.role_arn.endswith("eksctl-demo-fargate-FargatePodExecutionRole")
+    finally:
+        endpoint.close()
+        endpoint.forget()
+
+
+@pytest.mark.parametrize("entry", ["{selectors: [{namespace: web}]}", "{name: fp}", "{name: fp, selectors: [{}]}"])
+def test_a_fargate_profile_without_a_name_or_a_namespace_is_refused(entry: str) -> None:
+    with pytest.raises(ConfigRefused, match="fargateProfiles: "):
+        parse(FARGATE.split("fargateProfiles")[0] + f"fargateProfiles:\n  - {entry}\n")

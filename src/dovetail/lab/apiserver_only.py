@@ -25,6 +25,7 @@ from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.store import Store, WriteRefused
 from dovetail.lab.namespace_finalizer import NamespaceFinalizer
 from dovetail.language import message
+from dovetail.language.system_errors import system_error
 from dovetail.runfile import DEFAULT_NAME, RunningLab, command_for, find, leave, register
 
 
@@ -52,6 +53,8 @@ def kubeconfig(url: str, authority: bytes | None, token: str, name: str = DEFAUL
 def write_private(path: Path, text: str) -> None:
     """Write a file that only its owner may read, all at once."""
     try:
+        if not path.name:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_name(f".{path.name}.{os.getpid()}")
         fresh.touch(mode=0o600)
@@ -59,7 +62,7 @@ def write_private(path: Path, text: str) -> None:
         fresh.replace(path)
     except OSError as error:
         raise StartError(
-            message("cannot write {path}: {why}; choose another --kubeconfig", path=path, why=error.strerror)
+            message("cannot write {path}: {why}; choose another --kubeconfig", path=path, why=system_error(error))
         ) from error
 
 
@@ -107,7 +110,7 @@ class Bare:
         try:
             await self.mount.start()
         except OSError as error:
-            why = message("it is in use") if error.errno == errno.EADDRINUSE else error.strerror
+            why = message("it is in use") if error.errno == errno.EADDRINUSE else system_error(error)
             raise StartError(
                 message("cannot listen on port {port}: {why}; choose another --port", port=self.mount.port, why=why)
             ) from error
@@ -158,8 +161,8 @@ async def serve(
         write_line(f"API server  {url}")
         write_line(f"kubeconfig  {config}")
         done = asyncio.Event()
-        for each in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(each, done.set)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, done.set)
         await done.wait()
     finally:
         leave(os.getpid(), name)

@@ -147,16 +147,16 @@ class ChartRegistry:
                 self._send(with_body=False)
 
             def _send(self, with_body: bool) -> None:
-                found = answer(self.path.partition("?")[0])
-                self.send_response(found.status)
-                self.send_header("Content-Type", found.content_type)
-                self.send_header("Content-Length", str(len(found.body)))
+                response = answer(self.path.partition("?")[0])
+                self.send_response(response.status)
+                self.send_header("Content-Type", response.content_type)
+                self.send_header("Content-Length", str(len(response.body)))
                 self.send_header("Docker-Distribution-Api-Version", "registry/2.0")
-                if found.digest:
-                    self.send_header("Docker-Content-Digest", found.digest)
+                if response.digest:
+                    self.send_header("Docker-Content-Digest", response.digest)
                 self.end_headers()
                 if with_body:
-                    self.wfile.write(found.body)
+                    self.wfile.write(response.body)
 
             def log_message(self, *arguments: object) -> None:
                 return None

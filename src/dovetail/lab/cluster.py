@@ -27,7 +27,7 @@ from dovetail.lab.apiserver.garbage_collector import Collector
 from dovetail.lab.checks.invariants import Invariants
 from dovetail.lab.checks.replicasets import SHORTFALL_GRACE_S, ReplicaSetCheck
 from dovetail.lab.controllers.manager import ControllerManager
-from dovetail.lab.custom_metrics import CustomMetrics
+from dovetail.lab.custom_metrics import CustomMetrics, discovered
 from dovetail.lab.direct_client import DirectKube
 from dovetail.lab.event_ttl import Forgetting
 from dovetail.lab.fast_transport import FastLane
@@ -35,7 +35,7 @@ from dovetail.lab.faults.injection import Faults
 from dovetail.lab.in_process import InProcess
 from dovetail.lab.instances import SimulatedInstance, plain_pool
 from dovetail.lab.kubelet.eviction_manager import Pressure
-from dovetail.lab.kubelet.kubelets import Fleet, Pace
+from dovetail.lab.kubelet.kubelets import Kubelets, Pace
 from dovetail.lab.kubelet.logs import Logs
 from dovetail.lab.metrics import Metrics
 from dovetail.lab.programs.execution import RunningPrograms
@@ -117,7 +117,7 @@ class Lab:
         self._recording: dict[str, Any] = {"quiet": self.parts.quiet, "event_sink": self.parts.event_sink}
         kubelet = self.client("kubelet")
         self._kubelet_events = EventRecorder(kubelet, "kubelet", max_queued=0, **self._recording)
-        self.fleet = Fleet(kubelet, clock, chance.child("fleet"), self._kubelet_events, self.parts.pace)
+        self.fleet = Kubelets(kubelet, clock, chance.child("fleet"), self._kubelet_events, self.parts.pace)
         self.programs: RunningPrograms | None = None
         if self.parts.programs:
             from dovetail.lab.programs.registry import find  # the programs are most of the tree
@@ -208,6 +208,7 @@ class Lab:
         if self.server is None:
             return
         self.server.middleware += [self.metrics.intercept, self.custom_metrics.intercept]
+        self.server.discovery.extensions |= discovered()
         self.server.logs = Logs(self.fleet, self.clock).read
         if self.faults is not None:
             self.server.middleware.insert(0, self.faults.intercept)

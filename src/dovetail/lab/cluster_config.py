@@ -7,7 +7,7 @@ with its line and a hint.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,16 @@ class KarpenterConfig(msgspec.Struct, frozen=True, kw_only=True):
     interruption_queue: bool = False
 
 
+class FargateProfileConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """A Fargate profile. `selectors`: namespaces and labels."""
+
+    name: str
+    selectors: tuple[tuple[str, Mapping[str, str]], ...]
+    #: Empty: the role that eksctl makes for the cluster's profiles.
+    role_arn: str = ""
+    tags: Mapping[str, str] = {}
+
+
 class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
     """`ignored`: fields that were set and mean nothing here, with their lines."""
 
@@ -95,6 +105,7 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
     #: None: no autoscaler of nodes is installed.
     karpenter: KarpenterConfig | None = None
     groups: tuple[NodeGroupConfig, ...] = ()
+    fargate_profiles: tuple[FargateProfileConfig, ...] = ()
     ignored: tuple[str, ...] = ()
 
 
@@ -165,6 +176,10 @@ _KARPENTER: dict[str, Any] = {
     "createServiceAccount": Ignored(source("changes nothing: the chart makes the service account")),
     "withSpotInterruptionQueue": BOOL, "defaultInstanceProfile": _OFF,
 }  # fmt: skip
+_FARGATE: dict[str, Any] = {
+    "name": TEXT, "podExecutionRoleARN": TEXT, "selectors": [{"namespace": TEXT, "labels": MAP}], "tags": MAP,
+    "subnets": _OFF, "status": _OFF,
+}  # fmt: skip
 SCHEMA: dict[str, Any] = {
     "apiVersion": TEXT, "kind": TEXT,
     "metadata": {"name": TEXT, "region": TEXT, "version": TEXT, "tags": _OFF, "annotations": _OFF},
@@ -176,7 +191,7 @@ SCHEMA: dict[str, Any] = {
             "sharedNodeSecurityGroup": _OFF, "publicAccessCIDRs": _OFF, "autoAllocateIPv6": _OFF, "ipFamily": _OFF,
             "manageSharedNodeSecurityGroupRules": _OFF, "extraCIDRs": _OFF, "hostnameType": _OFF},
     "availabilityZones": _OFF, "localZones": _OFF, "addons": _OFF, "addonsConfig": _OFF, "cloudWatch": _OFF,
-    "secretsEncryption": _OFF, "fargateProfiles": _OFF, "privateCluster": _OFF, "identityProviders": _OFF,
+    "secretsEncryption": _OFF, "fargateProfiles": [_FARGATE], "privateCluster": _OFF, "identityProviders": _OFF,
     "gitops": _OFF, "kubernetesNetworkConfig": _OFF, "karpenter": _KARPENTER, "accessConfig": _OFF, "outpost": _OFF,
     "upgradePolicy": _OFF, "zonalShiftConfig": _OFF, "autoModeConfig": _OFF,
     "nodeGroups": [_SELF_MANAGED],
@@ -209,7 +224,7 @@ class _Reader:
     def _mapping(self, node: yaml.Node, schema: dict[str, Any], field: str) -> dict[str, Any]:
         if not isinstance(node, yaml.MappingNode):
             raise self.refuse(node, field or message("the file"), message("must have fields"))
-        found: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for key, value in node.value:
             name, place = str(key.value), f"{field}.{key.value}" if field else str(key.value)
             if name not in schema:
@@ -219,10 +234,10 @@ class _Reader:
                     place,
                     message("is no field of eksctl") + (message("; did you mean {near}?", near=near) if near else ""),
                 )
-            if name in found:
+            if name in fields:
                 raise self.refuse(key, place, message("stands there twice; keep one"))
-            found[name] = self.read(value, schema[name], place)
-        return {**found, LINE: f"{self.source}:{node.start_mark.line + 1}"}
+            fields[name] = self.read(value, schema[name], place)
+        return {**fields, LINE: f"{self.source}:{node.start_mark.line + 1}"}
 
     def _value(self, node: yaml.Node, kind: str, field: str) -> Any:
         value = yaml.SafeLoader("").construct_object(node, deep=True)
@@ -308,18 +323,47 @@ def parse(text: str, source: str = "cluster.yaml") -> ClusterConfig:
     if root is None:
         raise ConfigRefused(message("{source}: is empty; write an eksctl ClusterConfig", source=source))
     reader = _Reader(source)
-    found = reader.read(root, SCHEMA, "")
-    if found.get("kind") != KIND or not str(found.get("apiVersion", "")).startswith(API_GROUP):
+    document = reader.read(root, SCHEMA, "")
+    if document.get("kind") != KIND or not str(document.get("apiVersion", "")).startswith(API_GROUP):
         raise ConfigRefused(
             message("{source}:1: must have apiVersion: eksctl.io/v1alpha5 and kind: ClusterConfig", source=source)
         )
-    metadata = found.get("metadata") or {}
+    metadata = document.get("metadata") or {}
     for field in ("name", "region"):
         if not metadata.get(field):
             raise ConfigRefused(
                 message("{source}:1: metadata.{field}: is missing; eksctl needs it", source=source, field=field)
             )
-    cidr = (found.get("vpc") or {}).get("cidr") or ""
+    cidr = _cidr(source, document)
+    iam = document.get("iam") or {}
+    accounts = tuple(_service_account(entry) for entry in iam.get("serviceAccounts") or ())
+    karpenter = document.get("karpenter")
+    for field, wanted in (("iam.serviceAccounts", accounts), ("karpenter", karpenter is not None)):
+        if wanted and not iam.get("withOIDC"):
+            raise ConfigRefused(
+                message(
+                    "{source}: {field}: needs iam.withOIDC: true, without which no pod can take a role",
+                    source=source,
+                    field=field,
+                )
+            )
+    groups = [_group(source, entry, False) for entry in document.get("nodeGroups") or ()]
+    groups += [_group(source, entry, True) for entry in document.get("managedNodeGroups") or ()]
+    _check_names(source, groups)
+    return ClusterConfig(
+        name=metadata["name"], region=metadata["region"], version=metadata.get("version") or "", cidr=cidr,
+        with_oidc=bool(iam.get("withOIDC")), groups=tuple(groups), ignored=tuple(reader.ignored),
+        service_accounts=accounts,
+        fargate_profiles=tuple(_fargate_profile(entry) for entry in document.get("fargateProfiles") or ()),
+        karpenter=None if karpenter is None else KarpenterConfig(
+            interruption_queue=bool(karpenter.get("withSpotInterruptionQueue"))
+        ),
+    )  # fmt: skip
+
+
+def _cidr(source: str, document: Mapping[str, Any]) -> str:
+    """The address range of the VPC; empty if the file names none."""
+    cidr = (document.get("vpc") or {}).get("cidr") or ""
     if cidr:
         try:
             network = ipaddress.ip_network(cidr)
@@ -335,20 +379,10 @@ def parse(text: str, source: str = "cluster.yaml") -> ClusterConfig:
                     "{source}: vpc.cidr: {cidr} must be a /16, which the lab cuts into zones", source=source, cidr=cidr
                 )
             )
-    iam = found.get("iam") or {}
-    accounts = tuple(_service_account(entry) for entry in iam.get("serviceAccounts") or ())
-    karpenter = found.get("karpenter")
-    for field, wanted in (("iam.serviceAccounts", accounts), ("karpenter", karpenter is not None)):
-        if wanted and not iam.get("withOIDC"):
-            raise ConfigRefused(
-                message(
-                    "{source}: {field}: needs iam.withOIDC: true, without which no pod can take a role",
-                    source=source,
-                    field=field,
-                )
-            )
-    groups = [_group(source, entry, False) for entry in found.get("nodeGroups") or ()]
-    groups += [_group(source, entry, True) for entry in found.get("managedNodeGroups") or ()]
+    return str(cidr)
+
+
+def _check_names(source: str, groups: Sequence[NodeGroupConfig]) -> None:
     names = [group.name for group in groups]
     for name in names:
         if names.count(name) > 1:
@@ -357,14 +391,6 @@ def parse(text: str, source: str = "cluster.yaml") -> ClusterConfig:
                     "{source}: two node groups are named {name}; give each a name of its own", source=source, name=name
                 )
             )
-    return ClusterConfig(
-        name=metadata["name"], region=metadata["region"], version=metadata.get("version") or "", cidr=cidr,
-        with_oidc=bool(iam.get("withOIDC")), groups=tuple(groups), ignored=tuple(reader.ignored),
-        service_accounts=accounts,
-        karpenter=None if karpenter is None else KarpenterConfig(
-            interruption_queue=bool(karpenter.get("withSpotInterruptionQueue"))
-        ),
-    )  # fmt: skip
 
 
 def _group(source: str, entry: Mapping[str, Any], managed: bool) -> NodeGroupConfig:
@@ -401,22 +427,39 @@ def _group(source: str, entry: Mapping[str, Any], managed: bool) -> NodeGroupCon
     )  # fmt: skip
 
 
+def _fargate_profile(entry: Mapping[str, Any]) -> FargateProfileConfig:
+    name, line = entry.get("name") or "", entry[LINE]
+    if not name:
+        raise ConfigRefused(message("{line}: fargateProfiles: a profile has no name; give it one", line=line))
+    selectors = tuple(
+        (str(selector.get("namespace") or ""), selector.get("labels") or {})
+        for selector in entry.get("selectors") or ()
+    )
+    if not selectors or not all(namespace for namespace, _ in selectors):
+        raise ConfigRefused(
+            message("{line}: fargateProfiles: {name} needs selectors, each with a namespace", line=line, name=name)
+        )
+    return FargateProfileConfig(
+        name=name, selectors=selectors, role_arn=entry.get("podExecutionRoleARN") or "", tags=entry.get("tags") or {}
+    )
+
+
 def _service_account(entry: Mapping[str, Any]) -> ServiceAccountConfig:
     metadata, line = entry.get("metadata") or {}, entry[LINE]
     if not metadata.get("name"):
         raise ConfigRefused(
             message("{line}: iam.serviceAccounts: metadata.name is missing; give the service account one", line=line)
         )
-    known = entry.get("wellKnownPolicies") or {}
+    well_known = entry.get("wellKnownPolicies") or {}
     account = ServiceAccountConfig(
         name=metadata["name"], namespace=metadata.get("namespace") or "default", line=line,
         labels=metadata.get("labels") or {}, annotations=metadata.get("annotations") or {},
         policy_arns=entry.get("attachPolicyARNs") or (), policy=entry.get("attachPolicy"),
-        auto_scaler=bool(known.get("autoScaler")), ebs_csi_controller=bool(known.get("ebsCSIController")),
+        auto_scaler=bool(well_known.get("autoScaler")), ebs_csi_controller=bool(well_known.get("ebsCSIController")),
         role_name=entry.get("roleName") or "", role_arn=entry.get("attachRoleARN") or "",
         role_only=bool(entry.get("roleOnly")),
     )  # fmt: skip
-    granted = account.policy_arns or account.policy or known
+    granted = account.policy_arns or account.policy or well_known
     if not granted and not account.role_arn:
         raise ConfigRefused(
             message(

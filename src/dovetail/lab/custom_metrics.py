@@ -18,7 +18,7 @@ from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver.responses import JSON_HEADERS
 from dovetail.lab.controllers.timestamps import stamp
 from dovetail.lab.kubelet.container_model import PREFIX
-from dovetail.lab.kubelet.kubelets import Fleet
+from dovetail.lab.kubelet.kubelets import Kubelets
 from dovetail.lab.kubelet.pod_worker import PodRun
 from dovetail.lab.load.model import metric_at
 from dovetail.lab.load.usage import Requests, Services, requests, usage
@@ -41,7 +41,9 @@ Heard = Callable[[str], bool]
 class CustomMetrics:
     """Answers both groups. `kube` reads the objects that metrics describe, and their APIServices."""
 
-    def __init__(self, fleet: Fleet, clock: Clock, services: Callable[[], Services], kube: Kube, heard: Heard) -> None:
+    def __init__(
+        self, fleet: Kubelets, clock: Clock, services: Callable[[], Services], kube: Kube, heard: Heard
+    ) -> None:
         self._fleet = fleet
         self._clock = clock
         self._services = services
@@ -170,9 +172,9 @@ class CustomMetrics:
         return [] if value is None else [({"namespace": namespace}, value)]
 
     def _containers(self, namespace: str, metric: str) -> Iterable[tuple[dict[str, str], float]]:
-        at, runs = self._scraped_at(), self._runs()
+        scraped_at, runs = self._scraped_at(), self._runs()
         by_key = {run.key: run for run in runs}
-        for key, uses in sorted(usage(runs, self._services(), at, self._clock.now()).items()):
+        for key, uses in sorted(usage(runs, self._services(), scraped_at, self._clock.now()).items()):
             metadata = by_key[key].pod.metadata
             if metadata.namespace != namespace:
                 continue
@@ -250,6 +252,14 @@ def _group(group: str) -> Json:
     versions = [{"groupVersion": f"{group}/{version}", "version": version} for version in VERSIONS[group]]
     head = {"kind": "APIGroup", "apiVersion": "v1", "name": group}
     return {**head, "versions": versions, "preferredVersion": versions[0]}
+
+
+def discovered() -> dict[str, dict[str, list[Json]]]:
+    """The resources of both groups by version, as discovery lists them."""
+    return {
+        group: {version: _resources(group, version)["resources"] for version in versions}
+        for group, versions in VERSIONS.items()
+    }
 
 
 def _resources(group: str, version: str) -> Json:

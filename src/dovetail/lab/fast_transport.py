@@ -1,10 +1,10 @@
 """The fast lane of simulations: what ten thousand pods do alike, done once by the API server and repeated here.
 
 A transport like any other. A pod made from the same bytes as one before is a copy with another name; a binding, a
-kubelet's status, a plain deletion and a patch of a node or NodeClaim go to the store without the general machinery.
-Whatever is not exactly so takes the usual way, with the usual answers. Who owns which field (managedFields) is not
-followed. The lab's own parts come here without a request (`lab.direct_client`), and subscribe to changes
-instead of watching them.
+kubelet's status, a plain deletion, a patch of a node or NodeClaim and a renewed lease go to the store without the
+general machinery. Whatever is not exactly so takes the usual way, with the usual answers. Who owns which field
+(managedFields) is not followed. The lab's own parts come here without a request (`lab.direct_client`), and subscribe to
+changes instead of watching them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 from dovetail.kube.decode import decode
 from dovetail.kube.transport import OnChange, Request, Response, Stop
-from dovetail.lab import fast_node_patches
+from dovetail.lab import fast_lease_updates, fast_node_patches
 from dovetail.lab.apiserver.kinds.pod.strategy import set_condition
 from dovetail.lab.apiserver.store import Event, Record
 from dovetail.lab.apiserver.webhooks.chain import may_concern
@@ -114,7 +114,16 @@ class FastLane:
             record = fast_node_patches.merged(self._store, request)
             if record is not None:
                 return Response(status=200, headers=_JSON, body=record.raw)
+        elif request.method == "PUT" and request.path.startswith(fast_lease_updates.PATH):
+            record = self._renewed(request)
+            if record is not None:
+                return Response(status=200, headers=_JSON, body=record.raw)
         return await self._server.handle(request)
+
+    def _renewed(self, request: Request) -> Record | None:
+        if may_concern(self._server, "leases", group="coordination.k8s.io"):
+            return None
+        return fast_lease_updates.renewed(self._store, request)
 
     async def _short(self, request: Request, parts: list[str]) -> Response | None:
         """The answer to a write to pods or events where there is a shorter way to it."""
@@ -283,7 +292,7 @@ class _RecordedStatus:
 
     def __call__(self, given: list[Json]) -> list[Json]:
         if given is not self._given:
-            self._given, self._kept = given, [_condition(each) for each in given]
+            self._given, self._kept = given, [_condition(item) for item in given]
         return self._kept
 
 

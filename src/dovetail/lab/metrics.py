@@ -17,7 +17,7 @@ from dovetail.kube.errors import AlreadyExists
 from dovetail.kube.resources import DEPLOYMENTS, SERVICES, Resource
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.controllers.timestamps import stamp
-from dovetail.lab.kubelet.kubelets import Fleet
+from dovetail.lab.kubelet.kubelets import Kubelets
 from dovetail.lab.kubelet.node import labels_of
 from dovetail.lab.load.usage import Services, Use, total, usage
 from dovetail.model.selector import LabelQuery, SelectorError, parse_labels
@@ -33,7 +33,7 @@ Json = dict[str, Any]
 class Metrics:
     """The numbers of the last scrape."""
 
-    def __init__(self, fleet: Fleet, clock: Clock, services: Callable[[], Services]) -> None:
+    def __init__(self, fleet: Kubelets, clock: Clock, services: Callable[[], Services]) -> None:
         self._fleet = fleet
         self._clock = clock
         self._services = services
@@ -42,11 +42,11 @@ class Metrics:
 
     def scrape(self) -> Mapping[str, list[Use]]:
         """Pod key → use of its containers."""
-        at = self._clock.monotonic() // SCRAPE_SECONDS * SCRAPE_SECONDS
-        if at != self._at:
-            self._at = at
+        scraped_at = self._clock.monotonic() // SCRAPE_SECONDS * SCRAPE_SECONDS
+        if scraped_at != self._at:
+            self._at = scraped_at
             heard = [run for run in self._fleet.runs.values() if self.hears(run.node)]
-            self._pods = usage(heard, self._services(), at, self._clock.now())
+            self._pods = usage(heard, self._services(), scraped_at, self._clock.now())
         return self._pods
 
     def hears(self, node: str) -> bool:

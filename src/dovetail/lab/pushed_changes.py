@@ -35,11 +35,11 @@ class Mold:
         self._views: dict[Any, Any] = {}
 
     def view(self, type: Any, keep: Keep[Any] | None) -> Any:
-        found = self._views.get((type, keep))
-        if found is None:
-            found = decode(self.raw, type)
-            found = self._views[type, keep] = found if keep is None else keep(found, None)
-        return found
+        view = self._views.get((type, keep))
+        if view is None:
+            view = decode(self.raw, type)
+            view = self._views[type, keep] = view if keep is None else keep(view, None)
+        return view
 
 
 class Difference:
@@ -96,10 +96,12 @@ def _plan(type: Any, shape: tuple[tuple[str, ...], ...]) -> tuple[_Plan, ...]:
     parts = {field.name: field.type for field in fields(type)}
     plans = []
     for part, *names in shape:
-        known = [field for field in fields(parts[part]) if field.encode_name in names] if part in parts else []
-        plain = tuple((each.name, each.encode_name) for each in known if each.type in _PLAIN)
-        composed = tuple((each.name, each.encode_name, _reader(each.type)) for each in known if each.type not in _PLAIN)
-        if known:
+        read_fields = [field for field in fields(parts[part]) if field.encode_name in names] if part in parts else []
+        plain = tuple((field.name, field.encode_name) for field in read_fields if field.type in _PLAIN)
+        composed = tuple(
+            (field.name, field.encode_name, _reader(field.type)) for field in read_fields if field.type not in _PLAIN
+        )
+        if read_fields:
             plans.append((part, plain, composed))
     return tuple(plans)
 
@@ -141,10 +143,10 @@ class ObjectChange:
         derived = self._derived(type, held, keep)
         if derived is not None:
             return derived
-        found: T | None = self._views.get(type)
-        if found is None:
-            found = self._views[type] = decode(self.raw, type)
-        return found if keep is None else keep(found, held)
+        view: T | None = self._views.get(type)
+        if view is None:
+            view = self._views[type] = decode(self.raw, type)
+        return view if keep is None else keep(view, held)
 
     def _derived(self, type: type[T], held: Any, keep: Keep[T] | None) -> T | None:
         difference = self._difference

@@ -244,12 +244,12 @@ def free_ports(count: int) -> list[int]:
     """Ports of the loopback that nothing listens on."""
     sockets = [socket.socket() for _ in range(count)]
     try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
         return [int(socket.getsockname()[1]) for socket in sockets]
     finally:
-        for one in sockets:
-            one.close()
+        for listener in sockets:
+            listener.close()
 
 
 def _write_key_pair(folder: Path) -> None:

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from dovetail.kube.transport import Request, Response
-from dovetail.lab.apiserver import auth
 from dovetail.lab.apiserver.kinds.builtin import builtin
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.status_errors import StatusError
@@ -40,7 +39,7 @@ class LabServer(ApiServer):
     def _known(self, request: Request) -> bool:
         """Only authenticated users reach the middleware; others get the server's own answer."""
         try:
-            user = auth.authenticate(request, self.tokens)
+            user = self.authenticated(request)
         except StatusError:
             return False
         return user.name != "system:anonymous"

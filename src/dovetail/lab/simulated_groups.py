@@ -138,9 +138,9 @@ class SimulatedGroups:
 
     def _shape(self, instance_type: str) -> tuple[Resources, Resources, str]:
         """The capacity, the allocatable resources and the architecture of a type."""
-        found = self._types.get(instance_type)
-        if found is not None:
-            return found.capacity, found.allocatable, found.labels.get(ARCH, ("amd64",))[0]
+        known_type = self._types.get(instance_type)
+        if known_type is not None:
+            return known_type.capacity, known_type.allocatable, known_type.labels.get(ARCH, ("amd64",))[0]
         size = size_of(instance_type)
         return *resources_of(size), size.arch
 
@@ -169,7 +169,9 @@ class SimulatedGroups:
                 self._start(asyncio.create_task(self._lab.fleet.join(instance)))
 
     def _living(self, name: str) -> list[str]:
-        return [each for each, state in self._members[name].items() if state is not InstanceState.DELETING]
+        return [
+            instance_id for instance_id, state in self._members[name].items() if state is not InstanceState.DELETING
+        ]
 
     def restore(self, name: str) -> None:
         """Capacity is back."""
@@ -224,7 +226,7 @@ class SimulatedGroups:
 
     def _make(self, name: str) -> NodeGroup:
         spec, target = self._specs[name], self._targets[name]
-        instances = [Instance(each, state) for each, state in self._members[name].items()]
+        instances = [Instance(instance_id, state) for instance_id, state in self._members[name].items()]
         error = OUT_OF_CAPACITY if name in self.out_of_capacity else None
         for number in range(len(self._living(name)), target):
             provider_id = f"aws:///{spec.zones[0]}/i-placeholder-{name}-{number}"
@@ -291,6 +293,18 @@ class SimulatedGroups:
         self._shown.clear()
         self.sizes.append((name, size))
         self._fill(name)
+
+    async def set_bounds(self, name: str, least: int, most: int, size: int) -> None:
+        """What UpdateAutoScalingGroup does: bounds and size at once."""
+        self._call(f"bounds {name}")
+        if not least <= size <= most:
+            raise SizeRefused(f"group {name}: size {size} is outside its bounds {least} to {most}")
+        self._specs[name] = msgspec.structs.replace(self._specs[name], min_size=least, max_size=most)
+        self._set(name, size)
+
+    def spec(self, name: str) -> GroupSpec:
+        """The group as it was created, with its bounds of now."""
+        return self._specs[name]
 
     def _call(self, what: str) -> None:
         self.calls[what.partition(" ")[0]] += 1

@@ -49,7 +49,7 @@ MAX_NODES_WITH_SYSTEM_PODS = 200
 FIRST_GROUP_LABELS = {"eks.amazonaws.com/nodegroup": "system", "eks.amazonaws.com/capacityType": "ON_DEMAND"}
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class LabSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What `dovetail up` was asked for."""
 
     nodes: int = 3
@@ -80,7 +80,7 @@ class Running(msgspec.Struct):
     """A lab that is up: what the first screen says and the live view watches."""
 
     lab: Lab
-    settings: Settings
+    settings: LabSettings
     url: str
     seed: int
     eks: Eks | None = None
@@ -92,7 +92,7 @@ class Running(msgspec.Struct):
 Show = Callable[[Running], Coroutine[Any, Any, None]]
 
 
-async def up(settings: Settings, show: Show, extras: Sequence[Extra] = ()) -> None:
+async def up(settings: LabSettings, show: Show, extras: Sequence[Extra] = ()) -> None:
     """Run a lab until SIGINT or SIGTERM; leave nothing behind."""
     refuse_second(settings.name)
     seed = system_seed() if settings.seed is None else settings.seed
@@ -101,12 +101,12 @@ async def up(settings: Settings, show: Show, extras: Sequence[Extra] = ()) -> No
         if settings.autoscaler:
             instances = [msgspec.structs.replace(instance, labels=FIRST_GROUP_LABELS) for instance in instances]
     except UnknownType as error:
-        raise StartError(f"--node-type: {error}") from error
+        raise StartError(message("--node-type: {problem}", problem=error)) from error
     sys.setswitchinterval(0.0005)  # AWS answers in threads of this process; kubectl must not wait for them
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(each, stop.set)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
     opened = _embedded if settings.control_plane == "embedded" else _kubernetes
     async with opened(settings, seed, extras) as running:
         if running.eks is not None:
@@ -152,7 +152,7 @@ def _tell_environment(eks: Eks, run_file: RunningLab) -> Extra:
     return tell
 
 
-def _eks(settings: Settings, url: str, authority: bytes) -> Eks | None:
+def _eks(settings: LabSettings, url: str, authority: bytes) -> Eks | None:
     if not settings.autoscaler:
         return None
     timing = Timing() if settings.boot is None else Timing(settings.boot, 0.0, min(settings.boot, Timing().ready))
@@ -173,7 +173,7 @@ def _eks(settings: Settings, url: str, authority: bytes) -> Eks | None:
 
 
 @asynccontextmanager
-async def _embedded(settings: Settings, seed: int, extras: Sequence[Extra]) -> AsyncIterator[Running]:
+async def _embedded(settings: LabSettings, seed: int, extras: Sequence[Extra]) -> AsyncIterator[Running]:
     clock = Clock(asyncio.get_running_loop(), resumed(settings.data, wall()) if settings.data else None)
     chance = Chance(seed)
     bare = Bare(
@@ -196,7 +196,7 @@ async def _embedded(settings: Settings, seed: int, extras: Sequence[Extra]) -> A
 
 
 @asynccontextmanager
-async def _kubernetes(settings: Settings, seed: int, extras: Sequence[Extra]) -> AsyncIterator[Running]:
+async def _kubernetes(settings: LabSettings, seed: int, extras: Sequence[Extra]) -> AsyncIterator[Running]:
     if settings.speed != 1:
         raise StartError(
             message("a real control plane runs in real time: leave out --speed, or use --control-plane embedded")
@@ -222,7 +222,7 @@ async def _kubernetes(settings: Settings, seed: int, extras: Sequence[Extra]) ->
         raise StartError(message("the control plane stopped answering: {error}", error=error)) from error
 
 
-def _plane(settings: Settings, way: Tunnel) -> RealControlPlane:
+def _plane(settings: LabSettings, way: Tunnel) -> RealControlPlane:
     return RealControlPlane(scheduler=True, controllers=True, port=settings.port, folder=settings.data, flags=way.flags)
 
 
@@ -230,6 +230,6 @@ def _inlined(plane: RealControlPlane, name: str) -> str:
     return kubeconfig(plane.server, plane.certificate.read_bytes(), plane.token, name)
 
 
-def _pace(settings: Settings) -> Pace:
+def _pace(settings: LabSettings) -> Pace:
     """Heartbeats are real ones: ten seconds of the lab's time, but not more often than once a second of ours."""
     return Pace(heartbeat_seconds=max(10.0, settings.speed))

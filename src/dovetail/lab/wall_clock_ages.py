@@ -30,7 +30,7 @@ _WRITTEN = re.compile(rb'"(?:creationTimestamp|renewTime)":"(\d{4}-\d\d-\d\dT\d\
 def resumed(folder: Path, now: datetime) -> datetime:
     """When a lab that kept its data goes on: not before the last instant that was written there."""
     files = [path.read_bytes() for path in (folder / "snapshot", folder / "log") if path.is_file()]
-    last = max((found[1] for text in files for found in _WRITTEN.finditer(text)), default=b"")
+    last = max((match[1] for text in files for match in _WRITTEN.finditer(text)), default=b"")
     return max(now, datetime.fromisoformat(f"{last.decode()}Z")) if last else now
 
 

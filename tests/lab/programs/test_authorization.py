@@ -275,3 +275,31 @@ def test_not_action_and_not_resource() -> None:
     assert decide([policy], "ec2:X", "r", {})[0] is Decision.ALLOWED
     assert decide([policy], "iam:X", "r", {})[0] is Decision.IMPLICIT_DENY
     assert decide([policy], "ec2:X", "secret/a", {})[0] is Decision.IMPLICIT_DENY
+
+
+@pytest.mark.parametrize("provider", ["arn:aws:iam::123456789012:oidc-provider/", "arn:aws:iam:::oidc-provider/x", "x"])
+def test_a_trust_policy_with_an_empty_account_or_issuer_is_refused(endpoint: Endpoint, provider: str) -> None:
+    statement = {"Effect": "Allow", "Principal": {"Federated": provider}, "Action": "sts:AssumeRoleWithWebIdentity"}
+    document = json.dumps(documents.document(statement))
+    iam = account.client(endpoint, "iam")
+    code, message = refusal(iam.create_role, RoleName="x", AssumeRolePolicyDocument=document)
+    assert (code, message) == ("MalformedPolicyDocument", f'Invalid principal in policy: "FEDERATED":"{provider}"')
+    good = document.replace(provider, f"arn:aws:iam::{ACCOUNT}:oidc-provider/oidc.eks.amazonaws.com/id/A")
+    assert iam.create_role(RoleName="x", AssumeRolePolicyDocument=good)["Role"]["RoleName"] == "x"
+
+
+def test_a_policy_with_an_empty_partition_is_refused(endpoint: Endpoint) -> None:
+    def put(resource: str) -> tuple[str, dict[str, str]]:
+        statement = {"Effect": "Allow", "Action": "iam:PassRole", "Resource": resource}
+        return "p", {"RoleName": "controller", "PolicyDocument": json.dumps(documents.document(statement))}
+
+    call = account.client(endpoint, "iam").put_role_policy
+    for resource, text in (
+        ("arn::iam::123456789012:role/x", 'Partition "" is not valid for resource "arn::iam::123456789012:role/x".'),
+        ("role/x", 'Resource role/x must be in ARN format or "*".'),
+    ):
+        name, arguments = put(resource)
+        assert refusal(call, PolicyName=name, **arguments) == ("MalformedPolicyDocument", text)
+    for resource in ("*", "arn:aws:iam::123456789012:role/x", "arn:*:ec2:*::image/*"):
+        name, arguments = put(resource)
+        call(PolicyName=name, **arguments)

@@ -7,15 +7,19 @@ import base64
 import json
 from typing import Any
 
+import boto3
 import pytest
 from botocore.exceptions import ClientError
 from botocore.signers import RequestSigner
 
-from dovetail.clock import run_virtual
+from dovetail.chance import Chance
+from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.install import iam as documents
 from dovetail.kube.resources import DAEMONSETS, DEPLOYMENTS, PODS
 from dovetail.kube.transport import Request
+from dovetail.lab.apiserver import rbac
 from dovetail.lab.apiserver.auth import ADMIN, User, authenticate
+from dovetail.lab.apiserver.kinds.bootstrap_rbac import seed_defaults
 from dovetail.lab.apiserver.status_errors import StatusError
 from dovetail.lab.aws import account
 from dovetail.lab.aws.addons import DEFAULTS, Addons, objects
@@ -23,6 +27,7 @@ from dovetail.lab.aws.cluster_tokens import CLUSTER_HEADER, PREFIX, ClusterToken
 from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
 from dovetail.lab.cluster import Lab
 from dovetail.lab.instances import plain_pool
+from dovetail.lab.server import LabServer
 from tests.lab.programs import test_authorization as authorization
 
 served, endpoint = authorization.served, authorization.endpoint
@@ -44,9 +49,9 @@ def token(client: Any, cluster: str) -> str:
     return PREFIX + base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
 
 
-def user(tokens: dict[str, User], text: str) -> User:
+def user(tokens: ClusterTokens, text: str) -> User:
     return authenticate(
-        Request(method="GET", path="/api", query=(), headers={"authorization": f"Bearer {text}"}, body=b""), tokens
+        Request(method="GET", path="/api", query=(), headers={"authorization": f"Bearer {text}"}, body=b""), tokens.get
     )
 
 
@@ -70,6 +75,87 @@ def test_a_role_comes_in_by_its_access_entry_and_rbac_decides_for_it(endpoint: E
     )
     found = user(tokens, token(sts, "demo"))
     assert (found.name, found.groups, found.borrowed) == ("ops", ("viewers", "system:authenticated"), True)
+
+
+def test_aws_auth_maps_roles_users_and_accounts_and_the_authentication_mode_decides(endpoint: Endpoint) -> None:
+    account.build(endpoint, "demo", version="1.34", api_url="https://127.0.0.1:1", ca=b"")
+    cluster, data = endpoint.backend("eks").clusters["demo"], dict[str, str]()
+    tokens = ClusterTokens({}, endpoint, "demo", lambda: data)
+    role = authorization.as_controller(endpoint, "sts")
+    iam = account.client(endpoint, "iam")
+    iam.create_user(UserName="ann")
+    key = iam.create_access_key(UserName="ann")["AccessKey"]
+    ann = boto3.session.Session(key["AccessKeyId"], key["SecretAccessKey"], region_name="ap-northeast-2").client(
+        "sts", endpoint_url=endpoint.url
+    )
+    for caller in (role, ann):
+        with pytest.raises(StatusError):
+            user(tokens, token(caller, "demo"))
+    data["mapRoles"] = f"- rolearn: {authorization.ROLE}\n  username: ops:{{{{SessionName}}}}\n  groups: [ops]\n"
+    data["mapUsers"] = f"- userarn: arn:aws:iam::{ACCOUNT}:user/ann\n  username: ann\n  groups: [system:masters]\n"
+    found = user(tokens, token(role, "demo"))
+    assert (found.name, found.groups) == ("ops:s1", ("ops", "system:authenticated"))
+    assert user(tokens, token(ann, "demo")).groups == ("system:masters", "system:authenticated")
+    data["mapUsers"] = "not: [a list"
+    with pytest.raises(StatusError):
+        user(tokens, token(ann, "demo"))
+    data["mapAccounts"] = f"- '{ACCOUNT}'\n"
+    assert user(tokens, token(ann, "demo")).name == f"arn:aws:iam::{ACCOUNT}:user/ann"
+    cluster.access_config = {"authenticationMode": "API"}
+    with pytest.raises(StatusError):
+        user(tokens, token(role, "demo"))
+    account.client(endpoint, "eks").create_access_entry(clusterName="demo", principalArn=authorization.ROLE)
+    assert user(tokens, token(role, "demo")).name == f"arn:aws:sts::{ACCOUNT}:assumed-role/controller/s1"
+    cluster.access_config = {"authenticationMode": "CONFIG_MAP"}
+    assert user(tokens, token(role, "demo")).name == "ops:s1"
+
+
+POLICY = "arn:aws:eks::aws:cluster-access-policy/AmazonEKS{}Policy"
+
+
+def test_access_policies_grant_what_the_default_roles_grant_in_their_scope(endpoint: Endpoint) -> None:
+    eks = account.client(endpoint, "eks")
+    tokens = ClusterTokens({}, endpoint, "demo")
+    caller = authorization.as_controller(endpoint, "sts")
+    about = {"clusterName": "demo", "principalArn": authorization.ROLE}
+    eks.create_access_entry(**about)
+    name = user(tokens, token(caller, "demo")).name
+    loop = asyncio.new_event_loop()
+    server = LabServer(Clock(loop, EPOCH), Chance(1))
+    loop.close()
+    seed_defaults(server, EPOCH)
+    server.cluster.role_sources.append(tokens.granted_roles)
+
+    def may(verb: str, resource: str, namespace: str = "") -> bool:
+        asked = rbac.Ask(verb=verb, group="", resource=resource, namespace=namespace)
+        return rbac.allowed(server.cluster, name, ("system:authenticated",), asked)
+
+    def associate(policy: str, *namespaces: str) -> None:
+        scope = {"type": "namespace", "namespaces": list(namespaces)} if namespaces else {"type": "cluster"}
+        eks.associate_access_policy(**about, policyArn=POLICY.format(policy), accessScope=scope)
+
+    assert not may("list", "pods", "web")
+    associate("View", "we*")
+    assert may("list", "pods", "web") and not may("list", "pods", "other") and not may("list", "pods")
+    assert not may("delete", "pods", "web") and not may("get", "secrets", "web")
+    associate("Edit", "web")
+    assert may("delete", "pods", "web") and may("get", "secrets", "web")
+    associate("Admin")
+    assert may("delete", "pods", "other") and not may("delete", "nodes")
+    associate("ClusterAdmin")
+    assert may("delete", "nodes")
+    listed = eks.list_associated_access_policies(**about)["associatedAccessPolicies"]
+    assert [row["policyArn"].rpartition("/")[2] for row in listed] == [
+        f"AmazonEKS{policy}Policy" for policy in ("Admin", "ClusterAdmin", "Edit", "View")
+    ]
+    for policy in ("ClusterAdmin", "Admin"):
+        eks.disassociate_access_policy(**about, policyArn=POLICY.format(policy))
+    assert not may("delete", "nodes") and may("delete", "pods", "web")
+    assert len(eks.list_access_policies()["accessPolicies"]) == 4
+    code, _ = authorization.refusal(
+        eks.associate_access_policy, **about, policyArn=POLICY.format("Wrong"), accessScope={"type": "cluster"}
+    )
+    assert code == "InvalidParameterException"
 
 
 def test_cloudtrail_shows_who_launched_what(endpoint: Endpoint) -> None:

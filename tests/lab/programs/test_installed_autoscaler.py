@@ -16,7 +16,9 @@ from dovetail.install.chart import Release
 from dovetail.install.discovery import discover
 from dovetail.install.plan import Options, plan
 from dovetail.install.steps import Account
+from dovetail.kube.errors import ApiError
 from dovetail.kube.resources import (
+    CONFIGMAPS,
     CORE_EVENTS,
     CRDS,
     DEPLOYMENTS,
@@ -26,7 +28,9 @@ from dovetail.kube.resources import (
     NODECLAIMS,
     NODES,
     PODS,
+    PROVISIONERS,
     SERVICEACCOUNTS,
+    Resource,
 )
 from dovetail.lab.apiserver.kinds.bootstrap_rbac import seed_defaults
 from dovetail.lab.aws import account
@@ -38,6 +42,13 @@ from dovetail.lab.cluster import Lab, Parts
 from dovetail.lab.instances import plain_pool
 from tests.lab.programs.program_pods import ProgramLab, is_ready
 
+_ADMISSION = "admissionregistration.k8s.io"
+MUTATING_WEBHOOKS = Resource(
+    _ADMISSION, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", namespaced=False
+)
+VALIDATING_WEBHOOKS = Resource(
+    _ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", namespaced=False
+)
 URL = "https://127.0.0.1:6443"
 ZONES = ("ap-northeast-2a", "ap-northeast-2b", "ap-northeast-2c")
 CONTROLLER = "app.kubernetes.io/instance=karpenter"
@@ -246,5 +257,84 @@ def test_a_policy_without_create_fleet_is_reported_in_log_event_and_condition(va
         logs = [await world.log(pod["metadata"]["name"], "karpenter") for pod in pods]
         assert any(DENIED in text for text in logs)
         assert not await world.claimed_nodes()
+
+    play(body)
+
+
+def _old_webhooks() -> list[tuple[Resource, dict[str, Any]]]:
+    """As the chart of 0.31 registers them."""
+    client = {"service": {"name": "karpenter", "namespace": "karpenter", "port": 8443}}
+    common = {
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": client,
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+    }
+    rules = [
+        {"apiGroups": [group], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"], "resources": [resources]}
+        for group, resources in (("karpenter.sh", "*"), ("karpenter.k8s.aws", "*"))
+    ]
+    selector = {"matchLabels": {"app.kubernetes.io/part-of": "karpenter"}}
+    configs = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}]
+    defaulting = {"clientConfig": {"service": {**client["service"], "path": "/default/karpenter.sh"}}}
+    return [
+        (kind, {"metadata": {"name": name}, "webhooks": [{"name": name, **common, **fields}]})
+        for kind, name, fields in (
+            (MUTATING_WEBHOOKS, "defaulting.webhook.karpenter.sh", {"rules": rules, **defaulting}),
+            (VALIDATING_WEBHOOKS, "validation.webhook.karpenter.sh", {"rules": rules}),
+            (
+                VALIDATING_WEBHOOKS,
+                "validation.webhook.config.karpenter.sh",
+                {"rules": configs, "objectSelector": selector},
+            ),
+        )
+    ]
+
+
+def test_webhooks_of_an_old_chart_do_not_block_writes() -> None:
+    """The controller in the pods answers them, also after the last replica that came is gone."""
+
+    async def body(world: FreshCluster) -> None:
+        await world.install()
+        pods = await world.ready(2, CONTROLLER, "karpenter")
+        for kind, configuration in _old_webhooks():
+            await world.kube.create(kind, configuration)
+        await world.kube.delete(PODS, pods[-1]["metadata"]["name"], "karpenter")
+        await asyncio.sleep(1)
+        labels = {"app.kubernetes.io/part-of": "karpenter"}
+        settings = {"metadata": {"name": "karpenter-global-settings", "labels": labels}, "data": {"x": "y"}}
+        await world.kube.create(CONFIGMAPS, settings, "karpenter")
+        spec = {"providerRef": {"name": "default"}}
+        made = await world.kube.create(PROVISIONERS, {"metadata": {"name": "old"}, "spec": spec})
+        assert {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]} in made["spec"]["requirements"]
+        await world.scale("karpenter", 0, "karpenter")
+        await world.ready(0, CONTROLLER, "karpenter")
+        with pytest.raises(ApiError, match="failed calling webhook"):
+            await world.kube.create(PROVISIONERS, {"metadata": {"name": "older"}, "spec": spec})
+
+    play(body)
+
+
+def test_settings_of_an_old_chart_come_from_their_config_map() -> None:
+    """The pods of 0.31 have no CLUSTER_NAME in their environment."""
+
+    async def body(world: FreshCluster) -> None:
+        await world.install()
+        await world.ready(2, CONTROLLER, "karpenter")
+        data = {"aws.clusterName": "dovetail", "batchIdleDuration": "2s"}
+        await world.kube.create(
+            CONFIGMAPS, {"metadata": {"name": "karpenter-global-settings"}, "data": data}, "karpenter"
+        )
+        held = await world.kube.get(DEPLOYMENTS, "karpenter", "karpenter")
+        container = held["spec"]["template"]["spec"]["containers"][0]
+        container["env"] = [item for item in container["env"] if item["name"] != "CLUSTER_NAME"]
+        await world.kube.update(DEPLOYMENTS, held)
+
+        async def renewed() -> bool:
+            pods = await world.pods("karpenter", CONTROLLER)
+            old = [pod for pod in pods if "CLUSTER_NAME" in str(pod["spec"]["containers"][0].get("env"))]
+            return len(pods) == 2 and not old and all(map(is_ready, pods))
+
+        await world.until(renewed, 300)
 
     play(body)

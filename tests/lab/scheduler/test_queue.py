@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from dovetail.clock import EPOCH, Clock, run_virtual
-from dovetail.lab.scheduler.queue import Queue
+from dovetail.lab.scheduler.queue import SchedulingQueue
 from dovetail.model.fit import PodInfo, pod_info
 from dovetail.model.meta import view
 from dovetail.model.pods import Pod
@@ -18,8 +18,8 @@ def pod(name: str, priority: int = 0, **spec: Any) -> PodInfo:
     return pod_info(view(manifest, Pod))
 
 
-def queue() -> Queue:
-    return Queue(Clock(asyncio.get_running_loop(), EPOCH))
+def queue() -> SchedulingQueue:
+    return SchedulingQueue(Clock(asyncio.get_running_loop(), EPOCH))
 
 
 def test_important_pods_go_first_then_older_ones() -> None:

@@ -19,6 +19,7 @@ from dovetail.lab.scheduler.schedule_one import schedule
 from dovetail.lab.scheduler.vectorised.schedule import Fast
 from dovetail.model.fit import pod_info
 from dovetail.model.meta import view
+from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 from tests.lab.scheduler.scheduler_answers import answer, cluster_of, pending_of
 from tests.lab.scheduler.scheduler_cases import Cases
@@ -61,7 +62,7 @@ def test_the_recordings_cover_every_kind_of_answer() -> None:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_node_matrix_decides_as_node_by_node(seed: int) -> None:
     """The fast way and the plain way are one scheduler."""
-    cases, answered = Cases(seed), 0
+    cases, answered, failed = Cases(seed), 0, 0
     for _ in range(300):
         case = cases.case()
         for node in case["nodes"]:
@@ -72,7 +73,12 @@ def test_the_node_matrix_decides_as_node_by_node(seed: int) -> None:
             answered += 1
             plain = schedule(pod, cluster)
             assert (quick.node, quick.feasible) == (plain.node, plain.feasible)
+            if quick.node is None:
+                failed += 1
+                assert quick.rejections == plain.rejections
+                assert quick.tally() == plain.tally()
     assert answered > 30
+    assert failed > 3
 
 
 def test_the_node_matrix_follows_added_and_removed_nodes_and_pods() -> None:
@@ -105,3 +111,41 @@ def test_the_node_matrix_follows_added_and_removed_nodes_and_pods() -> None:
             cluster.remove(placed.pop(0))
         if at % 50 == 25:
             cluster.remove_node(next(iter(cluster.nodes)))
+
+
+def test_rejections_follow_added_and_removed_nodes_and_pods() -> None:
+    """Pods that wait are refused as if all nodes were checked anew, with nodes that come back in another row."""
+    cases = Cases(12)
+    case = cases.case()
+    case["nodes"] = [cases.node(f"m{number}") for number in range(30)]
+    for node in case["nodes"]:
+        node["status"].pop("images", None)
+    cluster = cluster_of(case | {"pods": []})
+    kept, refused, gone = Fast(NodeMatrix(cluster)), 0, list[Node]()
+    for number in range(300):
+        large = number % 2 == 0
+        requests = {"cpu": "900" if large else "300m", "memory": "16Mi"}
+        manifest = {
+            "metadata": {"name": f"p{number}", "uid": f"u{number}", "namespace": "default"},
+            "spec": {"containers": [{"name": "c", "resources": {"requests": requests}}]},
+        }
+        pod = pod_info(view(manifest, Pod))
+        decision = kept.decide(pod, {})
+        if decision is None or decision.node is None:
+            plain = schedule(pod, cluster)
+            assert plain.node is None
+            assert decision is not None
+            assert decision.rejections == plain.rejections
+            assert decision.tally() == plain.tally()
+            refused += 1
+        else:
+            cluster.place(pod, decision.node)
+        if number % 5 == 0:
+            name = next(iter(cluster.nodes))
+            gone.append(cluster.nodes[name].node)
+            cluster.remove_node(name)
+        if number % 11 == 0:
+            for node in gone[-1:] + gone[:1]:
+                cluster.set_node(node)
+            gone = gone[1:-1]
+    assert refused > 100

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail.lab.scheduler.schedule_one import Memory, schedule
+from dovetail.lab.scheduler.schedule_one import FilterRejections, schedule
 from dovetail.model.fit import Cluster, pod_info
 from dovetail.model.fit.owners import Owners
 from dovetail.model.fit.storage import Storage
@@ -23,7 +23,7 @@ def cluster(*names: str) -> Cluster:
 
 
 def test_answers_of_nodes_that_are_gone_are_forgotten() -> None:
-    memory, pod = Memory(), pod_info(view(POD, Pod))
+    memory, pod = FilterRejections(), pod_info(view(POD, Pod))
     for day in range(20):
         decision = schedule(pod, cluster("stays", f"node-of-day-{day}"), memory=memory)
         assert decision.feasible == 2

@@ -11,6 +11,7 @@ import pytest
 
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import DEPLOYMENTS, HPAS, PODS, SERVICES, Resource
+from dovetail.kube.transport import Request
 from dovetail.lab.custom_metrics import register
 from dovetail.lab.metrics import APISERVICES
 from tests.lab.workloads.manifests import deployment, pod
@@ -130,5 +131,60 @@ def test_the_groups_are_served_while_their_registration_is_there(lab_run: Run) -
             await workload_lab.kube.delete(APISERVICES, f"{version}.custom.metrics.k8s.io")
         with pytest.raises(NotFound):
             await read(workload_lab, "/apis/custom.metrics.k8s.io")
+
+    lab_run(body)
+
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+
+async def discovered(lab: Any, accept: str) -> list[str]:
+    request = Request(method="GET", path="/apis", headers={"accept": accept}, body=b"")
+    body = json.loads((await lab.lab.transport.send(request)).body)
+    return (
+        [item["metadata"]["name"] for item in body["items"]] if "items" in body else [g["name"] for g in body["groups"]]
+    )
+
+
+@pytest.mark.parametrize("accept", ["application/json", AGGREGATED])
+def test_both_groups_are_in_discovery_while_they_are_registered(lab_run: Run, accept: str) -> None:
+    """Last, after the groups of custom resources: their APIServices have the lowest priority."""
+
+    async def body(lab: Any) -> None:
+        assert "custom.metrics.k8s.io" not in await discovered(lab, accept)
+        await register(lab.kube)
+        groups = ["custom.metrics.k8s.io", "external.metrics.k8s.io", "metrics.k8s.io"]
+        assert (await discovered(lab, accept))[-3:] == groups
+        for version in ("v1beta1", "v1beta2"):
+            await lab.kube.delete(APISERVICES, f"{version}.custom.metrics.k8s.io")
+        assert (await discovered(lab, accept))[-2:] == groups[1:]
+
+    lab_run(body)
+
+
+def test_aggregated_discovery_has_metrics_as_subresources(lab_run: Run) -> None:
+    """As the aggregator of a 1.36 control plane converts them: the resource itself has no kind and no verbs."""
+
+    async def body(lab: Any) -> None:
+        await register(lab.kube)
+        request = Request(method="GET", path="/apis", headers={"accept": AGGREGATED}, body=b"")
+        items = json.loads((await lab.lab.transport.send(request)).body)["items"]
+        (group,) = [item for item in items if item["metadata"]["name"] == "custom.metrics.k8s.io"]
+        assert [version["version"] for version in group["versions"]] == ["v1beta2", "v1beta1"]
+        empty = {"group": "", "version": "", "kind": ""}
+        assert group["versions"][0]["resources"][0] == {
+            "resource": "pods",
+            "responseKind": empty,
+            "scope": "Namespaced",
+            "singularResource": "",
+            "verbs": None,
+            "subresources": [
+                {
+                    "subresource": "requests-per-second",
+                    "responseKind": empty | {"kind": "MetricValueList"},
+                    "verbs": ["get"],
+                }
+            ],
+        }
 
     lab_run(body)

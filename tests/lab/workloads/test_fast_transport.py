@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from dovetail.kube.decode import decode
-from dovetail.kube.errors import Conflict
+from dovetail.kube.errors import Conflict, Invalid
 from dovetail.kube.events import EventRecorder, Reference
-from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, JOBS, NAMESPACES, NODES, PODS
+from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, JOBS, LEASES, NAMESPACES, NODES, PODS
 from dovetail.lab.cluster import Parts
 from dovetail.lab.controllers.views import PodView
 from dovetail.lab.kubelet.kubelets import Pace
@@ -204,3 +204,36 @@ def _as_kept(pod: dict[str, Any]) -> tuple[str, str]:
     spec = {k: v for k, v in pod["spec"].items() if k not in ("nodeName", "volumes", "containers")}
     texts = [msgspec.json.encode(part, order="deterministic").decode() for part in (metadata, spec, status)]
     return "".join(texts), msgspec.json.encode([conditions, containers], order="deterministic").decode()
+
+
+def test_a_lease_is_renewed_as_by_the_usual_way(lab_run: Run) -> None:
+    """Same spec, next version; an older version is a conflict; another label and a wrong value take the usual way."""
+    seen: list[list[dict[str, Any]]] = []
+
+    async def body(workload_lab: Any) -> None:
+        kube, leases = workload_lab.kube, list[dict[str, Any]]()
+        await kube.create(LEASES, {"metadata": {"name": "a", "namespace": "default"}, "spec": {}})
+        for second in range(3):
+            lease, time = await kube.get(LEASES, "a", "default"), f"2026-01-01T00:00:0{second}.000000Z"
+            spec = {"holderIdentity": "b", "leaseDurationSeconds": 15, "renewTime": time}
+            renewed = await kube.update(LEASES, {**lease, "spec": spec})
+            assert int(renewed["metadata"]["resourceVersion"]) > int(lease["metadata"]["resourceVersion"])
+            assert (await kube.get(LEASES, "a", "default"))["spec"] == spec
+            same = await kube.update(LEASES, {**renewed, "spec": spec})
+            assert same["metadata"]["resourceVersion"] == renewed["metadata"]["resourceVersion"]
+            with pytest.raises(Conflict):
+                await kube.update(LEASES, {**lease, "spec": {**spec, "holderIdentity": "c"}})
+            leases.append(renewed)
+        last = leases[-1]
+        leases.append(await kube.update(LEASES, {**last, "metadata": {**last["metadata"], "labels": {"team": "x"}}}))
+        with pytest.raises(Invalid):
+            await kube.update(LEASES, {**leases[-1], "spec": {"leaseDurationSeconds": 0, "holderIdentity": "b"}})
+        for lease in leases:
+            for own in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
+                lease["metadata"].pop(own, None)
+        seen.append(leases)
+
+    lab_run(body, parts=LEAN)
+    lab_run(body)
+    assert seen[0] == seen[1]
+    assert len(seen[0]) == 4

@@ -78,7 +78,7 @@ def _default_of(field: Field) -> Callable[[], Any] | None:
     return lambda: scalar
 
 
-class Plan:
+class StructPlan:
     """The slots of a struct, and what to print when they are absent."""
 
     __slots__ = ("always", "slots")
@@ -88,14 +88,14 @@ class Plan:
         self.always = [(slot.name, slot.default) for slot in self.slots.values() if slot.default is not None]
 
 
-_plans: dict[int, tuple[Schema, Plan]] = {}
+_plans: dict[int, tuple[Schema, StructPlan]] = {}
 
 
-def plan_of(schema: Schema) -> Plan:
-    found = _plans.get(id(schema))
-    if found is None:
-        found = _plans[id(schema)] = (schema, Plan(schema))
-    return found[1]
+def plan_of(schema: Schema) -> StructPlan:
+    cached = _plans.get(id(schema))
+    if cached is None:
+        cached = _plans[id(schema)] = (schema, StructPlan(schema))
+    return cached[1]
 
 
 def zero(schema: Schema) -> Json:
@@ -124,25 +124,25 @@ class Reading:
         if not self.ended:
             self.error, self.ended = text, True
 
-    def mistyped(self, value: Any, schema: Schema, struct: str, at: At) -> None:
-        where = f"Go struct field {struct}.{_dotted(at)}" if at is not None else "Go value"
+    def mistyped(self, value: Any, schema: Schema, struct: str, location: At) -> None:
+        where = f"Go struct field {struct}.{_dotted(location)}" if location is not None else "Go value"
         self.fail(f"json: cannot unmarshal {go_value(value)} into {where} of type {schema.name}")
 
 
-def _dotted(at: At) -> str:
+def _dotted(location: At) -> str:
     names: list[str] = []
-    while at is not None:
-        at, name = at
+    while location is not None:
+        location, name = location
         if isinstance(name, str):
             names.append(name)
     return ".".join(reversed(names))
 
 
-def path_of(at: At) -> str:
+def path_of(location: At) -> str:
     """`spec.containers[0].image`, as strict decoding names a field."""
     parts: list[str] = []
-    while at is not None:
-        at, name = at
+    while location is not None:
+        location, name = location
         if isinstance(name, Embedded):
             continue
         parts.append(f"[{name}]" if isinstance(name, int) else f".{name}")
@@ -167,9 +167,9 @@ def normalise(schema: Schema, value: Any) -> tuple[Any, Reading]:
     return read_object(reading, schema, value, None, schema.struct), reading
 
 
-def read_object(reading: Reading, schema: Schema, value: Any, at: At, struct: str) -> Any:
+def read_object(reading: Reading, schema: Schema, value: Any, location: At, struct: str) -> Any:
     if type(value) is not dict:
-        reading.mistyped(value, schema, struct, at)
+        reading.mistyped(value, schema, struct, location)
         return zero(schema)
     plan = plan_of(schema)
     slots = plan.slots
@@ -177,11 +177,11 @@ def read_object(reading: Reading, schema: Schema, value: Any, at: At, struct: st
     for name, item in value.items():
         slot = slots.get(name)
         if slot is None:
-            reading.unknown.append(f'unknown field "{path_of((at, name))}"')
+            reading.unknown.append(f'unknown field "{path_of((location, name))}"')
             continue
         if item is None:
             continue
-        place = (at, name) if slot.embedded is None else ((at, slot.embedded), name)
+        place = (location, name) if slot.embedded is None else ((location, slot.embedded), name)
         read = slot.read(reading, slot.schema, item, place, slot.struct)
         if read or not slot.drop_zero:
             out[name] = read
@@ -210,9 +210,9 @@ def settle(schema: Schema, value: Any) -> None:
             settle(child, item)
 
 
-def read_array(reading: Reading, schema: Schema, value: Any, at: At, struct: str) -> Any:
+def read_array(reading: Reading, schema: Schema, value: Any, location: At, struct: str) -> Any:
     if type(value) is not list:
-        reading.mistyped(value, schema, struct, at)
+        reading.mistyped(value, schema, struct, location)
         return None
     items = schema.items
     assert items is not None
@@ -222,7 +222,7 @@ def read_array(reading: Reading, schema: Schema, value: Any, at: At, struct: str
         if item is None:
             out.append(_null_item(items))
         else:
-            out.append(read(reading, items, item, (at, index), struct))
+            out.append(read(reading, items, item, (location, index), struct))
     return out
 
 
@@ -232,9 +232,9 @@ def _null_item(schema: Schema) -> Any:
     return _SCALAR_ZERO.get(schema.kind, {"quantity": "0", "intorstring": 0}.get(schema.kind))
 
 
-def read_map(reading: Reading, schema: Schema, value: Any, at: At, struct: str) -> Any:
+def read_map(reading: Reading, schema: Schema, value: Any, location: At, struct: str) -> Any:
     if type(value) is not dict:
-        reading.mistyped(value, schema, struct, at)
+        reading.mistyped(value, schema, struct, location)
         return None
     items = schema.items
     assert items is not None
@@ -247,42 +247,42 @@ def read_map(reading: Reading, schema: Schema, value: Any, at: At, struct: str) 
     read = READERS[items.kind]
     out: Json = {}
     for name, item in value.items():
-        out[name] = _null_item(items) if item is None else read(reading, items, item, at, struct)
+        out[name] = _null_item(items) if item is None else read(reading, items, item, location, struct)
     return out or None
 
 
-def read_string(reading: Reading, schema: Schema, value: Any, at: At, struct: str) -> Any:
+def read_string(reading: Reading, schema: Schema, value: Any, location: At, struct: str) -> Any:
     if type(value) is str:
         return value
-    reading.mistyped(value, schema, struct, at)
+    reading.mistyped(value, schema, struct, location)
     return ""
 
 
-def read_integer(reading: Reading, schema: Schema, value: Any, at: At, struct: str) -> Any:
+def read_integer(reading: Reading, schema: Schema, value: Any, location: At, struct: str) -> Any:
     if type(value) is int:
         bits = schema.bits or 64
         if -(1 << (bits - 1)) <= value < 1 << (bits - 1):
             return value
     if type(value) is int or type(value) is float:
         text = str(value) if type(value) is int else repr(value)
-        where = f"Go struct field {struct}.{_dotted(at)}"
+        where = f"Go struct field {struct}.{_dotted(location)}"
         reading.fail(f"json: cannot unmarshal number {text} into {where} of type {schema.name}")
         return 0
-    reading.mistyped(value, schema, struct, at)
+    reading.mistyped(value, schema, struct, location)
     return 0
 
 
-def read_number(reading: Reading, schema: Schema, value: Any, at: At, struct: str) -> Any:
+def read_number(reading: Reading, schema: Schema, value: Any, location: At, struct: str) -> Any:
     if type(value) is int or type(value) is float:
         return value
-    reading.mistyped(value, schema, struct, at)
+    reading.mistyped(value, schema, struct, location)
     return 0
 
 
-def read_boolean(reading: Reading, schema: Schema, value: Any, at: At, struct: str) -> Any:
+def read_boolean(reading: Reading, schema: Schema, value: Any, location: At, struct: str) -> Any:
     if type(value) is bool:
         return value
-    reading.mistyped(value, schema, struct, at)
+    reading.mistyped(value, schema, struct, location)
     return False
 
 
@@ -291,7 +291,7 @@ def _canonical(text: str) -> str:
     return str(quantity.parse(text))
 
 
-def read_quantity(reading: Reading, schema: Schema, value: Any, at: At, struct: str) -> Any:
+def read_quantity(reading: Reading, schema: Schema, value: Any, location: At, struct: str) -> Any:
     if type(value) is str:
         text = value
     elif type(value) in (int, float):
@@ -305,19 +305,19 @@ def read_quantity(reading: Reading, schema: Schema, value: Any, at: At, struct: 
         return "0"
 
 
-def read_intorstring(reading: Reading, schema: Schema, value: Any, at: At, struct: str) -> Any:
+def read_intorstring(reading: Reading, schema: Schema, value: Any, location: At, struct: str) -> Any:
     if type(value) is str:
         return value
     if type(value) is int and -(1 << 31) <= value < 1 << 31:
         return value
     shown = f"number {value!r}" if type(value) in (int, float) else go_value(value)
-    reading.end(f"json: cannot unmarshal {shown} into Go struct field {struct}.{_dotted(at)} of type int32")
+    reading.end(f"json: cannot unmarshal {shown} into Go struct field {struct}.{_dotted(location)} of type int32")
     return 0
 
 
-def read_time(reading: Reading, schema: Schema, value: Any, at: At, struct: str) -> Any:
+def read_time(reading: Reading, schema: Schema, value: Any, location: At, struct: str) -> Any:
     if type(value) is not str:
-        where = f"Go struct field {struct}.{_dotted(at)}"
+        where = f"Go struct field {struct}.{_dotted(location)}"
         reading.end(f"json: cannot unmarshal {go_value(value)} into {where} of type string")
         return None
     try:
@@ -327,9 +327,9 @@ def read_time(reading: Reading, schema: Schema, value: Any, at: At, struct: str)
         return None
 
 
-def read_bytes(reading: Reading, schema: Schema, value: Any, at: At, struct: str) -> Any:
+def read_bytes(reading: Reading, schema: Schema, value: Any, location: At, struct: str) -> Any:
     if type(value) is not str:
-        reading.mistyped(value, schema, struct, at)
+        reading.mistyped(value, schema, struct, location)
         return ""
     try:
         b64decode(value, validate=True)
@@ -346,7 +346,7 @@ def _illegal_at(text: str) -> int:
     return len(text) // 4 * 4
 
 
-def read_any(reading: Reading, schema: Schema, value: Any, at: At, struct: str) -> Any:
+def read_any(reading: Reading, schema: Schema, value: Any, location: At, struct: str) -> Any:
     return value
 
 

@@ -129,10 +129,10 @@ def _as_declared(value: Json, expected: Expected) -> Expected:
     group, _, version = (value.get("apiVersion") or "").rpartition("/")
     if (group, version, value["kind"]) == (expected.group, expected.version, expected.kind):
         return expected
-    known = {name: field for name, field in expected.schema.fields.items() if name == "metadata"}
+    fields = {name: field for name, field in expected.schema.fields.items() if name == "metadata"}
     if (group, value["kind"]) != (expected.group, expected.kind):
-        return msgspec.structs.replace(expected, schema=Schema("object", fields=known, preserve_unknown=True))
-    return msgspec.structs.replace(expected, schema=expected.other(version) or Schema("object", fields=known))
+        return msgspec.structs.replace(expected, schema=Schema("object", fields=fields, preserve_unknown=True))
+    return msgspec.structs.replace(expected, schema=expected.other(version) or Schema("object", fields=fields))
 
 
 def _check_custom_identity(value: Json, expected: Expected) -> None:

@@ -53,7 +53,7 @@ def read_options(call: Call) -> Json:
                 "FieldValueNotSupported",
                 "propagationPolicy",
                 policy,
-                "supported values: " + ", ".join(f'"{each}"' for each in supported),
+                "supported values: " + ", ".join(f'"{policy}"' for policy in supported),
             )
         )
     if errors:

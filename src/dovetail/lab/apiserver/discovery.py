@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -52,22 +53,46 @@ def version_rank(version: str) -> tuple[int, int, int, str]:
     return (stage, -int(match[1]), -int(match[3] or 0), "")
 
 
+#: Groups of other API servers come after all others: their APIServices have the lowest priority.
+_AGGREGATED = ("metrics.k8s.io",)
+#: Of each version of a group the rows of its APIResourceList.
+Extension = Mapping[str, Sequence[Json]]
+
+
 class Discovery:
-    """Answers of discovery, made anew when a custom resource comes or goes."""
+    """Answers of discovery, made anew when a custom resource or the APIService of an extension comes or goes."""
 
     def __init__(self, server: ServerState) -> None:
         self.server = server
-        self._made: dict[Any, tuple[int, Any]] = {}
+        #: Groups that are answered beside this server, while their APIServices exist.
+        self.extensions: dict[str, Extension] = {}
+        self._made: dict[Any, tuple[Any, Any]] = {}
+
+    def _served(self) -> dict[str, list[str]]:
+        """The versions of extensions that have an APIService."""
+        get = self.server.cluster.get
+        served = {
+            group: [v for v in versions if get("apiregistration.k8s.io", "apiservices", None, f"{v}.{group}")]
+            for group, versions in self.extensions.items()
+        }
+        return {group: versions for group, versions in served.items() if versions}
+
+    def _generation(self) -> Any:
+        return self.server.registry.generation, self._served()
 
     def groups(self) -> dict[str, list[str]]:
         """Groups in order, each with its versions, best first."""
-        found: dict[str, set[str]] = {}
+        versions_by_group: dict[str, set[str]] = {}
         for resource in self.server.registry.all():
             if resource.group:
-                found.setdefault(resource.group, set()).add(resource.version)
-        groups = [group for group in GROUPS if group in found]
-        others = sorted(group for group in found if group not in GROUPS)
-        return {group: sorted(found[group], key=version_rank) for group in groups + others}
+                versions_by_group.setdefault(resource.group, set()).add(resource.version)
+        groups = [group for group in GROUPS if group in versions_by_group]
+        extensions = self._served()
+        for group, versions in extensions.items():
+            versions_by_group.setdefault(group, set()).update(versions)
+        late = sorted(group for group in versions_by_group if group in _AGGREGATED or group in extensions)
+        others = sorted(group for group in versions_by_group if group not in GROUPS and group not in late) + late
+        return {group: sorted(versions_by_group[group], key=version_rank) for group in groups + others}
 
     def handle(self, request: Request, parts: list[str]) -> Response:
         """/api, /apis and what is directly below them."""
@@ -91,7 +116,7 @@ class Discovery:
         return self.cached(("resources", group, version), lambda: self.resources(group, version), request)
 
     def cached(self, key: Any, make: Any, request: Request) -> Response:
-        generation = self.server.registry.generation
+        generation = self._generation()
         made = self._made.get(key)
         if made is None or made[0] != generation:
             made = self._made[key] = (generation, make())
@@ -133,6 +158,7 @@ class Discovery:
         for resource in self.of(group, version):
             rows.append(_row(resource))
             rows += _subresources(resource)
+        rows += self.extensions.get(group, {}).get(version, ())
         head: Json = {"kind": "APIResourceList"}
         if group:
             head["apiVersion"] = "v1"
@@ -141,7 +167,7 @@ class Discovery:
 
     def aggregated(self, root: str, version: str, profile: str) -> Response:
         key = ("aggregated", root, version)
-        generation = self.server.registry.generation
+        generation = self._generation()
         made = self._made.get(key)
         if made is None or made[0] != generation:
             body = _encode(self._aggregated(root, version)) + b"\n"
@@ -172,6 +198,7 @@ class Discovery:
 
     def _version(self, group: str, version: str) -> Json:
         resources = [_discovered(resource) for resource in self.of(group, version)]
+        resources += _aggregated_rows(self.extensions.get(group, {}).get(version, ()))
         return {"version": version, "resources": resources, "freshness": "Current"}
 
 
@@ -241,3 +268,24 @@ def _discovered(resource: ResourceType) -> Json:
     if subresources:
         entry["subresources"] = subresources
     return entry
+
+
+def _aggregated_rows(rows: Sequence[Json]) -> list[Json]:
+    """The rows of an extension in the aggregated form: a subresource without its resource gets an empty one."""
+    made: dict[str, Json] = {}
+    for row in rows:
+        name, _, subresource = row["name"].partition("/")
+        scope = "Namespaced" if row["namespaced"] else "Cluster"
+        kind = {"group": row.get("group", ""), "version": row.get("version", ""), "kind": row["kind"]}
+        if not subresource:
+            entry = made.setdefault(name, {"resource": name})
+            entry |= {"responseKind": kind, "scope": scope, "singularResource": row["singularName"]}
+            entry["verbs"] = list(row["verbs"])
+            continue
+        empty = {"group": "", "version": "", "kind": ""}
+        parent = made.setdefault(
+            name, {"resource": name, "responseKind": empty, "scope": scope, "singularResource": "", "verbs": None}
+        )
+        listed = parent.setdefault("subresources", [])
+        listed.append({"subresource": subresource, "responseKind": kind, "verbs": list(row["verbs"])})
+    return list(made.values())

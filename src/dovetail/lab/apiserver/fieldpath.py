@@ -104,7 +104,7 @@ def _without(node: Node, path: Path) -> Node:
     child = node.get(name)
     if child is None:
         return node
-    rest = {each: item for each, item in node.items() if each != name}
+    rest = {key: item for key, item in node.items() if key != name}
     if len(path) > 1:
         left = _made(_without(_children(child), path[1:]), _member(child))
         if left is not None:
@@ -165,7 +165,7 @@ def _shown(name: str) -> str:
         return f"[{text}]"
     if kind == "v":
         return f"[={_literal(_decode(text))}]"
-    parts = (f"{each}={_literal(item)}" for each, item in sorted(_decode(text).items()))
+    parts = (f"{key}={_literal(item)}" for key, item in sorted(_decode(text).items()))
     return f"[{','.join(parts)}]"
 
 

@@ -97,8 +97,8 @@ class Collector:
     def _collect(self, uid: str) -> None:
         place = self.alive.get(uid)
         if place is None:
-            for each in sorted(self.dependants.get(uid, ())):
-                self._release(each)
+            for dependant in sorted(self.dependants.get(uid, ())):
+                self._release(dependant)
             return
         record = self.server.store.get(*place)
         if record is None:
@@ -107,22 +107,22 @@ class Collector:
         if "deletionTimestamp" not in record.obj["metadata"]:
             return
         if ORPHAN in finalizers:
-            for each in sorted(self.dependants.get(uid, ())):
-                self._disown(each, {uid})
+            for dependant in sorted(self.dependants.get(uid, ())):
+                self._disown(dependant, {uid})
             self._unfinalize(place, ORPHAN)
         elif FOREGROUND in finalizers:
             self._foreground(uid, place)
 
     def _foreground(self, uid: str, place: Place) -> None:
         blocking = False
-        for each in sorted(self.dependants.get(uid, ())):
-            record = self.server.store.get(*each)
+        for dependant in sorted(self.dependants.get(uid, ())):
+            record = self.server.store.get(*dependant)
             if record is None:
                 continue
             owners = record.obj["metadata"].get("ownerReferences") or []
             blocking |= any(o["uid"] == uid and o.get("blockOwnerDeletion") for o in owners)
             if "deletionTimestamp" not in record.obj["metadata"]:
-                self._release(each, waiting=uid)
+                self._release(dependant, waiting=uid)
         if not blocking:
             self._unfinalize(place, FOREGROUND)
 

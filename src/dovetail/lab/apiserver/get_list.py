@@ -260,8 +260,8 @@ def read_token(options: ListOptions) -> tuple[int, str]:
 
         raise _bad_token(gojson.problem(raw) or str(error)) from error
     if not isinstance(document, dict) or document.get("v") != "meta.k8s.io/v1":
-        found = document.get("v", "") if isinstance(document, dict) else ""
-        raise _bad_token(f"server does not recognize this encoded version {found}")
+        token_version = document.get("v", "") if isinstance(document, dict) else ""
+        raise _bad_token(f"server does not recognize this encoded version {token_version}")
     return int(document.get("rv", 0)), str(document.get("start", "")).rstrip("\0").removeprefix("/")
 
 

@@ -25,6 +25,7 @@ from typing import IO
 from dovetail.lab.apiserver.journal_file import MAGIC, Contents, Damage, ForeignFile, contents, packed
 from dovetail.lab.apiserver.store import Event, Record, Store, WriteRefused
 from dovetail.language import message, plural
+from dovetail.language.system_errors import system_error
 
 #: The log is rewritten as a snapshot beyond this size, and twice the snapshot.
 ROTATE_BYTES = 32 * 1024 * 1024
@@ -73,7 +74,7 @@ class Journal:
                 message(
                     "cannot use {folder}: {strerror}; choose another --data folder",
                     folder=self.folder,
-                    strerror=error.strerror,
+                    strerror=system_error(error),
                 )
             ) from error
         try:
@@ -94,7 +95,9 @@ class Journal:
             place = error.filename or self.folder
             raise DataError(
                 message(
-                    "cannot use {place}: {strerror}; choose another --data folder", place=place, strerror=error.strerror
+                    "cannot use {place}: {strerror}; choose another --data folder",
+                    place=place,
+                    strerror=system_error(error),
                 )
             ) from error
         except DataError:
@@ -284,7 +287,7 @@ class Journal:
             if full
             else message("writes are refused until it can")
         )
-        name = message("disk full ({strerror})", strerror=error.strerror) if full else error.strerror
+        name = message("disk full ({strerror})", strerror=system_error(error)) if full else system_error(error)
         return message("cannot write to {folder}: {name}; {remedy}", folder=self.folder, name=name, remedy=remedy)
 
     def _lose(self, error: OSError) -> None:
@@ -294,7 +297,7 @@ class Journal:
             "cannot write to {folder}: {strerror}; what was written last may be lost: stop the lab, "
             "see to the disk, start it again",
             folder=self.folder,
-            strerror=error.strerror,
+            strerror=system_error(error),
         )
 
     def health(self) -> str:

@@ -72,18 +72,18 @@ def _duplicates(body: bytes) -> list[str]:
     return duplicates
 
 
-def _search(node: Any, path: str, found: list[str]) -> None:
+def _search(node: Any, path: str, duplicates: list[str]) -> None:
     if isinstance(node, _Pairs):
         seen: set[str] = set()
         for key, value in node:
             where = f"{path}.{key}" if path else key
             if key in seen:
-                found.append(f'duplicate field "{where}"')
+                duplicates.append(f'duplicate field "{where}"')
             seen.add(key)
-            _search(value, where, found)
+            _search(value, where, duplicates)
     elif isinstance(node, list):
         for index, item in enumerate(node):
-            _search(item, f"{path}[{index}]", found)
+            _search(item, f"{path}[{index}]", duplicates)
 
 
 class _Loader(yaml.SafeLoader):

@@ -13,6 +13,8 @@ import msgspec
 
 from dovetail.lab.apiserver.journal import FILE_MODE, DataError
 from dovetail.lab.apiserver.tls import Authority, is_usable, new_authority
+from dovetail.language import message
+from dovetail.language.system_errors import system_error
 
 NAME = "identity"
 
@@ -29,7 +31,11 @@ def keep_identity(folder: Path, token: str | None, make_token: str, now: datetim
     path = folder / NAME
     kept = _read(path)
     if kept is not None and not is_usable(kept.authority, now):
-        raise DataError(f"{path}: its certificate authority cannot be used; remove the file, and a new one is made")
+        raise DataError(
+            message(
+                "{path}: its certificate authority cannot be used; remove the file, and a new one is made", path=path
+            )
+        )
     authority = kept.authority if kept is not None else new_authority(now)
     wanted = Kept(authority, token or (kept.token if kept is not None else make_token))
     if wanted != kept:
@@ -43,9 +49,17 @@ def _read(path: Path) -> Kept | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise DataError(f"cannot use {path}: {error.strerror}; choose another --data folder") from error
+        raise DataError(
+            message(
+                "cannot use {folder}: {strerror}; choose another --data folder",
+                folder=path,
+                strerror=system_error(error),
+            )
+        ) from error
     except msgspec.DecodeError as error:
-        raise DataError(f"{path} cannot be read as a lab's identity; remove it, and a new one is made") from error
+        raise DataError(
+            message("{path} cannot be read as a lab's identity; remove it, and a new one is made", path=path)
+        ) from error
 
 
 def _write(path: Path, kept: Kept) -> None:
@@ -58,4 +72,8 @@ def _write(path: Path, kept: Kept) -> None:
             os.fsync(out.fileno())
         fresh.replace(path)
     except OSError as error:
-        raise DataError(f"cannot write {path}: {error.strerror}; choose another --data folder") from error
+        raise DataError(
+            message(
+                "cannot write {path}: {strerror}; choose another --data folder", path=path, strerror=system_error(error)
+            )
+        ) from error

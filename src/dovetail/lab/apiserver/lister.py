@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from dovetail.lab.apiserver import create_update, deletion, managedfields
@@ -19,6 +19,8 @@ class StoredCluster:
     def __init__(self, server: ServerState) -> None:
         self.server = server
         self._known: dict[tuple[str, str], ResourceType | None] = {}
+        #: Asked for the ClusterRoles that a user has in a namespace without a binding.
+        self.role_sources: list[Callable[[str, str], Iterable[str]]] = []
         server.registry.on_change(self._known.clear)
 
     def _stored(self, group: str, plural: str) -> ResourceType | None:
@@ -63,6 +65,9 @@ class StoredCluster:
         prefix = f"{namespace}/" if namespace else ""
         for record in self.server.store.table(table_of(resource)).under(prefix):
             yield record.obj
+
+    def granted_roles(self, user: str, namespace: str) -> Iterable[str]:
+        return (role for source in self.role_sources for role in source(user, namespace))
 
     def create(self, group: str, plural: str, obj: Json) -> Json:
         resource = self._resource(group, plural)

@@ -1,4 +1,4 @@
-"""managedFields: who owns which field, kept by every write.
+"""managedFields: the manager of each field, updated by every write.
 
 A manager is a name, an operation, a subresource and, for updates, a version. An update takes what it changes from
 other managers; beyond ten updaters the oldest share one entry. Tracking stays off for an object whose entries were
@@ -136,6 +136,8 @@ def ignored(resource: ResourceType, subresource: str) -> tuple[Path, ...]:
                 ("f:metadata", "f:ownerReferences"),
             )
         return (("f:spec",), *(("f:metadata", f"f:{name}") for name in resource.strategy.status_keeps))
+    if subresource in ("resize", "ephemeralcontainers"):
+        return ()  # what such a write puts back is still counted as written
     return (("f:status",),) if "status" in resource.subresources else ()
 
 
@@ -172,7 +174,7 @@ class Versions:
         other = self.registry.lookup(group, short, self.resource.plural) if self.registry is not None else None
         if other is None or group != self.resource.group:
             return None
-        old, new = (convert(each, self.resource, other) for each in (self.old, self.new))
+        old, new = (convert(version, self.resource, other) for version in (self.old, self.new))
         if other.custom:
             problems = typed_validation.problems(other.schema, old) or typed_validation.problems(other.schema, new)
             if problems:
@@ -275,10 +277,10 @@ def _created_fields(resource: ResourceType, obj: Json) -> Node:
     """What the creator of an object owns; the set is shared."""
     metadata = {name: item for name, item in obj["metadata"].items() if name not in _META}
     key = (id(resource), _encode({**obj, "metadata": metadata}))
-    found = _created.get(key)
-    if found is not None and found[0] is resource:
+    cached = _created.get(key)
+    if cached is not None and cached[0] is resource:
         _created.move_to_end(key)
-        return found[1]
+        return cached[1]
     change = structured_merge.compare(resource.schema, zero_of(resource), obj).without(ignored(resource, ""))
     fields = strip(fieldpath.union(change.modified, change.added))
     _created[key] = (resource, fields)
@@ -343,12 +345,12 @@ def updated(
     return _cap(managers)
 
 
-def equal_but_for_times(one: Json, other: Json) -> bool:
+def equal_but_for_times(first: Json, other: Json) -> bool:
     """Whether two objects are the same apart from when their fields were written."""
-    mine, theirs = one["metadata"], other["metadata"]
-    if mine.keys() != theirs.keys() or one.keys() != other.keys():
+    mine, theirs = first["metadata"], other["metadata"]
+    if mine.keys() != theirs.keys() or first.keys() != other.keys():
         return False
-    if any(one[name] != other[name] for name in one if name != "metadata"):
+    if any(first[name] != other[name] for name in first if name != "metadata"):
         return False
     if any(mine[name] != theirs[name] for name in mine if name != "managedFields"):
         return False

@@ -68,13 +68,13 @@ def negotiate(header: str, listing: bool, pretty: bool = False, go_type: str = "
     """What to answer with, for an object or a listing. Protobuf is answered in JSON only where JSON is accepted too."""
     if not header or header in ("application/json", "*/*"):
         return Wanted(pretty=True) if pretty else PLAIN
-    known = False
+    is_served = False
     protobuf = False
     for clause in clauses(header):
         media = _media(clause)
         if media is None:
             continue
-        known = True
+        is_served = True
         form = clause.parameters.get("as", "")
         if form and not _possible(form, clause.parameters, listing):
             if form.startswith("PartialObjectMetadata") and _possible(form, clause.parameters, not listing):
@@ -87,7 +87,7 @@ def negotiate(header: str, listing: bool, pretty: bool = False, go_type: str = "
         return Wanted(yaml=media == "application/yaml", form=form, version=version, pretty=pretty)
     if protobuf and "unstructured" not in go_type:
         return PLAIN
-    if known:
+    if is_served:
         message = "only the following media types are accepted: " + ", ".join(MEDIA)
         raise StatusError(406, "NotAcceptable", message)
     raise StatusError(406, "NotAcceptable", _NOT_ACCEPTABLE + (_STREAMS if listing and watchable else ""), {})

@@ -309,6 +309,6 @@ def _operation(resource: ResourceType, method: str, action: str, reference: str)
     elif method == "patch":
         media = ["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"]
         media += [] if resource.custom else ["application/strategic-merge-patch+json"]
-        body = {each: {"schema": {"type": "object"}} for each in media}
+        body = {media_type: {"schema": {"type": "object"}} for media_type in media}
         operation["requestBody"] = {"content": body, "required": True}
     return operation

@@ -83,7 +83,7 @@ def changed(call: Call, media: str, current: Json, options: WriteOptions) -> Jso
         raise status_errors.bad_request(f"{prefix}{problem}") from problem
     if media == JSON:
         patched, touched = _json_patched(current, document), gorder.of_json(document)
-        complaints = [f"json patch {each}" for each in [*jsonpatch.unknown(document), *repeated]]
+        complaints = [f"json patch {complaint}" for complaint in [*jsonpatch.unknown(document), *repeated]]
         return read_back(call, patched, complaints, options, touched)
     if document is None and media == MERGE:
         raise status_errors.bad_request("Invalid JSON Patch")

@@ -55,41 +55,41 @@ def read_delete_options(body: bytes) -> Json:
 def fields(raw: bytes) -> list[tuple[int, int, int | bytes]]:
     """The fields of a message: number, wire type, value."""
     out: list[tuple[int, int, int | bytes]] = []
-    at = 0
+    position = 0
     size = len(raw)
-    while at < size:
-        tag, at = _varint(raw, at)
+    while position < size:
+        tag, position = _varint(raw, position)
         number, wire = tag >> 3, tag & 7
         if wire == 0:
-            value, at = _varint(raw, at)
+            value, position = _varint(raw, position)
             out.append((number, wire, value))
         elif wire == 2:
-            length, at = _varint(raw, at)
-            if at + length > size:
+            length, position = _varint(raw, position)
+            if position + length > size:
                 raise ProtobufProblem("unexpected EOF")
-            out.append((number, wire, raw[at : at + length]))
-            at += length
+            out.append((number, wire, raw[position : position + length]))
+            position += length
         elif wire in (1, 5):
             width = 8 if wire == 1 else 4
-            if at + width > size:
+            if position + width > size:
                 raise ProtobufProblem("unexpected EOF")
-            out.append((number, wire, raw[at : at + width]))
-            at += width
+            out.append((number, wire, raw[position : position + width]))
+            position += width
         else:
             raise ProtobufProblem(f"proto: illegal wireType {wire}")
     return out
 
 
-def _varint(raw: bytes, at: int) -> tuple[int, int]:
+def _varint(raw: bytes, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        if at >= len(raw) or shift > 63:
-            raise ProtobufProblem("unexpected EOF" if at >= len(raw) else "proto: integer overflow")
-        byte = raw[at]
-        at += 1
+        if position >= len(raw) or shift > 63:
+            raise ProtobufProblem("unexpected EOF" if position >= len(raw) else "proto: integer overflow")
+        byte = raw[position]
+        position += 1
         value |= (byte & 0x7F) << shift
         if not byte & 0x80:
-            return value, at
+            return value, position
         shift += 7
 
 
@@ -97,11 +97,11 @@ _by_number: dict[int, tuple[Schema, dict[int, Field], dict[int, Schema]]] = {}
 
 
 def _numbered(schema: Schema) -> tuple[dict[int, Field], dict[int, Schema]]:
-    found = _by_number.get(id(schema))
-    if found is None:
+    cached = _by_number.get(id(schema))
+    if cached is None:
         own = {field.number: field for field in schema.fields.values() if field.number}
-        found = _by_number[id(schema)] = (schema, own, dict(schema.embedded))
-    return found[1], found[2]
+        cached = _by_number[id(schema)] = (schema, own, dict(schema.embedded))
+    return cached[1], cached[2]
 
 
 def message(raw: bytes, schema: Schema) -> Json:

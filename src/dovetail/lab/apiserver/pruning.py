@@ -59,12 +59,12 @@ def _metadata(reading: Reading, schema: Schema, value: Any) -> Any:
     return read
 
 
-def _prune(reading: _Pruning, schema: Schema, value: Any, at: At) -> Any:
+def _prune(reading: _Pruning, schema: Schema, value: Any, location: At) -> Any:
     if isinstance(value, dict):
-        return _prune_object(reading, schema, value, at)
+        return _prune_object(reading, schema, value, location)
     if isinstance(value, list) and schema.kind != "any" and not schema.preserve_unknown:
         items = schema.items if schema.kind == "array" and schema.items is not None else _NOTHING_KNOWN
-        return [_prune(reading, items, item, (at, index)) for index, item in enumerate(value)]
+        return [_prune(reading, items, item, (location, index)) for index, item in enumerate(value)]
     return value
 
 
@@ -72,11 +72,11 @@ def _prune(reading: _Pruning, schema: Schema, value: Any, at: At) -> Any:
 _NOTHING_KNOWN = Schema("object")
 
 
-def _prune_object(reading: _Pruning, schema: Schema, value: Json, at: At) -> Json:
+def _prune_object(reading: _Pruning, schema: Schema, value: Json, location: At) -> Json:
     if schema.kind == "map" and schema.items is not None:
         items = schema.items
         kept = ((name, item) for name, item in value.items() if not reading.drops(items, item))
-        return {name: _prune(reading, items, item, (at, name)) for name, item in kept}
+        return {name: _prune(reading, items, item, (location, name)) for name, item in kept}
     if schema.kind == "any":
         return value
     out: Json = {}
@@ -84,9 +84,9 @@ def _prune_object(reading: _Pruning, schema: Schema, value: Json, at: At) -> Jso
         field = schema.fields.get(name)
         if field is not None:
             if not reading.drops(field.schema, item):
-                out[name] = _prune(reading, field.schema, item, (at, name))
+                out[name] = _prune(reading, field.schema, item, (location, name))
         elif schema.preserve_unknown or (schema.embedded_resource and name in ("kind", "apiVersion", "metadata")):
             out[name] = item
         else:
-            reading.unknown.append(f'unknown field "{path_of((at, name))}"')
+            reading.unknown.append(f'unknown field "{path_of((location, name))}"')
     return out

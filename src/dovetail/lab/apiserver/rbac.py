@@ -1,4 +1,4 @@
-"""Roles decide for those whom the administrator speaks for (`kubectl --as`), where the default roles are there."""
+"""RBAC for impersonated users (`kubectl --as`), on servers that have the default roles."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from dovetail.lab.apiserver.registry import Cluster
+from dovetail.model.validation.field_errors import quoted
 
 GROUP = "rbac.authorization.k8s.io"
 MASTERS = "system:masters"
@@ -26,13 +27,13 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
 def groups_of(name: str, given: Iterable[str]) -> tuple[str, ...]:
     """The groups of a user, beside those that were named."""
-    found = list(given)
+    groups = list(given)
     if name.startswith(_ACCOUNT):
         namespace = name.removeprefix(_ACCOUNT).partition(":")[0]
-        found += ["system:serviceaccounts", f"system:serviceaccounts:{namespace}"]
+        groups += ["system:serviceaccounts", f"system:serviceaccounts:{namespace}"]
     if name != "system:anonymous":
-        found.append("system:authenticated")
-    return tuple(dict.fromkeys(found))
+        groups.append("system:authenticated")
+    return tuple(dict.fromkeys(groups))
 
 
 def in_force(cluster: Cluster) -> bool:
@@ -46,6 +47,15 @@ def allowed(cluster: Cluster, user: str, groups: Iterable[str], ask: Ask) -> boo
     if MASTERS in held or not in_force(cluster):
         return True
     return any(_covers(rule, ask) for rule in rules(cluster, user, held, ask.namespace))
+
+
+def reason(cluster: Cluster, user: str, groups: Iterable[str], ask: Ask) -> str:
+    """By which binding something is allowed, in the authorizer's words; "" where roles do not allow it."""
+    held = frozenset(groups)
+    if MASTERS in held:
+        return ""
+    granted = _granted(cluster, user, held, ask.namespace)
+    return next((f"RBAC: allowed by {why}" for rule, why in granted if _covers(rule, ask)), "")
 
 
 def path_allowed(cluster: Cluster, user: str, groups: Iterable[str], verb: str, path: str) -> bool:
@@ -64,18 +74,47 @@ def _matches(pattern: str, path: str) -> bool:
 
 def rules(cluster: Cluster, user: str, groups: frozenset[str], namespace: str) -> Iterator[dict[str, Any]]:
     """Every rule that a user has, in the whole cluster and in one namespace."""
+    for rule, _ in _granted(cluster, user, groups, namespace):
+        yield rule
+
+
+def _granted(
+    cluster: Cluster, user: str, groups: frozenset[str], namespace: str
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """The rules with the binding, role and subject that give them."""
     bindings = list(cluster.list(GROUP, "clusterrolebindings"))
     if namespace:
         bindings += cluster.list(GROUP, "rolebindings", namespace)
     for binding in bindings:
-        if not any(_is(subject, user, groups) for subject in binding.get("subjects") or ()):
+        subject = next((item for item in binding.get("subjects") or () if _is(item, user, groups)), None)
+        if subject is None:
             continue
         reference = binding["roleRef"]
         local = reference["kind"] == "Role"
         place = binding["metadata"].get("namespace") if local else None
         role = cluster.get(GROUP, "roles" if local else "clusterroles", place, reference["name"])
         if role is not None:
-            yield from role.get("rules") or ()
+            why = f"{_described(binding)} of {reference['kind']} {quoted(reference['name'])} to {_subject(subject)}"
+            for rule in role.get("rules") or ():
+                yield rule, why
+    for name in cluster.granted_roles(user, namespace):
+        role = cluster.get(GROUP, "clusterroles", None, name)
+        for rule in (role or {}).get("rules") or ():
+            yield rule, f"access policy with the rules of ClusterRole {quoted(name)}"
+
+
+def _described(binding: dict[str, Any]) -> str:
+    metadata = binding["metadata"]
+    if metadata.get("namespace"):
+        return f"RoleBinding {quoted(metadata['name'] + '/' + metadata['namespace'])}"
+    return f"ClusterRoleBinding {quoted(metadata['name'])}"
+
+
+def _subject(subject: dict[str, Any]) -> str:
+    name = subject["name"]
+    if subject["kind"] == "ServiceAccount":
+        name = f"{name}/{subject.get('namespace', '')}"
+    return f"{subject['kind']} {quoted(name)}"
 
 
 def _is(subject: dict[str, Any], user: str, groups: frozenset[str]) -> bool:

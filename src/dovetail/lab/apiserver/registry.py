@@ -128,6 +128,10 @@ class Cluster(Protocol):
         """Read the stored objects again by a schema that changed."""
         ...
 
+    def granted_roles(self, user: str, namespace: str) -> Iterable[str]:
+        """ClusterRoles that a user has in a namespace without a binding: by the access policies of a cloud."""
+        ...
+
     def delete(self, group: str, plural: str, namespace: str | None, name: str, options: Object) -> Object:
         """Delete as a request with these DeleteOptions would; the object's last state, or the Status."""
         ...
@@ -158,6 +162,8 @@ class Context(msgspec.Struct, kw_only=True):
     #: A write as its request sees it, the new state and the old one, where that is not how they are stored.
     seen: tuple[Object, Object] | None = None
     identify: Callable[[str], Object | None] = lambda token: None  # the user behind a bearer token
+    #: Accepts a token of a service account: token, namespace, account, expiry.
+    issue: Callable[[str, str, Object, datetime], None] = lambda token, namespace, account, until: None
     logs: LogSource = lambda pod, container, options: None
     warn: Callable[[str], None] = lambda text: None
     defer: Callable[[Callable[[], None]], None] = lambda action: None  # run after the response was made

@@ -126,8 +126,8 @@ class Call:
         return Expected(group, version, kind, schema)
 
     def _schema_in(self, version: str) -> Schema | None:
-        found = self.server.registry.lookup(self.resource.group, version, self.resource.plural)
-        return found.schema if found is not None else None
+        resource = self.server.registry.lookup(self.resource.group, version, self.resource.plural)
+        return resource.schema if resource is not None else None
 
     def context(self, operation: Operation, **more: Any) -> Context:
         server = self.server
@@ -144,6 +144,7 @@ class Call:
             user=self.user,
             groups=self.groups,
             identify=server.identify,
+            issue=server.issue,
             logs=server.logs,
             warn=self.warn,
             defer=server.defer,

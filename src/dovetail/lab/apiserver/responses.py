@@ -55,7 +55,7 @@ def value(content: Any, code: int = 200, wanted: Wanted = PLAIN, headers: dict[s
 
 
 def failure(request: Request, error: StatusError) -> Response:
-    """A refusal, in YAML for those who want nothing else."""
+    """A Status error; in YAML if the client accepts nothing else."""
     first = next(iter(clauses(request.headers.get("accept", ""))), None)
     wanted = Wanted(yaml=True) if first is not None and first.media == "application/yaml" else PLAIN
     return value(error.status(), error.code, wanted, error.headers or None)
@@ -118,7 +118,7 @@ def partial(obj: Json, version: str = "v1") -> Json:
 def quoted_warning(text: str) -> str:
     """A warning text as a quoted string of a header, which cannot hold control characters."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
-    return '"' + _CONTROL.sub(lambda found: rf"\\x{ord(found[0]):02x}", escaped) + '"'
+    return '"' + _CONTROL.sub(lambda match: rf"\\x{ord(match[0]):02x}", escaped) + '"'
 
 
 #: Warnings together have no more characters; where they would, each is cut, and the last ones are left out.

@@ -47,7 +47,7 @@ def _taken(managers: Managers, own: Manager, replicas: Node, version: str) -> Ma
 
 
 def _through_scale(managers: Managers, path: Path, replicas: Node) -> Managers:
-    """Updaters come back from the scale in its version, not known again as those who went: their hold on the replicas
+    """Updaters come back from the scale in its version, not recognised as the same managers: their hold on the replicas
     stands beside the rest of what they own."""
     out: Managers = {}
     for manager, owned in managers.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 
 from dovetail.chance import Chance
 from dovetail.clock import Clock
@@ -21,6 +22,7 @@ from dovetail.lab.apiserver import (
     responses,
     routes,
     status_errors,
+    streams,
     subresource_views,
     watch,
 )
@@ -42,34 +44,6 @@ from dovetail.lab.apiserver.webhooks import connection
 from dovetail.lab.apiserver.webhooks.configurations import Configurations
 from dovetail.lab.apiserver.webhooks.conversion import WebhookConverter
 from dovetail.lab.apiserver.webhooks.questions import Committed, Outstanding, after_commit
-
-# Streams into a container: exec, attach, port-forward, proxy. The lab's containers run no programs to speak to.
-#
-# A pod that could not be reached on a real cluster either is refused in the real words; the others get an honest 501.
-
-STREAMS = frozenset(("attach", "exec", "portforward", "proxy"))
-
-
-def refuse(call: Call) -> StatusError:
-    """Why this stream cannot be opened."""
-    store = call.server.store
-    resource = call.resource
-    record = store.get(call.table, call.key)
-    if record is None:
-        return status_errors.not_found(resource.group, resource.plural, call.name)
-    if call.subresource == "proxy":
-        return status_errors.bad_request("address not allowed")
-    node = (record.obj.get("spec") or {}).get("nodeName")
-    if not node:
-        return status_errors.bad_request(f"pod {call.name} does not have a host assigned")
-    if store.get("/nodes", node) is None:
-        return status_errors.not_found("", "pods", node)
-    return StatusError(501, "NotImplemented", unavailable(call.subresource), {})
-
-
-def unavailable(stream: str) -> str:
-    """What the lab says to those who want into a container."""
-    return f"{stream} is not available: containers of the lab are simulated and run no programs"
 
 
 def shown_after(committed: Committed) -> Callable[[Call], Response]:
@@ -99,6 +73,8 @@ class ApiServer:
         self.registry = registry or builtin()
         self.store = store or Store(clock)
         self.tokens = tokens
+        #: Tokens of service accounts that were asked for, and when they expire.
+        self._issued: dict[str, tuple[auth.User, datetime]] = {}
         self.address = "127.0.0.1:6443"
         self.cluster = StoredCluster(self)
         self.discovery = Discovery(self)
@@ -135,9 +111,29 @@ class ApiServer:
                 self._deferred.appendleft(action)
                 raise
 
+    def issue(self, token: str, namespace: str, account: Object, until: datetime) -> None:
+        """Accept the token as that of a service account, as long as the account is there."""
+        metadata = account["metadata"]
+        self._issued[token] = (auth.service_account(namespace, metadata["name"], metadata["uid"]), until)
+
+    def _user(self, token: str) -> auth.User | None:
+        user: auth.User | None = (self.tokens or {}).get(token)
+        if user is not None or token not in self._issued:
+            return user
+        user, until = self._issued[token]
+        namespace, name = user.name.split(":")[2:]
+        account = self.cluster.get("", "serviceaccounts", namespace, name)
+        if until <= self.clock.now() or account is None or account["metadata"]["uid"] != user.uid:
+            del self._issued[token]
+            return None
+        return user
+
+    def authenticated(self, request: Request) -> auth.User:
+        return auth.authenticate(request, None if self.tokens is None else self._user)
+
     def identify(self, token: str) -> Object | None:
         """Whose token it is, as a TokenReview says it."""
-        user = (self.tokens or {}).get(token)
+        user = self._user(token)
         if user is None:
             return None
         return {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
@@ -166,7 +162,7 @@ class ApiServer:
         return response
 
     async def _handle(self, request: Request) -> Response:
-        user = auth.impersonate(request, auth.authenticate(request, self.tokens))
+        user = auth.impersonate(request, self.authenticated(request))
         route = routes.parse(request.path)
         if "//" in request.path.replace("/namespaces//", "/"):
             raise PlainError() if request.path.startswith("//") else status_errors.no_resource()
@@ -273,8 +269,8 @@ class ApiServer:
             verb == "get" and call.request.method == "GET" and "get" in subresource.verbs
         ):
             raise status_errors.method_not_allowed()
-        if subresource.name in STREAMS and not call.resource.custom:
-            raise refuse(call)
+        if subresource.name in streams.NAMES and not call.resource.custom:
+            return await self._admitted(call, streams.connect)
         if call.route.tail:
             raise status_errors.no_resource()
         if verb == "create":

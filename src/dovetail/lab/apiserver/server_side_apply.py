@@ -1,4 +1,4 @@
-"""Server-side apply: a configuration is laid over the object, and its fields come to be owned by who applied it.
+"""Server-side apply: a configuration is merged into the object, and its manager comes to own the applied fields.
 
 What the applier dropped since last time goes, unless another manager owns it. What others own differently is a
 conflict, unless forced.
@@ -117,8 +117,8 @@ class Result(msgspec.Struct):
 
 def text_at(document: Any, name: str) -> str:
     """A text of a document that may hold anything; "" where it holds none."""
-    found = document.get(name) if isinstance(document, dict) else None
-    return found if isinstance(found, str) else ""
+    value = document.get(name) if isinstance(document, dict) else None
+    return value if isinstance(value, str) else ""
 
 
 def check_types(call: Call, config: Json) -> None:
@@ -178,7 +178,7 @@ def _owned_fields(resource: ResourceType, config: Json, subresource: str) -> Nod
 
 
 def applied(call: Call, live: Json, config: Json, options: WriteOptions) -> Result:
-    """The object after the configuration, and who owns what then."""
+    """The object after the configuration, and the managers of its fields."""
     check_types(call, config)
     resource = call.resource
     given = {**config, "metadata": dict(config["metadata"])}
@@ -297,9 +297,9 @@ def _not_client_side(resource: ResourceType, live: Json, conflicts: Conflicts) -
         return conflicts.found
     mine = structured_merge.applied(resource.schema, before)
     change = structured_merge.compare(resource.schema, before, live)
-    for each in (change.modified, change.added, change.removed):
-        mine = fieldpath.difference(mine, each)
-    return [each for each in conflicts.found if not fieldpath.has(mine, each.path)]
+    for fields in (change.modified, change.added, change.removed):
+        mine = fieldpath.difference(mine, fields)
+    return [conflict for conflict in conflicts.found if not fieldpath.has(mine, conflict.path)]
 
 
 def _refresh_last_applied(obj: Json, config: Json) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Protocol
 
 import msgspec
@@ -57,3 +58,5 @@ class ServerState(Protocol):
     def run_deferred(self) -> None: ...
 
     def identify(self, token: str) -> Object | None: ...
+
+    def issue(self, token: str, namespace: str, account: Object, until: datetime) -> None: ...

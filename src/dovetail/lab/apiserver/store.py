@@ -131,9 +131,9 @@ class Event:
 
     def forget(self) -> None:
         """Keep nothing decoded any more: states this old are hardly ever read."""
-        for each in (self.previous, self._gone):
-            if each is not None:
-                _recent.pop(each, None)
+        for record in (self.previous, self._gone):
+            if record is not None:
+                _recent.pop(record, None)
 
 
 class Table:

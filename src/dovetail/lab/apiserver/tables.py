@@ -162,13 +162,15 @@ def layout(resource: ResourceType, call: Call) -> tuple[tuple[Header, ...], Cell
 def _custom(resource: ResourceType) -> tuple[tuple[Header, ...], Cells]:
     chosen = resource.columns
     headers = [Header("Name", format="name")]
-    headers += [Header(each.name, each.type, each.format, each.priority, each.description) for each in chosen]
+    headers += [
+        Header(column.name, column.type, column.format, column.priority, column.description) for column in chosen
+    ]
 
     def cells(obj: Json, now: datetime) -> list[Any]:
         row: list[Any] = [obj["metadata"]["name"]]
-        for each in chosen:
-            value = each.value(obj) if each.value is not None else None
-            row.append(age(value, now) if each.type == "date" and isinstance(value, str) else value)
+        for column in chosen:
+            value = column.value(obj) if column.value is not None else None
+            row.append(age(value, now) if column.type == "date" and isinstance(value, str) else value)
         return row
 
     if not chosen:

@@ -80,7 +80,7 @@ def make(now: datetime, authority: Authority | None = None, address: str = "127.
     assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(ec.SECP256R1())
     names: list[x509.GeneralName] = [x509.DNSName("localhost"), x509.DNSName("kubernetes.default.svc")]
-    names += [x509.IPAddress(ipaddress.ip_address(each)) for each in sorted({address, "127.0.0.1"})]
+    names += [x509.IPAddress(ipaddress.ip_address(host)) for host in sorted({address, "127.0.0.1"})]
     certificate = (
         x509.CertificateBuilder()
         .subject_name(_name("dovetail"))

@@ -16,18 +16,18 @@ def problems(schema: Schema, value: dict[str, Any]) -> list[str]:
     return [f"{path}: {text}" if path else text for path, text in _object(schema, value, top=True)]
 
 
-def message(found: list[str]) -> str:
-    if len(found) == 1:
-        return found[0]
-    return "errors:\n" + "\n".join(f"  {each}" for each in found)
+def message(texts: list[str]) -> str:
+    if len(texts) == 1:
+        return texts[0]
+    return "errors:\n" + "\n".join(f"  {text}" for text in texts)
 
 
 Found = list[tuple[str, str]]
 
 
-def _below(name: str, found: Found) -> Found:
+def _below(name: str, problems: Found) -> Found:
     prefix = fieldpath.show((name,))
-    return [(prefix + path, text) for path, text in found]
+    return [(prefix + path, text) for path, text in problems]
 
 
 def _check(schema: Schema, value: Any) -> Found:
@@ -48,13 +48,13 @@ def _check(schema: Schema, value: Any) -> Found:
 
 
 def _object(schema: Schema, value: dict[str, Any], top: bool = False) -> Found:
-    found: Found = []
+    problems: Found = []
     for name in sorted(value):
         if schema.kind == "object" and name not in schema.fields and not _open(schema, name, top):
-            found.append((f".{name}", "field not declared in schema"))
+            problems.append((f".{name}", "field not declared in schema"))
             break
-        found += _below("f:" + name, _check(structured_merge.child(schema, name), value[name]))
-    return found
+        problems += _below("f:" + name, _check(structured_merge.child(schema, name), value[name]))
+    return problems
 
 
 def _open(schema: Schema, name: str, top: bool) -> bool:

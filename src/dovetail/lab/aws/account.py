@@ -10,7 +10,7 @@ import base64
 import ipaddress
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -69,7 +69,60 @@ def build(
     the EKS modules of Terraform leave it.
     """
     ec2, iam, eks, sqs = (client(endpoint, service) for service in ("ec2", "iam", "eks", "sqs"))
-    region = endpoint.market.region
+    network = _create_network(endpoint, ec2, cluster, ipaddress.ip_network(cidr or "10.0.0.0/16"), fresh)
+    _create_roles(iam, cluster, fresh)
+    subnets = list(network.subnets.values())
+    eks.create_cluster(
+        name=cluster,
+        version=version,
+        roleArn=f"arn:aws:iam::{ACCOUNT}:role/eks-{cluster}",
+        resourcesVpcConfig={"subnetIds": subnets, "securityGroupIds": [network.security_group]},
+    )
+    _describe_cluster(endpoint, cluster, vpc=network.vpc, group=network.security_group, api_url=api_url, ca=ca)
+    if oidc_provider:
+        issuer = endpoint.backend("eks").clusters[cluster].identity["oidc"]["issuer"]
+        iam.create_open_id_connect_provider(Url=issuer, ClientIDList=["sts.amazonaws.com"])
+    template = ec2.create_launch_template(
+        LaunchTemplateName=f"eks-{cluster}-system",
+        LaunchTemplateData={"NetworkInterfaces": [{"DeviceIndex": 0, "Groups": [network.security_group]}]},
+    )["LaunchTemplate"]["LaunchTemplateId"]
+    if node_group:
+        eks.create_nodegroup(
+            clusterName=cluster,
+            nodegroupName="system",
+            subnets=subnets,
+            nodeRole=f"arn:aws:iam::{ACCOUNT}:role/eks-{cluster}-nodes",
+            launchTemplate={"id": template, "version": "1"},
+            scalingConfig={"minSize": 1, "maxSize": 3, "desiredSize": 2},
+        )
+    queue = "" if fresh else sqs.create_queue(QueueName=cluster)["QueueUrl"]
+    _images(endpoint, version)
+    return AwsAccount(
+        cluster=cluster,
+        region=endpoint.market.region,
+        vpc=network.vpc,
+        subnets=network.subnets,
+        security_group=network.security_group,
+        node_role="" if fresh else _karpenter_node_role(cluster),
+        node_group="system" if node_group else "",
+        launch_template=template,
+        queue=cluster,
+        queue_url=queue,
+    )
+
+
+class _ClusterNetwork(NamedTuple):
+    """The ids of the cluster's VPC, its subnets by zone, and the security group that EKS makes."""
+
+    vpc: str
+    subnets: Mapping[str, str]
+    security_group: str
+
+
+def _create_network(
+    endpoint: Endpoint, ec2: Any, cluster: str, network: ipaddress.IPv4Network | ipaddress.IPv6Network, fresh: bool
+) -> _ClusterNetwork:
+    """A VPC with a public subnet in each zone and the cluster's security group, tagged as eksctl and EKS tag them."""
     tags = [
         {"Key": "Name", "Value": cluster},
         {"Key": f"kubernetes.io/cluster/{cluster}", "Value": "owned"},
@@ -79,71 +132,42 @@ def build(
             {"Key": "karpenter.sh/discovery", "Value": cluster},
             {"Key": f"karpenter.sh/discovery/{cluster}", "Value": cluster},
         ]
-    network = ipaddress.ip_network(cidr or "10.0.0.0/16")
     vpc = ec2.create_vpc(CidrBlock=str(network))["Vpc"]["VpcId"]
     blocks = [str(block) for block in network.subnets(new_prefix=19)]
     subnets = {}
     # From the second block on: the first is where the nodes that the lab starts with have their addresses.
-    for block, zone in enumerate(sorted(catalog.region(region).zones), start=1):
-        made = ec2.create_subnet(VpcId=vpc, CidrBlock=blocks[block], AvailabilityZone=zone)
-        subnets[zone] = made["Subnet"]["SubnetId"]
+    for block, zone in enumerate(sorted(catalog.region(endpoint.market.region).zones), start=1):
+        created = ec2.create_subnet(VpcId=vpc, CidrBlock=blocks[block], AvailabilityZone=zone)
+        subnets[zone] = created["Subnet"]["SubnetId"]
     group = ec2.create_security_group(
         GroupName=f"eks-cluster-sg-{cluster}", Description="EKS created security group", VpcId=vpc
     )["GroupId"]
     ec2.create_tags(Resources=[vpc, *subnets.values(), group], Tags=tags)
-    _open(ec2, vpc, subnets.values())
+    _route_to_internet(ec2, vpc, subnets.values())
     # The tag EKS itself puts on its security group; no other client may write tags that begin with "aws:".
     endpoint.backend("ec2").create_tags([group], {"aws:eks:cluster-name": cluster})
-    node_role = f"KarpenterNodeRole-{cluster}"
+    return _ClusterNetwork(vpc, subnets, group)
+
+
+def _karpenter_node_role(cluster: str) -> str:
+    """The role of nodes that Karpenter's getting-started stack makes."""
+    return f"KarpenterNodeRole-{cluster}"
+
+
+def _create_roles(iam: Any, cluster: str, fresh: bool) -> None:
+    """The roles of the cluster, of its node group and of spot, and unless `fresh` Karpenter's role of nodes."""
     if not fresh:
-        _node_role(iam, node_role)
-        profile = f"KarpenterNodeInstanceProfile-{cluster}"
+        role, profile = _karpenter_node_role(cluster), f"KarpenterNodeInstanceProfile-{cluster}"
+        _create_node_role(iam, role)
         iam.create_instance_profile(InstanceProfileName=profile)
-        iam.add_role_to_instance_profile(InstanceProfileName=profile, RoleName=node_role)
-    _role(iam, f"eks-{cluster}", "eks.amazonaws.com")
+        iam.add_role_to_instance_profile(InstanceProfileName=profile, RoleName=role)
+    _create_role(iam, f"eks-{cluster}", "eks.amazonaws.com")
     # An account that has launched a spot instance before has this role; EC2 makes it then.
     iam.create_service_linked_role(AWSServiceName="spot.amazonaws.com")
-    _node_role(iam, f"eks-{cluster}-nodes")
-    eks.create_cluster(
-        name=cluster,
-        version=version,
-        roleArn=f"arn:aws:iam::{ACCOUNT}:role/eks-{cluster}",
-        resourcesVpcConfig={"subnetIds": list(subnets.values()), "securityGroupIds": [group]},
-    )
-    _describe_cluster(endpoint, cluster, vpc=vpc, group=group, api_url=api_url, ca=ca)
-    if oidc_provider:
-        issuer = endpoint.backend("eks").clusters[cluster].identity["oidc"]["issuer"]
-        iam.create_open_id_connect_provider(Url=issuer, ClientIDList=["sts.amazonaws.com"])
-    template = ec2.create_launch_template(
-        LaunchTemplateName=f"eks-{cluster}-system",
-        LaunchTemplateData={"NetworkInterfaces": [{"DeviceIndex": 0, "Groups": [group]}]},
-    )["LaunchTemplate"]["LaunchTemplateId"]
-    if node_group:
-        eks.create_nodegroup(
-            clusterName=cluster,
-            nodegroupName="system",
-            subnets=list(subnets.values()),
-            nodeRole=f"arn:aws:iam::{ACCOUNT}:role/eks-{cluster}-nodes",
-            launchTemplate={"id": template, "version": "1"},
-            scalingConfig={"minSize": 1, "maxSize": 3, "desiredSize": 2},
-        )
-    queue = "" if fresh else sqs.create_queue(QueueName=cluster)["QueueUrl"]
-    _images(endpoint, version)
-    return AwsAccount(
-        cluster=cluster,
-        region=region,
-        vpc=vpc,
-        subnets=subnets,
-        security_group=group,
-        node_role="" if fresh else node_role,
-        node_group="system" if node_group else "",
-        launch_template=template,
-        queue=cluster,
-        queue_url=queue,
-    )
+    _create_node_role(iam, f"eks-{cluster}-nodes")
 
 
-def _open(ec2: Any, vpc: str, subnets: Iterable[str]) -> None:
+def _route_to_internet(ec2: Any, vpc: str, subnets: Iterable[str]) -> None:
     """A way out of the VPC, as eksctl's public subnets have it."""
     gateway = ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
     ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
@@ -153,13 +177,13 @@ def _open(ec2: Any, vpc: str, subnets: Iterable[str]) -> None:
         ec2.modify_subnet_attribute(SubnetId=subnet, MapPublicIpOnLaunch={"Value": True})
 
 
-def _node_role(iam: Any, name: str) -> None:
-    _role(iam, name, "ec2.amazonaws.com")
+def _create_node_role(iam: Any, name: str) -> None:
+    _create_role(iam, name, "ec2.amazonaws.com")
     for policy in MANAGED:
         iam.attach_role_policy(RoleName=name, PolicyArn=f"arn:aws:iam::aws:policy/{policy}")
 
 
-def _role(iam: Any, name: str, service: str) -> None:
+def _create_role(iam: Any, name: str, service: str) -> None:
     trust = {
         "Version": "2012-10-17",
         "Statement": [{"Effect": "Allow", "Principal": {"Service": service}, "Action": "sts:AssumeRole"}],
@@ -168,7 +192,7 @@ def _role(iam: Any, name: str, service: str) -> None:
 
 
 def _describe_cluster(endpoint: Endpoint, name: str, *, vpc: str, group: str, api_url: str, ca: bytes) -> None:
-    """What EKS fills in by itself: its security group, the VPC, where the API is and who signs for it."""
+    """The fields that EKS sets: security group, VPC, API endpoint, certificate authority and OIDC issuer."""
     cluster = endpoint.backend("eks").clusters[name]
     cluster.resources_vpc_config |= {"clusterSecurityGroupId": group, "vpcId": vpc}
     cluster.endpoint = api_url

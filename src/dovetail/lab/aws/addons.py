@@ -245,7 +245,11 @@ def _coredns(image: str) -> list[Json]:
         "spec": {
             "replicas": 2,
             "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": spec},
+            # an instance runs it even where a Fargate profile selects kube-system, until the annotation is taken off
+            "template": {
+                "metadata": {"labels": labels, "annotations": {"eks.amazonaws.com/compute-type": "ec2"}},
+                "spec": spec,
+            },
         },
     }
     service = {

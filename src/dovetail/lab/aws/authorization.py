@@ -37,7 +37,7 @@ class Principal(msgspec.Struct, frozen=True):
     boundary: tuple[Mapping[str, Any], ...] | None = None
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class AccessDenied(msgspec.Struct, frozen=True):
     """`permission` is what was not allowed, `message` what AWS says of it."""
 
     permission: Permission
@@ -144,7 +144,7 @@ class Authorization:
         return None
 
 
-def judge(principal: Principal, permission: Permission) -> Refusal | None:
+def judge(principal: Principal, permission: Permission) -> AccessDenied | None:
     """Why a permission is not given; None where it is."""
     account = principal.arn.split(":")[4]
     context: dict[str, str | list[str]] = {
@@ -166,11 +166,11 @@ def judge(principal: Principal, permission: Permission) -> Refusal | None:
     if resource not in (None, "*"):
         subject = f"{subject} on resource: {resource}"
     if decision is Decision.EXPLICIT_DENY:
-        return Refusal(permission, f"{subject} with an explicit deny in an identity-based policy")
-    return Refusal(permission, f"{subject} because {why}")
+        return AccessDenied(permission, f"{subject} with an explicit deny in an identity-based policy")
+    return AccessDenied(permission, f"{subject} because {why}")
 
 
-def _refused(environ: Environ, refusal: Refusal) -> Answer:
+def _refused(environ: Environ, refusal: AccessDenied) -> Answer:
     service = read(environ).service
     if service == "ec2":
         message = f"You are not authorized to perform this operation. {refusal.message}"
@@ -180,7 +180,7 @@ def _refused(environ: Environ, refusal: Refusal) -> Answer:
     return error(environ, 400 if environ.get("HTTP_X_AMZ_TARGET") else 403, code, refusal.message)
 
 
-def _failed_fleet(refusal: Refusal) -> Answer:
+def _failed_fleet(refusal: AccessDenied) -> Answer:
     """A fleet that may be asked for and whose instances may not be launched: an error for each offering."""
     message = escape(f"You are not authorized to perform this operation. {refusal.message}")
     item = f"<item><errorCode>UnauthorizedOperation</errorCode><errorMessage>{message}</errorMessage></item>"

@@ -90,7 +90,7 @@ class Book:
         form = parse_qs(body_of(environ).decode(errors="replace"))
         action = one(form, "Action")
         if action == "DescribeCapacityReservations":
-            rows = "".join(f"<item>{self._shown(each)}</item>" for each in self._selected(form))
+            rows = "".join(f"<item>{self._shown(reservation)}</item>" for reservation in self._selected(form))
             return xml(action, f"<capacityReservationSet>{rows}</capacityReservationSet>")
         if action == "CreateCapacityReservation":
             return xml(action, f"<capacityReservation>{self._shown(self._created(form))}</capacityReservation>")
@@ -117,9 +117,9 @@ class Book:
     def _selected(self, form: Form) -> Iterable[Held]:
         ids = values(form, "CapacityReservationId")
         asked = [(one(member, "Name"), values(member, "Value")) for member in members(form, "Filter")]
-        for each in sorted(self._held.values(), key=lambda held: held.id):
-            if (not ids or each.id in ids) and all(self._matches(each, *wanted) for wanted in asked):
-                yield each
+        for reservation in sorted(self._held.values(), key=lambda held: held.id):
+            if (not ids or reservation.id in ids) and all(self._matches(reservation, *wanted) for wanted in asked):
+                yield reservation
 
     def _matches(self, held: Held, name: str, wanted: list[str]) -> bool:
         facts = {

@@ -1,7 +1,8 @@
 """Tokens of `aws eks get-token`, as kubeconfigs of `aws eks update-kubeconfig` use them.
 
-Such a token is a request to STS, signed in advance: who signed it is who asks. The account's own credentials are the
-cluster's administrator; roles and users come in by an access entry, and RBAC decides what they may do.
+Such a token is a request to STS, signed in advance: its signer is the caller. The account's own credentials, which
+created the cluster, are its administrator. Other roles and users come in by an access entry or by the ConfigMap
+aws-auth, as the cluster's authentication mode says; RBAC and their access policies decide what they may do.
 """
 
 from __future__ import annotations
@@ -10,28 +11,37 @@ import base64
 import binascii
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 from dovetail.clock import wall
+from dovetail.cloud.aws.awsauth import mapping
 from dovetail.lab.apiserver.auth import ADMIN, User
+from dovetail.lab.aws.authorization import Principal
 from dovetail.lab.aws.endpoint import Endpoint
 from dovetail.lab.aws.signatures import Credentials, signing_key
 
 PREFIX = "k8s-aws-v1."
 CLUSTER_HEADER = "x-k8s-aws-id"
+#: Reads the data of the ConfigMap aws-auth; None where there is none.
+AwsAuth = Callable[[], Mapping[str, str] | None]
 TOKEN_LIFETIME = timedelta(minutes=15)
 
 
 class ClusterTokens(dict[str, User]):
     """The API server's tokens, and those of EKS."""
 
-    def __init__(self, tokens: Mapping[str, User], endpoint: Endpoint, cluster: str) -> None:
+    def __init__(
+        self, tokens: Mapping[str, User], endpoint: Endpoint, cluster: str, aws_auth: AwsAuth = lambda: None
+    ) -> None:
         super().__init__(tokens)
         self._endpoint = endpoint
         self._cluster = cluster
+        self._aws_auth = aws_auth
+        #: The principals behind the names that were given to them.
+        self._principals: dict[str, str] = {}
 
     def get(self, token: str, default: Any = None) -> Any:
         if not token.startswith(PREFIX):
@@ -54,10 +64,37 @@ class ClusterTokens(dict[str, User]):
             return ADMIN
         environ = {"HTTP_AUTHORIZATION": f"AWS4-HMAC-SHA256 Credential={asked['X-Amz-Credential']},"}
         principal = self._endpoint.authorization.principal(environ)
-        entry = self._endpoint.front.entries.get(self._cluster, {}).get(principal.source if principal else "")
-        if entry is None:
+        user = self._mapped(principal) if principal is not None else None
+        if user is not None and principal is not None:
+            self._principals[user.name] = principal.source
+        return user
+
+    def _mapped(self, principal: Principal) -> User | None:
+        """An access entry goes before aws-auth; each counts only where the authentication mode lets it."""
+        cluster = self._endpoint.backend("eks").clusters.get(self._cluster)
+        config = getattr(cluster, "access_config", None) or {}
+        mode = str(config.get("authenticationMode", "API_AND_CONFIG_MAP"))
+        entry = self._endpoint.front.entries.get(self._cluster, {}).get(principal.source)
+        if entry is not None and "API" in mode:
+            return _user(str(entry["username"]), entry["kubernetesGroups"], principal)
+        if "CONFIG_MAP" not in mode:
             return None
-        return User(str(entry["username"]), (*entry["kubernetesGroups"], "system:authenticated"), borrowed=True)
+        row = mapping(self._aws_auth(), principal.source)
+        return _user(str(row["username"]), row["groups"], principal) if row is not None else None
+
+    def granted_roles(self, user: str, namespace: str) -> Iterable[str]:
+        """The ClusterRoles that the access policies of a caller amount to."""
+        principal = self._principals.get(user)
+        if principal is None:
+            return ()
+        return self._endpoint.front.access.granted_roles(self._cluster, principal, namespace)
+
+
+def _user(template: str, groups: Iterable[str], principal: Principal) -> User:
+    session = principal.arn.rpartition("/")[2]
+    name = template.replace("{{SessionNameRaw}}", session).replace("{{SessionName}}", session.replace("@", "-"))
+    name = name.replace("{{AccountID}}", principal.arn.split(":")[4])
+    return User(name, (*groups, "system:authenticated"), borrowed=True)
 
 
 def is_signed(url: str, asked: Mapping[str, str], credentials: Credentials, cluster: str, now: datetime) -> bool:

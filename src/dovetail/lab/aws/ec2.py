@@ -19,7 +19,7 @@ from dovetail.lab.aws.account import AwsAccount
 from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
 from dovetail.lab.aws.eventbridge import Bridge
 from dovetail.lab.instances import SimulatedInstance, host_name
-from dovetail.lab.kubelet.kubelets import Fleet
+from dovetail.lab.kubelet.kubelets import Kubelets
 
 LOOK_SECONDS = 0.5
 GONE = ("shutting-down", "terminated", "stopping", "stopped")
@@ -40,7 +40,7 @@ class Ec2:
         self,
         endpoint: Endpoint,
         account: AwsAccount,
-        fleet: Fleet,
+        fleet: Kubelets,
         kube: Kube,
         chance: Chance,
         timing: Timing | None = None,
@@ -116,13 +116,13 @@ class Ec2:
         if intent.cluster != self._account.cluster:
             return f"its user data joins the cluster {intent.cluster!r}, not {self._account.cluster!r}"
         try:
-            found = await self._kube.get(CONFIGMAPS, "aws-auth", "kube-system", type=dict)
+            config_map = await self._kube.get(CONFIGMAPS, "aws-auth", "kube-system", type=dict)
         except NotFound:
-            found = {}
+            config_map = {}
         entries = list(self._endpoint.front.entries.get(self._account.cluster, {}).values())
         role = self._role(instance)
-        admitted = any(each["principalArn"] == role and NODES in each["kubernetesGroups"] for each in entries)
-        return refusal(role, found.get("data"), admitted)
+        admitted = any(entry["principalArn"] == role and NODES in entry["kubernetesGroups"] for entry in entries)
+        return refusal(role, config_map.get("data"), admitted)
 
     def _role(self, instance: Any) -> str | None:
         profile = instance.iam_instance_profile
@@ -135,7 +135,7 @@ class Ec2:
 
     def _simulated(self, instance: Any, intent: user_data.Intent) -> SimulatedInstance:
         spec = catalog.specs()[instance.instance_type]
-        kubelet = capacity.Kubelet(max_pods=intent.max_pods)
+        kubelet = capacity.KubeletConfig(max_pods=intent.max_pods)
         total = capacity.capacity(spec, kubelet=kubelet)
         kept = capacity.overhead(spec, kubelet=kubelet)
         zone = instance.placement.zone

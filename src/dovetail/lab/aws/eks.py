@@ -24,6 +24,7 @@ from dovetail.lab.aws.cluster_tokens import ClusterTokens
 from dovetail.lab.aws.ec2 import Ec2, Timing
 from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint, new_credentials
 from dovetail.lab.aws.eventbridge import Bridge
+from dovetail.lab.aws.fargate import Fargate
 from dovetail.lab.aws.fault_injection import AwsFaults
 from dovetail.lab.aws.initial_instances import register
 from dovetail.lab.aws.node_groups import NodeGroups, create_configured
@@ -35,6 +36,7 @@ from dovetail.lab.cluster import Lab
 from dovetail.lab.cluster_config import ClusterConfig, ConfigRefused
 from dovetail.lab.instances import SimulatedInstance
 from dovetail.lab.programs.execution import ROLE_ANNOTATION
+from dovetail.lab.server import LabServer
 from dovetail.model.kinds import crds
 
 NAMESPACE = "karpenter"
@@ -99,7 +101,7 @@ class Eks:
             made = await loop.run_in_executor(None, lambda: self._account(endpoint))
             await _authorise(lab, made)
             if lab.server is not None and lab.server.tokens is not None:
-                lab.server.tokens = ClusterTokens(lab.server.tokens, endpoint, made.cluster)
+                _admit_principals(lab.server, endpoint, made.cluster)
             config = settings.config
             if config is not None:
                 await loop.run_in_executor(None, lambda: create_configured(endpoint, made, config))
@@ -121,6 +123,10 @@ class Eks:
                 node_groups = NodeGroups(endpoint, made, kubelet)
                 group.create_task(self.instances.run(), name="ec2 instances")
                 group.create_task(node_groups.run(), name="node groups")
+                fargate = Fargate(
+                    endpoint, made, lab.fleet, lab.client("eks"), lab.chance.child("fargate"), settings.timing
+                )
+                group.create_task(fargate.run(lab.clock, lab.server), name="fargate")
                 if settings.system_pods:
                     endpoint.addons.install_defaults(made.cluster)
                 first_nodes = sum(nodes.desired for nodes in config.groups) if config is not None else 0
@@ -172,6 +178,19 @@ class Eks:
         if not self.settings.fresh:
             controller_access.grant(endpoint, made)
         return made
+
+
+def _admit_principals(server: LabServer, endpoint: Endpoint, cluster: str) -> None:
+    """Let in the tokens of `aws eks get-token`, and give their callers what their access policies grant."""
+
+    def aws_auth() -> Mapping[str, str] | None:
+        config_map = server.cluster.get("", "configmaps", "kube-system", "aws-auth")
+        return None if config_map is None else config_map.get("data") or {}
+
+    assert server.tokens is not None
+    tokens = ClusterTokens(server.tokens, endpoint, cluster, aws_auth)
+    server.tokens = tokens
+    server.cluster.role_sources.append(tokens.granted_roles)
 
 
 async def _install(lab: Lab, site: Site, gates: Mapping[str, bool]) -> None:

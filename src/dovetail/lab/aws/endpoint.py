@@ -9,13 +9,14 @@ import threading
 from typing import Any
 
 from dovetail.clock import wall
-from dovetail.lab.aws import auto_scaling, moto_patches
+from dovetail.lab.aws import auto_scaling, moto_patches, policy_documents
 from dovetail.lab.aws.addons import Addons
 from dovetail.lab.aws.authorization import Authorization
 from dovetail.lab.aws.auto_scaling import AutoScaling
 from dovetail.lab.aws.capacity_reservations import Book
 from dovetail.lab.aws.cloudtrail import Trail
 from dovetail.lab.aws.create_fleet import FleetContext
+from dovetail.lab.aws.fargate_requests import FargateRequests
 from dovetail.lab.aws.gate import Gate
 from dovetail.lab.aws.injected_errors import Trouble
 from dovetail.lab.aws.moto_gaps import Front
@@ -82,11 +83,14 @@ class Endpoint:
         self.authorization = Authorization(self)
         self.pod_identity = PodIdentityAssociations(market.region, ACCOUNT)
         self.addons = Addons(market.region, ACCOUNT)
+        self.fargate = FargateRequests(self, self.front.entries)
         simulation = PolicySimulation(self.authorization)
         self.trail = Trail(ACCOUNT, self.instances, self.authorization.principal)
         self.front.services += [
             self.pod_identity.answer,
             self.addons.answer,
+            self.fargate.answer,
+            policy_documents.answer,
             simulation.answer,
             self.trail.answer,
         ]
@@ -149,3 +153,4 @@ class Endpoint:
         from moto.moto_api._internal import moto_api_backend
 
         moto_api_backend.reset()
+        self.front.access.forget()

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
+import msgspec
+
 from dovetail.clock import Clock
+from dovetail.install.iam import NODEPOOL
 from dovetail.lab.aws.ec2 import Ec2
 from dovetail.lab.aws.endpoint import Endpoint
 from dovetail.lab.aws.eventbridge import SPOT_WARNING, Bridge
 from dovetail.lab.aws.injected_errors import Rule
 from dovetail.lab.faults.injection import Faults
 from dovetail.lab.faults.kinds import Fault, UnknownFault
+from dovetail.language import message
 
 EVERYTHING = ("*", "*", "*")
 #: Seconds from the warning until EC2 terminates a spot instance.
@@ -45,12 +49,12 @@ class AwsFaults:
     def _deny(self, fault: Fault) -> str:
         text = "You are not authorized to perform this operation."
         self._trouble(fault, Rule("ec2", "*", "UnauthorizedOperation", text, status=403))
-        return f"EC2 refuses every call as unauthorised {fault.spell}"
+        return message("EC2 refuses every call as unauthorised {spell}", spell=fault.spell)
 
     def _throttle(self, fault: Fault) -> str:
         every = max(1, round(1 / (fault.amount or 0.5)))
         self._trouble(fault, Rule("ec2", "*", "RequestLimitExceeded", "Request limit exceeded.", every=every))
-        return f"EC2 turns one of {every} call(s) away as too many {fault.spell}"
+        return message("EC2 turns one of {n} call(s) away as too many {spell}", n=every, spell=fault.spell)
 
     def _trouble(self, fault: Fault, rule: Rule) -> None:
         self._faults.end(fault.kind)
@@ -60,26 +64,30 @@ class AwsFaults:
     def _exhaust_offering(self, fault: Fault) -> str:
         self._endpoint.market.refuse(EVERYTHING)
         self._faults.last(fault, partial(self._endpoint.market.allow, EVERYTHING))
-        return f"EC2 has no capacity of any kind {fault.spell}"
+        return message("EC2 has no capacity of any kind {spell}", spell=fault.spell)
 
     def _rebalance(self, fault: Fault) -> str:
         """Every Auto Scaling group ends an instance of its own choice and launches another."""
         groups = list(self._endpoint.backend("autoscaling").autoscaling_groups.values())
         ended = [instance for group in groups if (instance := self._endpoint.scaling.rebalance(group)) is not None]
         if not ended:
-            raise UnknownFault("no Auto Scaling group has an instance; create one first")
-        return f"rebalancing of zones ended {', '.join(ended)}"
+            raise UnknownFault(message("no Auto Scaling group has an instance; create one first"))
+        return message("rebalancing of zones ended {instances}", instances=", ".join(ended))
 
     def _call_back(self, fault: Fault) -> str:
-        node, instance = self._struck(fault)
+        node, instance = self._struck(fault, spot=True)
         self._bridge.tell(SPOT_WARNING, {"instance-id": instance, "instance-action": "terminate"})
         asyncio.get_running_loop().call_later(NOTICE, self._terminate, instance)
-        return f"the instance of {node} ({instance}) is interrupted"
+        return message("the instance of {node} ({instance}) is interrupted", node=node, instance=instance)
 
     def _vanish(self, fault: Fault) -> str:
         """A launched instance ends at EC2 too; the lab's own have none there."""
+        node_instances = self._instances.node_instances()
+        launched = self._launched(node_instances)
+        if not fault.node and launched:
+            fault = msgspec.structs.replace(fault, node=launched[0])
         node = self._faults.node(fault)
-        if node in (node_instances := self._instances.node_instances()):
+        if node in node_instances:
             self._terminate(node_instances[node])
         return self._lose(fault)
 
@@ -91,14 +99,39 @@ class AwsFaults:
         impaired = self._endpoint.market.impaired
         impaired[instance] = self._clock.now()
         self._faults.last(fault, partial(impaired.pop, instance, None), node)
-        return f"the instance of {node} ({instance}) fails its status checks {fault.spell}"
+        return message(
+            "the instance of {node} ({instance}) fails its status checks {spell}",
+            node=node,
+            instance=instance,
+            spell=fault.spell,
+        )
 
-    def _struck(self, fault: Fault) -> tuple[str, str]:
-        """The node that is meant and the instance behind it; the first launched one by default."""
+    def _launched(self, node_instances: Mapping[str, str], *, spot: bool = False) -> list[str]:
+        """The nodes whose instances were launched for a NodePool, then those of node groups; spot instances alone."""
+        described = {instance.id: instance for instance in self._endpoint.instances()}
+        chosen = []
+        for node, instance_id in sorted(node_instances.items()):
+            instance = described.get(instance_id)
+            if spot and (instance is None or instance.lifecycle != "spot"):
+                continue
+            tags = {tag["key"] for tag in instance.get_tags()} if instance is not None else set()
+            chosen.append((NODEPOOL not in tags, node))
+        return [node for _, node in sorted(chosen)]
+
+    def _struck(self, fault: Fault, *, spot: bool = False) -> tuple[str, str]:
+        """The node that is meant and the instance behind it; one that was launched for a NodePool by default."""
         node_instances = self._instances.node_instances()
         if not node_instances:
-            raise UnknownFault("no instance was launched yet")
-        node = self._faults.node(fault) if fault.node else min(node_instances)
+            raise UnknownFault(message("no instance was launched yet"))
+        launched = self._launched(node_instances, spot=spot)
+        if not fault.node and not launched:
+            raise UnknownFault(
+                message(
+                    "no spot instance runs here; allow spot in a NodePool's karpenter.sh/capacity-type, or name an "
+                    "instance with --node"
+                )
+            )
+        node = self._faults.node(fault) if fault.node else launched[0]
         if node not in node_instances:
-            raise UnknownFault(f"{node} is no EC2 instance; name one that was launched")
+            raise UnknownFault(message("{node} is no EC2 instance; name one that was launched", node=node))
         return node, node_instances[node]

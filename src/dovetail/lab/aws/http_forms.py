@@ -1,4 +1,4 @@
-"""Requests to the lab's AWS as they come over the wire, for those who answer before moto is asked."""
+"""Requests to the lab's AWS as they come over the wire, for the handlers that answer before moto."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def body_of(environ: Environ) -> bytes:
 
 def members(form: Form, prefix: str) -> list[Form]:
     """The elements of a list in a query form: `Filter.1.Name=…` becomes one small form for each number."""
-    found: dict[int, Form] = {}
+    forms: dict[int, Form] = {}
     for key, values in form.items():
         head, _, rest = key.partition(".")
         number, _, name = rest.partition(".")
         if head == prefix and number.isdigit():
-            found.setdefault(int(number), {})[name] = values
-    return [found[number] for number in sorted(found)]
+            forms.setdefault(int(number), {})[name] = values
+    return [forms[number] for number in sorted(forms)]
 
 
 def one(form: Mapping[str, list[str]], name: str) -> str:
@@ -41,7 +41,7 @@ def one(form: Mapping[str, list[str]], name: str) -> str:
 
 def values(form: Form, prefix: str) -> list[str]:
     """The elements of a list of plain values: `GroupName.1=…`."""
-    return [value for key, found in form.items() if key.startswith(f"{prefix}.") for value in found]
+    return [value for key, values in form.items() if key.startswith(f"{prefix}.") for value in values]
 
 
 def xml(action: str, content: str) -> Answer:

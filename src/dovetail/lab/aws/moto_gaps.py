@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
-from urllib.parse import unquote
 
 from dovetail.cloud.aws import catalog
 from dovetail.cloud.aws.instance_type_info import Spec
+from dovetail.lab.aws.access_entries import AccessEntries
 from dovetail.lab.aws.capacity_reservations import Book
 from dovetail.lab.aws.http_forms import Answer, Environ
 from dovetail.lab.aws.http_forms import body_of as _body
@@ -21,7 +20,6 @@ StartResponse = Callable[..., Any]
 Wsgi = Callable[[Environ, StartResponse], Iterable[bytes]]
 
 _PAGE = 100
-_ENTRY = re.compile(r"^/clusters/(?P<cluster>[^/]+)/access-entries(?:/(?P<arn>.+?))?(?P<policies>/access-policies)?$")
 
 
 class Front:
@@ -32,12 +30,13 @@ class Front:
         self._market = market
         self._book = book
         self._groups = groups
-        self.entries: dict[str, dict[str, dict[str, Any]]] = {}
+        self.access = AccessEntries()
+        self.entries = self.access.entries
         #: Parts of AWS that answer their own requests, asked in turn.
         self.services: list[Callable[[Environ], Answer | None]] = [
             trouble.answer,
             self._prices,
-            self._access,
+            self.access.answer,
             self._ec2,
         ]
         self._written: dict[tuple[str, bytes], tuple[Any, Any, bytes]] = {}
@@ -86,63 +85,11 @@ class Front:
             page["NextToken"] = str(start + _PAGE)
         return 200, "application/x-amz-json-1.1", json.dumps(page).encode()
 
-    def _access(self, environ: Environ) -> Answer | None:
-        """EKS access entries: who may join or use the cluster without aws-auth."""
-        match = _ENTRY.match(environ.get("PATH_INFO", ""))
-        if not match:
-            return None
-        kept = self.entries.setdefault(match["cluster"], {})
-        arn, method = unquote(match["arn"] or ""), environ["REQUEST_METHOD"]
-        if match["policies"]:
-            return _json(200, {"clusterName": match["cluster"], "principalArn": arn, "associatedAccessPolicies": []})
-        if method == "GET" and not arn:
-            return _json(200, {"accessEntries": sorted(kept)})
-        if method == "POST":
-            body = json.loads(_body(environ) or b"{}")
-            arn = body["principalArn"]
-            if arn in kept:
-                return _json(
-                    409,
-                    {"message": "The specified access entry resource is already in use on this cluster."},
-                    "ResourceInUseException",
-                )
-            kept[arn] = _entry(match["cluster"], arn, body)
-            return _json(200, {"accessEntry": kept[arn]})
-        if arn not in kept:
-            return _json(
-                404, {"message": f"The specified principalArn could not be found: {arn}"}, "ResourceNotFoundException"
-            )
-        if method == "DELETE":
-            kept.pop(arn)
-            return _json(200, {})
-        return _json(200, {"accessEntry": kept[arn]})
-
     def _ec2(self, environ: Environ) -> Answer | None:
         """Capacity reservations and placement groups."""
         if environ.get("REQUEST_METHOD") != "POST" or "form" not in environ.get("CONTENT_TYPE", ""):
             return None
         return self._book.answer(environ) or self._groups.answer(environ)
-
-
-def _json(status: int, value: Mapping[str, Any], error: str = "") -> Answer:
-    body = dict(value) | ({"__type": error, "code": error} if error else {})
-    return status, "application/json", json.dumps(body).encode()
-
-
-def _entry(cluster: str, arn: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    kind = body.get("type", "STANDARD")
-    user = body.get("username") or ("system:node:{{EC2PrivateDNSName}}" if kind.startswith("EC2") else arn)
-    groups = ["system:nodes"] if kind.startswith("EC2") else list(body.get("kubernetesGroups") or ())
-    account = arn.split(":")[4] if arn.count(":") > 4 else "123456789012"
-    return {
-        "clusterName": cluster,
-        "principalArn": arn,
-        "type": kind,
-        "username": user,
-        "kubernetesGroups": groups,
-        "accessEntryArn": f"arn:aws:eks:::access-entry/{cluster}/{account}",
-        "tags": dict(body.get("tags") or {}),
-    }
 
 
 def _product(spec: Spec, region: str, dollars: float) -> str:

@@ -129,7 +129,7 @@ def _with_offered_types(plain: Method) -> Method:
         answer = plain(self)
         if not self._get_param("InstanceTypes", []):
             every = answer.result["InstanceTypes"]
-            answer.result["InstanceTypes"] = [one for one in every if _selling().offers(one["InstanceType"])]
+            answer.result["InstanceTypes"] = [row for row in every if _selling().offers(row["InstanceType"])]
         return answer
 
     return describe_instance_types
@@ -145,8 +145,8 @@ def _with_ailments(plain: Method) -> Method:
         rows = []
         for instance in plain(self).result["InstanceStatuses"]:
             ill = instance.id in impaired
-            found = {"instance-status.status": "impaired" if ill else "ok", "system-status.status": "ok"}
-            if all(found.get(name, "") in wanted[name] for name in (*found, "event.code") if name in wanted):
+            statuses = {"instance-status.status": "impaired" if ill else "ok", "system-status.status": "ok"}
+            if all(statuses.get(name, "") in wanted[name] for name in (*statuses, "event.code") if name in wanted):
                 rows.append(_ill(instance, impaired[instance.id]) if ill else instance)
         return ActionResult({"InstanceStatuses": rows})
 

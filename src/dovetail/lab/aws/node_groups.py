@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +19,8 @@ from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.resources import NODES
 from dovetail.lab.aws import account
 from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
-from dovetail.lab.cluster_config import ClusterConfig, NodeGroupConfig
+from dovetail.lab.aws.fargate_profiles import SERVICE as FARGATE_SERVICE
+from dovetail.lab.cluster_config import ClusterConfig, FargateProfileConfig, NodeGroupConfig
 from dovetail.model.labels import NODEPOOL
 from dovetail.model.nodes import Node
 
@@ -235,6 +237,28 @@ def create_configured(endpoint: Endpoint, made: account.AwsAccount, config: Clus
             _create_managed(endpoint, made, group)
         else:
             _create_self_managed(endpoint, made, group)
+    for profile in config.fargate_profiles:
+        _create_fargate_profile(endpoint, made, profile)
+
+
+def _create_fargate_profile(endpoint: Endpoint, made: account.AwsAccount, profile: FargateProfileConfig) -> None:
+    """With the role that eksctl makes for all profiles of a cluster, unless the profile names another."""
+    iam, name = account.client(endpoint, "iam"), f"eksctl-{made.cluster}-fargate-FargatePodExecutionRole"
+    if not profile.role_arn and name not in {role["RoleName"] for role in iam.list_roles()["Roles"]}:
+        principal = {"Service": FARGATE_SERVICE}
+        statement = {"Effect": "Allow", "Principal": principal, "Action": "sts:AssumeRole"}
+        document = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+        iam.create_role(RoleName=name, AssumeRolePolicyDocument=document)
+        policy = "arn:aws:iam::aws:policy/AmazonEKSFargatePodExecutionRolePolicy"
+        iam.attach_role_policy(RoleName=name, PolicyArn=policy)
+    account.client(endpoint, "eks").create_fargate_profile(
+        clusterName=made.cluster,
+        fargateProfileName=profile.name,
+        podExecutionRoleArn=profile.role_arn or f"arn:aws:iam::{ACCOUNT}:role/{name}",
+        selectors=[{"namespace": namespace, "labels": dict(labels)} for namespace, labels in profile.selectors],
+        subnets=list(made.subnets.values()),
+        tags=dict(profile.tags),
+    )
 
 
 def _create_managed(endpoint: Endpoint, made: account.AwsAccount, group: NodeGroupConfig) -> None:

@@ -86,7 +86,7 @@ class Groups:
         group = self._group(placement) if _grouped(placement) else None
         if group is None:
             return
-        held = Counter(each.placement.partition_number for each in self._within(group))
+        held = Counter(instance.placement.partition_number for instance in self._within(group))
         instance.placement.group_id, instance.placement.group_name = group.id, group.name
         if group.strategy == "partition":
             emptiest = min(range(1, group.partitions + 1), key=lambda number: (held[number], number))
@@ -106,7 +106,11 @@ class Groups:
 
     def _described(self, form: Form) -> Answer:
         names, ids = values(form, "GroupName"), values(form, "GroupId")
-        rows = [each for each in self._made.values() if (each.name in names or each.id in ids) or not (names or ids)]
+        rows = [
+            placement_group
+            for placement_group in self._made.values()
+            if (placement_group.name in names or placement_group.id in ids) or not (names or ids)
+        ]
         if lacking := sorted({*names, *ids} - {row.name for row in rows} - {row.id for row in rows}):
             return refused(_UNKNOWN, f"The Placement Group '{lacking[0]}' is unknown.")
         items = "".join(f"<item>{row.shown()}</item>" for row in sorted(rows, key=lambda group: group.name))
@@ -131,14 +135,21 @@ class Groups:
 
     def _group(self, placement: Mapping[str, Any]) -> Group | None:
         named = {placement.get("GroupId"), placement.get("GroupName")} - {None, ""}
-        return next((each for each in self._made.values() if named & {each.id, each.name}), None)
+        return next(
+            (
+                placement_group
+                for placement_group in self._made.values()
+                if named & {placement_group.id, placement_group.name}
+            ),
+            None,
+        )
 
     def _within(self, group: Group) -> list[Any]:
         living = (instance for instance in self._instances() if instance.state in ("pending", "running"))
-        return [each for each in living if each.placement.group_id == group.id]
+        return [instance for instance in living if instance.placement.group_id == group.id]
 
     def _count(self, group: Group) -> Counter[str]:
-        return Counter(each.placement.zone for each in self._within(group))
+        return Counter(instance.placement.zone for instance in self._within(group))
 
 
 def _grouped(placement: Mapping[str, Any]) -> bool:

@@ -81,11 +81,11 @@ def _node_config(documents: list[str]) -> Intent | None:
     spec: dict[str, Any] = {}
     for document in documents:
         try:
-            found = yaml.safe_load(document)
+            part = yaml.safe_load(document)
         except yaml.YAMLError:
             return None
-        if isinstance(found, dict) and found.get("kind") == "NodeConfig":
-            spec = _merge(spec, found.get("spec") or {})
+        if isinstance(part, dict) and part.get("kind") == "NodeConfig":
+            spec = _merge(spec, part.get("spec") or {})
     name = (spec.get("cluster") or {}).get("name")
     if not name:
         return None

@@ -153,7 +153,7 @@ class AutoscalerInvariants:
 
     def _doubtful(self) -> Iterator[tuple[str, float]]:
         """What must not last, and for how long it may."""
-        standing = {each.provider_id for each in self._cloud.standing()}
+        standing = {instance.provider_id for instance in self._cloud.standing()}
         for provider in standing - self._owners.keys():
             yield message("I4: instance {provider} has no claim", provider=provider), ORPHAN_S
         for provider in self._owners.keys() - standing:
@@ -381,15 +381,17 @@ class AutoscalerInvariants:
     def _removal(self, claim: NodeClaim) -> None:
         if _reason(claim) not in ("Drifted", "Underutilized", "Unhealthy") or self._lost(claim.status.provider_id):
             return
-        for each in self._launching.values():
-            if f'"claim":"{claim.name}"' in each.metadata.annotations.get(COMMAND, ""):
+        for launching in self._launching.values():
+            if f'"claim":"{claim.name}"' in launching.metadata.annotations.get(COMMAND, ""):
                 self._break(
-                    message("I7: {claim} goes before its replacement {name} is ready", claim=claim.name, name=each.name)
+                    message(
+                        "I7: {claim} goes before its replacement {name} is ready", claim=claim.name, name=launching.name
+                    )
                 )
 
     def _lost(self, provider_id: str) -> bool:
         """Whether an instance ended by itself, or was deleted by others than the autoscaler."""
-        standing = (each.provider_id for each in self._cloud.standing())
+        standing = (instance.provider_id for instance in self._cloud.standing())
         return provider_id in self._cloud.given_up or provider_id not in standing
 
     def _terminated(self, provider_id: str) -> None:
@@ -418,7 +420,7 @@ def _reason(claim: NodeClaim) -> str:
 def _pods_of(claim: NodeClaim) -> list[str]:
     """The uids of the pods a NodeClaim was launched for."""
     text = claim.metadata.annotations.get(wellknown.PODS, "")
-    return [each for each in text.split(",") if each]
+    return [part for part in text.split(",") if part]
 
 
 def _recent(times: deque[float], now: float, window: float) -> deque[float]:

@@ -88,7 +88,7 @@ class Invariants:
                 message(
                     "pod {event} is on {node} and was on {before}: {story}",
                     event=event.key,
-                    node=node or "no node",
+                    node=node or message("no node"),
                     before=before,
                     story=list(story),
                 )

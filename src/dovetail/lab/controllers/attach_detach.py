@@ -56,10 +56,10 @@ class Attachments:
             for attachment in self._attachments.all()
             if attachment["spec"]["source"].get("persistentVolumeName") == name
         ]
-        for each in mine:
-            if each["spec"]["nodeName"] not in wanted:
-                await self._detach(each)
-        taken = [each["spec"]["nodeName"] for each in mine if each["spec"]["nodeName"] not in wanted]
+        for stale in mine:
+            if stale["spec"]["nodeName"] not in wanted:
+                await self._detach(stale)
+        taken = [attachment["spec"]["nodeName"] for attachment in mine if attachment["spec"]["nodeName"] not in wanted]
         if taken and "ReadWriteOnce" in volume["spec"].get("accessModes", []):
             return 1.0
         waits = [await self._attach(key, volume, node) for node in wanted]

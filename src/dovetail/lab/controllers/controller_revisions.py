@@ -48,9 +48,9 @@ class History:
     async def current(self, workload: Json) -> Json:
         """The revision of the present template: found, brought to the front, or made."""
         data = data_of(workload)
-        known = self.of(workload)
-        top = known[-1]["revision"] if known else 0
-        same = [revision for revision in known if revision["data"] == data]
+        revisions = self.of(workload)
+        top = revisions[-1]["revision"] if revisions else 0
+        same = [revision for revision in revisions if revision["data"] == data]
         if same and same[-1]["revision"] == top:
             return same[-1]
         if same:

@@ -23,16 +23,16 @@ MAX_ADDRESSES = 1000
 def subsets(service: Json, pods: Sequence[PodView], names: Mapping[str, int]) -> list[Json]:
     """The addresses of the pods, ready and not, with the service's ports."""
     publish = bool(service["spec"].get("publishNotReadyAddresses"))
-    found: dict[str, list[Json]] = {"addresses": [], "notReadyAddresses": []}
+    by_readiness: dict[str, list[Json]] = {"addresses": [], "notReadyAddresses": []}
     for pod in sorted((pod for pod in pods if pod.status.pod_ip), key=lambda pod: ip_address(pod.status.pod_ip)):
         if finished(pod) or (terminating(pod) and not publish):
             continue
-        found["addresses" if publish or ready(pod) else "notReadyAddresses"].append(_address(service, pod))
+        by_readiness["addresses" if publish or ready(pod) else "notReadyAddresses"].append(_address(service, pod))
     room = MAX_ADDRESSES
-    for kind, addresses in found.items():
-        found[kind] = addresses[:room]
-        room -= len(found[kind])
-    filled: dict[str, Any] = {kind: addresses for kind, addresses in found.items() if addresses}
+    for kind, addresses in by_readiness.items():
+        by_readiness[kind] = addresses[:room]
+        room -= len(by_readiness[kind])
+    filled: dict[str, Any] = {kind: addresses for kind, addresses in by_readiness.items() if addresses}
     listed = [{key: value for key, value in port.items() if value != ""} for port in ports(service, names)]
     return [filled | ({"ports": listed} if listed else {})] if filled else []
 
@@ -83,13 +83,13 @@ class Endpoints:
             return None
         space = self._context.pods.by("namespace", service["metadata"]["namespace"])
         pods = [pod for pod in space if selects(selector, pod)]
-        found = subsets(service, pods, await port_names(self._context.kube, service, pods))
+        wanted = subsets(service, pods, await port_names(self._context.kube, service, pods))
         labels = {**service["metadata"].get("labels", {}), **MANAGED_BY}
         if service["spec"].get("clusterIP") == "None":
             labels |= HEADLESS
         marks = self._triggers.marks(service, pods)
-        if old is None or old.get("subsets", []) != found or old["metadata"].get("labels") != labels:
-            await self._write(service, old, found, {"labels": labels, "annotations": marks})
+        if old is None or old.get("subsets", []) != wanted or old["metadata"].get("labels") != labels:
+            await self._write(service, old, wanted, {"labels": labels, "annotations": marks})
         return None
 
     async def _forget(self, old: Json | None) -> None:
@@ -101,17 +101,17 @@ class Endpoints:
             return
 
     async def _write(
-        self, service: Json, old: Json | None, found: list[Json], labelled: dict[str, dict[str, str]]
+        self, service: Json, old: Json | None, wanted: list[Json], labelled: dict[str, dict[str, str]]
     ) -> None:
         given = service["metadata"]
-        if sum(len(value) for subset in found for kind, value in subset.items() if kind != "ports") >= MAX_ADDRESSES:
+        if sum(len(value) for subset in wanted for kind, value in subset.items() if kind != "ports") >= MAX_ADDRESSES:
             labelled["annotations"][OVER_CAPACITY] = "truncated"
         metadata = {"name": given["name"], "namespace": given["namespace"], **labelled}
         try:
             if old is None:
-                written = await self._context.kube.create(ENDPOINTS, {"metadata": metadata, "subsets": found})
+                written = await self._context.kube.create(ENDPOINTS, {"metadata": metadata, "subsets": wanted})
             else:
-                body = {**old, "metadata": {**old["metadata"], **metadata}, "subsets": found}
+                body = {**old, "metadata": {**old["metadata"], **metadata}, "subsets": wanted}
                 written = await self._context.kube.update(ENDPOINTS, body)
         except (AlreadyExists, NotFound):
             return

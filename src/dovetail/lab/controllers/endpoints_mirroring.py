@@ -62,8 +62,12 @@ class EndpointMirroring:
         item, service = self._endpoints.get(key), self._services.get(key)
         wanted = mirrored(item) if item is not None and service is not None and _by_hand(item, service) else []
         namespace, _, name = key.partition("/")
-        mine = [each for each in self._slices.by("namespace", namespace) if _is_ours(each, name)]
-        mine.sort(key=lambda each: str(each["metadata"]["name"]))
+        mine = [
+            endpoint_slice
+            for endpoint_slice in self._slices.by("namespace", namespace)
+            if _is_ours(endpoint_slice, name)
+        ]
+        mine.sort(key=lambda endpoint_slice: str(endpoint_slice["metadata"]["name"]))
         for number, body in enumerate(wanted):
             await self._write(mine[number] if number < len(mine) else None, body)
         for extra in mine[len(wanted) :]:

@@ -120,8 +120,12 @@ class EndpointSlices:
         listed.sort(key=port_hash)
         pages = [items[start : start + MAX_ENDPOINTS] for start in range(0, len(items), MAX_ENDPOINTS)] or [[]]
         mine = sorted(
-            (each for each in self._slices.by("owner", metadata["uid"]) if _is_ours(each)),
-            key=lambda each: each["metadata"]["name"],
+            (
+                endpoint_slice
+                for endpoint_slice in self._slices.by("owner", metadata["uid"])
+                if _is_ours(endpoint_slice)
+            ),
+            key=lambda endpoint_slice: endpoint_slice["metadata"]["name"],
         )
         marks = self._triggers.marks(service, pods)
         for number, page in enumerate(pages):
@@ -182,11 +186,13 @@ def touched(services: Informer[Json], old: PodView | None, new: PodView | None) 
     """The services to which a change of a pod matters."""
     pod = new or old
     assert pod is not None
-    found = [each for each in services.by("namespace", pod.metadata.namespace) if each["spec"].get("selector")]
-    if not found or (old is not None and new is not None and _shape(old) == _shape(new)):
+    selecting = [
+        service for service in services.by("namespace", pod.metadata.namespace) if service["spec"].get("selector")
+    ]
+    if not selecting or (old is not None and new is not None and _shape(old) == _shape(new)):
         return
-    for service in found:
-        if any(selects(service["spec"]["selector"], each) for each in (old, new) if each is not None):
+    for service in selecting:
+        if any(selects(service["spec"]["selector"], version) for version in (old, new) if version is not None):
             yield f"{pod.metadata.namespace}/{service['metadata']['name']}"
 
 

@@ -126,12 +126,12 @@ class Informer(Generic[T]):
 
     async def _list(self) -> None:
         listing = await self._kube.list(self.resource, self._namespace, fields=self._fields, type=self._type)
-        found = {key_of(item): item for item in listing.items}
+        listed = {key_of(item): item for item in listing.items}
         if self._keep is not None:
-            found = {key: self._keep(item, self.objects.get(key)) for key, item in found.items()}
-        for key in [key for key in self.objects if key not in found]:
+            listed = {key: self._keep(item, self.objects.get(key)) for key, item in listed.items()}
+        for key in [key for key in self.objects if key not in listed]:
             self._put(key, None)
-        for key, item in found.items():
+        for key, item in listed.items():
             if self.objects.get(key) != item:
                 self._put(key, item)
         self._advance(int(listing.resource_version))

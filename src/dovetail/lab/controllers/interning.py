@@ -72,6 +72,6 @@ def share_pod(pod: PodView, old: PodView | None = None) -> PodView:
 
 
 def _make_room() -> None:
-    for each in (_kept, _maps):
-        if len(each) > _LIMIT:
-            each.clear()
+    for table in (_kept, _maps):
+        if len(table) > _LIMIT:
+            table.clear()

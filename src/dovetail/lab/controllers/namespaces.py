@@ -30,7 +30,7 @@ class Left(msgspec.Struct, frozen=True):
     failures: tuple[str, ...] = ()
 
 
-def conditions(left: Left, known: list[Json], now: datetime) -> list[Json]:
+def conditions(left: Left, current: list[Json], now: datetime) -> list[Json]:
     items = [
         ("NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered", "All resources successfully discovered"),
         (
@@ -43,7 +43,7 @@ def conditions(left: Left, known: list[Json], now: datetime) -> list[Json]:
         _remaining(left),
         _finalizers(left),
     ]
-    return [_condition(item, find(known, item[0]), now) for item in items]
+    return [_condition(item, find(current, item[0]), now) for item in items]
 
 
 def _content_failure(left: Left) -> tuple[str, str, str, str]:

@@ -95,12 +95,12 @@ def victims(pods: Sequence[PodView], count: int, ranks: Mapping[str, int], now: 
 def _by_age(pods: Sequence[PodView], now: datetime) -> Iterator[list[PodView]]:
     """Pods that are alike at first, the magnitude of their readiness' age by magnitude, each in its order."""
     ages: dict[int, list[PodView]] = {}
-    known: dict[str | None, int] = {}
+    age_by_stamp: dict[str | None, int] = {}
     for pod in pods:
         since = ready_since(pod)[1]
-        if since not in known:
-            known[since] = _log_age(since, now)
-        ages.setdefault(known[since], []).append(pod)
+        if since not in age_by_stamp:
+            age_by_stamp[since] = _log_age(since, now)
+        ages.setdefault(age_by_stamp[since], []).append(pod)
     for age in sorted(ages):
         losses = [_Loss.of(pod, now) for pod in ages[age]]
         if len({(loss.restarts, loss.age) for loss in losses}) == 1:
@@ -139,18 +139,18 @@ class _Loss(NamedTuple):
         )
 
 
-def _compare(one: _Loss, two: _Loss) -> int:
-    if one.ready_since != two.ready_since:
-        return _by_uid(one, two)
-    if one.restarts != two.restarts:
-        return two.restarts - one.restarts
-    if one.created != two.created:
-        return one.age - two.age or _by_uid(one, two)
-    return _by_uid(one, two)
+def _compare(first: _Loss, two: _Loss) -> int:
+    if first.ready_since != two.ready_since:
+        return _by_uid(first, two)
+    if first.restarts != two.restarts:
+        return two.restarts - first.restarts
+    if first.created != two.created:
+        return first.age - two.age or _by_uid(first, two)
+    return _by_uid(first, two)
 
 
-def _by_uid(one: _Loss, two: _Loss) -> int:
-    return -1 if one.uid < two.uid else 1
+def _by_uid(first: _Loss, two: _Loss) -> int:
+    return -1 if first.uid < two.uid else 1
 
 
 def _log_age(instant: str | None, now: datetime) -> int:

@@ -82,7 +82,7 @@ class ReplicaSetIndex:
         return sum(worn.living for worn in self._worn.values() if wanted.items() <= worn.labels.items())
 
     def strays(self, selector: LabelSelector) -> list[PodView]:
-        """Those the selector no longer means, but for who is on the way out."""
+        """The owned pods that the selector no longer matches, except terminating ones."""
         left = {number for number, worn in self._worn.items() if not selector.matches(worn.labels)}
         if not left:
             return []

@@ -30,7 +30,11 @@ def toleration_seconds(tolerations: Sequence[Toleration], taints: Sequence[Taint
         matching = [toleration for toleration in tolerations if tolerates(toleration, taint)]
         if not matching:
             return 0.0
-        limits += [max(0, each.toleration_seconds) for each in matching if each.toleration_seconds is not None]
+        limits += [
+            max(0, toleration.toleration_seconds)
+            for toleration in matching
+            if toleration.toleration_seconds is not None
+        ]
     return float(min(limits)) if limits else None
 
 

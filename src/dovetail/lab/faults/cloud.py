@@ -115,7 +115,7 @@ class FaultyCloud(SimulatedCloud):
 
     def interrupt(self, ids: Sequence[str], kind: str = "spot-interruption") -> None:
         wanted = tuple(id_.rsplit("/", 1)[-1] for id_ in ids)
-        self.given_up |= {each.provider_id for each in self.standing() if each.provider_id.endswith(wanted)}
+        self.given_up |= {instance.provider_id for instance in self.standing() if instance.provider_id.endswith(wanted)}
         super().interrupt(ids, kind)
 
     def _lose(self, call: str) -> None:
@@ -123,7 +123,9 @@ class FaultyCloud(SimulatedCloud):
             raise CloudError("RequestTimeout", message("{call}: no answer within 30 s", call=call), Remedy.RETRY)
 
     async def unhealthy(self) -> Sequence[Interruption]:
-        ids = tuple(each.provider_id for each in self.standing() if each.provider_id in self.unhealthy_instances)
+        ids = tuple(
+            instance.provider_id for instance in self.standing() if instance.provider_id in self.unhealthy_instances
+        )
         return (Interruption(kind="status-check-failed", provider_ids=ids, received=self._clock.now()),) if ids else ()
 
     async def _call(self, name: str) -> None:

@@ -21,7 +21,7 @@ from dovetail.lab.apiserver import routes
 from dovetail.lab.apiserver.status_errors import CHANGED, conflict
 from dovetail.lab.durations import decode
 from dovetail.lab.faults.kinds import KINDS, Fault, UnknownFault, unknown
-from dovetail.lab.kubelet.kubelets import Fleet
+from dovetail.lab.kubelet.kubelets import Kubelets
 from dovetail.language import message, source
 
 #: Where `dovetail fault` knocks.
@@ -33,13 +33,24 @@ MEND = "mend"
 RECOVERY = 120.0
 
 
+#: What the API server does while a fault lasts, by its kind.
+_SWITCHED = {
+    "api-slow": source("the API server answers {much:g} s late {spell}"),
+    "api-down": source("the API server answers every request with 503 {spell}"),
+    "conflict-storm": source("the API server refuses {much:.0%} of updates as conflicts {spell}"),
+    "api-throttled": source("the API server turns {much:.0%} of requests away as too many {spell}"),
+    "watch-twice": source("the API server tells every event twice {spell}"),
+    "watch-gulps": source("the API server tells each watch its events every so often, up to {much:g} s late, {spell}"),
+}
+
+
 class Faults:
     """The switchboard. `now` is what is broken at the moment, by the kind and the node it strikes, if any.
 
     `strikes` are the kinds, to which others may add; each calls `last` with what ends it.
     """
 
-    def __init__(self, fleet: Fleet, clock: Clock, chance: Chance, *, own_server: bool = True) -> None:
+    def __init__(self, fleet: Kubelets, clock: Clock, chance: Chance, *, own_server: bool = True) -> None:
         self._fleet = fleet
         self._clock = clock
         self._chance = chance
@@ -110,7 +121,7 @@ class Faults:
         for name in sorted(self.now):
             self.end(name)
         self._until = min(self._until, self._clock.monotonic())
-        return f"mended: {', '.join(broken)}" if broken else message("nothing was broken")
+        return message("mended: {faults}", faults=", ".join(broken)) if broken else message("nothing was broken")
 
     @property
     def restless(self) -> bool:
@@ -169,17 +180,7 @@ class Faults:
 
     def _switch(self, fault: Fault) -> str:
         self.last(fault, lambda: None)
-        much = {
-            "api-slow": message("answers {much:g} s late", much=fault.much),
-            "api-down": message("answers every request with 503"),
-            "conflict-storm": message("refuses {much:.0%} of updates as conflicts", much=fault.much),
-            "api-throttled": message("turns {much:.0%} of requests away as too many", much=fault.much),
-            "watch-twice": message("tells every event twice"),
-            "watch-gulps": message(
-                "tells each watch its events every so often, up to {much:g} s late,", much=fault.much
-            ),
-        }
-        return message("the API server {much} {spell}", much=much[fault.kind], spell=fault.spell)
+        return message(_SWITCHED[fault.kind], much=fault.much, spell=fault.spell)
 
     def _cut_watches(self, fault: Fault) -> str:
         self._cut.set()
@@ -274,8 +275,8 @@ class Faults:
                 for _ in range(self._copies()):
                     yield frame
         finally:
-            for each in (cut, expired):
-                each.cancel()
+            for task in (cut, expired):
+                task.cancel()
             if upcoming is not None:
                 upcoming.cancel()
                 await asyncio.wait((upcoming,))

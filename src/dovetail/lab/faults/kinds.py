@@ -20,7 +20,7 @@ class UnknownFault(ValueError):
     """No such fault, or no such node."""
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class FaultKind(msgspec.Struct, frozen=True, kw_only=True):
     """`usual` is the default amount; None: the kind takes no amount."""
 
     node: bool = False
@@ -29,19 +29,19 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     signed: bool = False
 
 
-KINDS: dict[str, Kind] = {
-    "kubelet-silent": Kind(node=True),
-    "instance-gone": Kind(node=True),
-    "clock-skew": Kind(node=True, usual=300.0, signed=True),
-    "api-slow": Kind(usual=1.0),
-    "api-down": Kind(),
-    "api-throttled": Kind(usual=0.5, share=True),
-    "conflict-storm": Kind(usual=0.5, share=True),
-    "watch-cut": Kind(),
-    "watch-stale": Kind(),
-    "watch-drop": Kind(usual=0.2, share=True),
-    "watch-twice": Kind(),
-    "watch-gulps": Kind(usual=5.0),
+KINDS: dict[str, FaultKind] = {
+    "kubelet-silent": FaultKind(node=True),
+    "instance-gone": FaultKind(node=True),
+    "clock-skew": FaultKind(node=True, usual=300.0, signed=True),
+    "api-slow": FaultKind(usual=1.0),
+    "api-down": FaultKind(),
+    "api-throttled": FaultKind(usual=0.5, share=True),
+    "conflict-storm": FaultKind(usual=0.5, share=True),
+    "watch-cut": FaultKind(),
+    "watch-stale": FaultKind(),
+    "watch-drop": FaultKind(usual=0.2, share=True),
+    "watch-twice": FaultKind(),
+    "watch-gulps": FaultKind(usual=5.0),
 }
 
 
@@ -104,9 +104,9 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return message("for {seconds:g} s", seconds=self.seconds) if self.seconds > 0 else message("for good")
 
 
-def unknown(kind: str, known: Iterable[str]) -> UnknownFault:
+def unknown(kind: str, kinds: Iterable[str]) -> UnknownFault:
     """The message for an unknown kind."""
-    names = sorted(known)
+    names = sorted(kinds)
     near = difflib.get_close_matches(kind, names, 1)
     hint = (
         message("did you mean {near}?", near=near[0]) if near else message("there are {names}", names=", ".join(names))

@@ -63,9 +63,9 @@ class Configs:
         for store, kind, wanted in ((self._maps, "ConfigMap", a_map), (self._secrets, "Secret", secret)):
             if wanted is None or wanted.optional or not store.synced.is_set():
                 continue
-            found = store.get(f"{namespace}/{wanted.name}")
-            if found is None:
+            obj = store.get(f"{namespace}/{wanted.name}")
+            if obj is None:
                 return f'{kind.lower()} "{wanted.name}" not found'
-            if wanted.key and wanted.key not in found.data:
+            if wanted.key and wanted.key not in obj.data:
                 return f"couldn't find key {wanted.key} in {kind} {namespace}/{wanted.name}"
         return None

@@ -111,8 +111,8 @@ def _by_script(script: str) -> Behaviour:
     sleeps = [_seconds(text) or 0.0 for text in re.findall(r"\bsleep\s+([0-9.]+[smh]?)", script)]
     exits = re.findall(r"\bexit\s+(\d+)", script)
     code = int(exits[-1]) if exits else int(script.strip().endswith("false"))
-    known = bool(sleeps or exits or re.match(r"\s*(echo|true|false|date|env|cat|ls|printf|perl)\b", script))
-    if not known:
+    is_modelled = bool(sleeps or exits or re.match(r"\s*(echo|true|false|date|env|cat|ls|printf|perl)\b", script))
+    if not is_modelled:
         return Behaviour()
     return Behaviour(run_seconds=max(0.1, sum(sleeps)), exit_code=code, stop_seconds=None if sleeps else 0.1)
 

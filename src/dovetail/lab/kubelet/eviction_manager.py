@@ -13,7 +13,7 @@ import msgspec
 from dovetail.clock import Clock
 from dovetail.kube.errors import ApiError, Disconnected
 from dovetail.lab.kubelet.container import Notes
-from dovetail.lab.kubelet.kubelets import Fleet
+from dovetail.lab.kubelet.kubelets import Kubelets
 from dovetail.lab.kubelet.pod_worker import PodRun
 from dovetail.lab.kubelet.registration import Seat
 from dovetail.lab.load.model import load_of
@@ -44,14 +44,24 @@ class Eater(msgspec.Struct, frozen=True):
         return above <= 0, self.run.pod.spec.priority, -above
 
 
-def eater(run: PodRun, at: float) -> Eater:
+def used_memory(run: PodRun, now: float) -> int:
+    """Bytes of memory that a pod uses now."""
+    annotations = run.pod.metadata.annotations
+    return sum(
+        load_of(container.spec, annotations).memory_at(now - container.started)
+        for container in run.everything
+        if container.started is not None
+    )
+
+
+def eater(run: PodRun, now: float) -> Eater:
     """What a pod uses of memory now."""
     uses = []
-    for each in run.everything:
-        if each.started is not None:
-            asked = each.spec.resources.get("requests", {}).get("memory", "0")
-            used = load_of(each.spec, run.pod.metadata.annotations).memory_at(at - each.started)
-            uses.append((each.spec.name, used, whole(asked)))
+    for container in run.everything:
+        if container.started is not None:
+            asked = container.spec.resources.get("requests", {}).get("memory", "0")
+            used = load_of(container.spec, run.pod.metadata.annotations).memory_at(now - container.started)
+            uses.append((container.spec.name, used, whole(asked)))
     return Eater(run, tuple(uses))
 
 
@@ -73,7 +83,7 @@ def _shown(amount: int) -> str:
 class Pressure:
     """Watches the nodes' memory."""
 
-    def __init__(self, fleet: Fleet, clock: Clock) -> None:
+    def __init__(self, fleet: Kubelets, clock: Clock) -> None:
         self._fleet = fleet
         self._clock = clock
         self._short: dict[str, float] = {}
@@ -91,9 +101,10 @@ class Pressure:
 
     async def _look(self, seat: Seat) -> None:
         now = self._clock.monotonic()
-        eaters = [eater(run, now) for run in map(self._fleet.runs.get, seat.pods) if run is not None and not run.over]
-        available = seat.instance.capacity["memory"] - SYSTEM[1] - sum(eater.used for eater in eaters)
+        runs = [run for run in map(self._fleet.runs.get, seat.pods) if run is not None and not run.over]
+        available = seat.instance.capacity["memory"] - SYSTEM[1] - sum(used_memory(run, now) for run in runs)
         if available < THRESHOLD:
+            eaters = [eater(run, now) for run in runs]
             self._short[seat.instance.name] = now
             await self._press(seat, True)
             self._evict(seat, eaters, available, now)
@@ -118,7 +129,7 @@ class Pressure:
             return
         text = reason(victim, available)
         notes: Notes = [("Warning", "Evicted", text, "")]
-        for each in victim.run.everything:
-            if each.running:
-                notes.append(("Normal", "Killing", f"Stopping container {each.spec.name}", each.field))
+        for container in victim.run.everything:
+            if container.running:
+                notes.append(("Normal", "Killing", f"Stopping container {container.spec.name}", container.field))
         self._fleet.evict(victim.run, text, notes)

@@ -48,7 +48,7 @@ class Pace(msgspec.Struct, frozen=True):
     grid_seconds: float = 0.0
 
 
-class Fleet:
+class Kubelets:
     """The kubelets. `join`, `silence`, `wake`, `vanish` are the interface that a cloud calls."""
 
     def __init__(
@@ -142,9 +142,9 @@ class Fleet:
 
     # Time
 
-    def stamp(self, seat: Seat | None, at: float) -> str:
+    def stamp(self, seat: Seat | None, monotonic: float) -> str:
         """An instant by the instance's clock. Many kubelets act at the same instant, so its text is kept a while."""
-        instant = at + (seat.skew if seat is not None else 0.0)
+        instant = monotonic + (seat.skew if seat is not None else 0.0)
         text = self._texts.get(instant)
         if text is None:
             if len(self._texts) >= _KEPT_TEXTS:
@@ -401,7 +401,7 @@ class Fleet:
             self._carry_on(run, now)
         notes: Notes = []
         changed = run.advance(now, seat.images, notes)
-        seat.images.update([each.image.reference for each in run.everything if each.has_run])
+        seat.images.update([container.image.reference for container in run.everything if container.has_run])
         self._tell(run, notes)
         if changed and (not self.pace.lean or run.phase != "Pending"):
             self._dirty.pop(key, None)
@@ -437,7 +437,7 @@ class Fleet:
 
     async def _patch(self, run: PodRun, now: float) -> None:
         seat = self.seats[run.node]
-        status = status_of(run, seat.instance.ip, now, lambda at: self.stamp(seat, at))
+        status = status_of(run, seat.instance.ip, now, lambda monotonic: self.stamp(seat, monotonic))
         body: dict[str, Any] = {"metadata": {"uid": run.uid}, "status": status | _IN_ORDER}
         if run.resize is not None or run.resize_reported:
             body["status"] = _with_resize(run, status)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver.registry import Refusal
-from dovetail.lab.apiserver.server import unavailable
+from dovetail.lab.apiserver.streams import unavailable
 from dovetail.lab.kubelet.logs import Logs
 
 _TEXT = {"content-type": "text/plain"}

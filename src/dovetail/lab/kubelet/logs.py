@@ -16,7 +16,7 @@ from dovetail.lab.apiserver.registry import Refusal
 from dovetail.lab.controllers.timestamps import stamp
 from dovetail.lab.kubelet.container import ContainerRun
 from dovetail.lab.kubelet.container_model import short_name
-from dovetail.lab.kubelet.kubelets import Fleet
+from dovetail.lab.kubelet.kubelets import Kubelets
 from dovetail.lab.kubelet.process import Line, Process
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ FOLLOW_INTERVAL_S = 1.0
 class Logs:
     """Answers the log subresource of the API server."""
 
-    def __init__(self, fleet: Fleet, clock: Clock) -> None:
+    def __init__(self, fleet: Kubelets, clock: Clock) -> None:
         self._fleet = fleet
         self._clock = clock
 
@@ -99,8 +99,8 @@ class Logs:
         if begun is None:
             return []
         now = self._clock.now()
-        at = self._clock.monotonic()
-        return lines_of(run, begun, at, now - timedelta(seconds=at - begun))
+        monotonic = self._clock.monotonic()
+        return lines_of(run, begun, monotonic, now - timedelta(seconds=monotonic - begun))
 
 
 def _tail(lines: Sequence[T], options: Mapping[str, str]) -> Sequence[T]:
@@ -133,7 +133,7 @@ def unreadable(run: ContainerRun, pod: str, previous: bool) -> str | None:
     return f'container "{name}" in pod "{pod}" is waiting to start: {reasons.get(reason, reason)}'
 
 
-def lines_of(run: ContainerRun, begun: float, at: float, started: datetime) -> list[str]:
+def lines_of(run: ContainerRun, begun: float, monotonic: float, started: datetime) -> list[str]:
     script = " ".join((*run.spec.command, *run.spec.args))
     said = [text.strip("\"' ") for text in re.findall(r"\becho\s+(\"[^\"]*\"|'[^']*'|[^;&|]+)", script)]
     if re.search(r"\bdate\b", script):
@@ -143,7 +143,7 @@ def lines_of(run: ContainerRun, begun: float, at: float, started: datetime) -> l
     if asks is not None:
         return ["OK!" * 60]
     if re.search(r"\b(while|until)\b", script) and said:
-        turns = int((at - begun) / max(0.5, sum(pauses)))
+        turns = int((monotonic - begun) / max(0.5, sum(pauses)))
         return (said * (min(turns, KEPT_LINES) + 1))[:KEPT_LINES]
     if said:
         return said

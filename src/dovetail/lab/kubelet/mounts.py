@@ -54,7 +54,10 @@ class Mounts:
         self._ready = ready
         self._claims: Informer[Claim] = Informer(kube, PERSISTENTVOLUMECLAIMS, Claim)
         self._attachments: Informer[Attachment] = Informer(
-            kube, VOLUMEATTACHMENTS, Attachment, {"volume": lambda each: each.spec.source.persistent_volume_name}
+            kube,
+            VOLUMEATTACHMENTS,
+            Attachment,
+            {"volume": lambda attachment: attachment.spec.source.persistent_volume_name},
         )
         self._waiting: dict[str, None] = {}
         self._claims.listen(self._changed)
@@ -75,7 +78,7 @@ class Mounts:
                 problem = f'persistentvolumeclaim "{name}" is not bound'
             else:
                 attached = self._attachments.by("volume", claim.spec.volume_name)
-                here = [each for each in attached if each.spec.node_name == pod.spec.node_name]
+                here = [attachment for attachment in attached if attachment.spec.node_name == pod.spec.node_name]
                 if (here and not here[0].status.attached) or (not here and claim.spec.volume_name.startswith("pvc-")):
                     problem = f'volume "{claim.spec.volume_name}" is not attached'
             if problem is not None:

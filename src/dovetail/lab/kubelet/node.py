@@ -44,19 +44,23 @@ def conditions(now: str, since: str, *, ready: bool, pressed: bool = False) -> l
 
 
 def labels_of(instance: SimulatedInstance) -> dict[str, str]:
+    """Fargate's nodes have no instance type, and take no volumes of EBS."""
+    of_type = {
+        "beta.kubernetes.io/instance-type": instance.instance_type,
+        "node.kubernetes.io/instance-type": instance.instance_type,
+        "topology.ebs.csi.aws.com/zone": instance.zone,
+    }
     return {
         "beta.kubernetes.io/arch": instance.arch,
-        "beta.kubernetes.io/instance-type": instance.instance_type,
         "beta.kubernetes.io/os": instance.os,
         "failure-domain.beta.kubernetes.io/region": instance.region,
         "failure-domain.beta.kubernetes.io/zone": instance.zone,
         "kubernetes.io/arch": instance.arch,
         "kubernetes.io/hostname": instance.name,
         "kubernetes.io/os": instance.os,
-        "node.kubernetes.io/instance-type": instance.instance_type,
-        "topology.ebs.csi.aws.com/zone": instance.zone,
         "topology.kubernetes.io/region": instance.region,
         "topology.kubernetes.io/zone": instance.zone,
+        **(of_type if instance.instance_type else {}),
         **instance.labels,
     }
 
@@ -78,10 +82,8 @@ def body_of(instance: SimulatedInstance, now: str, *, ready: bool) -> dict[str, 
     addresses = [{"type": "InternalIP", "address": instance.ip}]
     if instance.external_ip:
         addresses.append({"type": "ExternalIP", "address": instance.external_ip})
-    addresses += [
-        {"type": "InternalDNS", "address": instance.name},
-        {"type": "Hostname", "address": instance.name},
-    ]
+    host = instance.labels.get("kubernetes.io/hostname", instance.name)
+    addresses += [{"type": "InternalDNS", "address": host}, {"type": "Hostname", "address": host}]
     spec: dict[str, Any] = {"providerID": instance.provider_id}
     if instance.taints:
         spec["taints"] = [dict(taint) for taint in instance.taints]
@@ -162,5 +164,5 @@ def csinode_of(instance: SimulatedInstance, uid: str) -> dict[str, Any]:
             "name": instance.name,
             "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": instance.name, "uid": uid}],
         },
-        "spec": {"drivers": [driver]},
+        "spec": {"drivers": [driver] if instance.instance_type else []},
     }

@@ -96,8 +96,8 @@ class Registration:
 
     async def _take_over(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
         """The Node object is there from before: bring its status up to date."""
-        found = await self._kube.get(NODES, name)
-        merged = {**found, "status": {**found.get("status", {}), **body["status"]}}
+        node = await self._kube.get(NODES, name)
+        merged = {**node, "status": {**node.get("status", {}), **body["status"]}}
         await self._kube.patch(NODES, name, {"metadata": {"labels": body["metadata"]["labels"]}})
         return await self._kube.patch(NODES, name, {"status": merged["status"]}, subresource="status")
 

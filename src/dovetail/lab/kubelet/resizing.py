@@ -97,7 +97,7 @@ def allocate(run: PodRun) -> None:
 def problem(run: PodRun, now: float) -> str:
     """Why the runtime cannot carry out what was allocated: a memory limit would be below what is in use; or ""."""
     used = {container.spec.name: _memory(run, container, now) for container in run.everything if container.running}
-    found = []
+    texts = []
     for container, spec in _pairs(run):
         limit = (container.allocation.get("limits") or {}).get("memory")
         if limit is None or not container.running or _restarts(container.spec, spec):
@@ -105,12 +105,12 @@ def problem(run: PodRun, now: float) -> str:
         held = (container.spec.resources.get("limits") or {}).get("memory")
         decreasing = held is None or whole(limit) < whole(held)
         if decreasing and used[container.spec.name] >= whole(limit):
-            found.append(
+            texts.append(
                 f'attempting to set container "{container.spec.name}" memory limit ({whole(limit)}) '
                 f"below current usage ({sum(used.values())})"
             )
-    listed = found[0] if len(found) == 1 else f"[{', '.join(found)}]"
-    return f"cannot decrease memory limits: {listed}" if found else ""
+    listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    return f"cannot decrease memory limits: {listed}" if texts else ""
 
 
 def _memory(run: PodRun, container: ContainerRun, now: float) -> int:

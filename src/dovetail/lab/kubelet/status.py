@@ -96,11 +96,11 @@ def _gated(run: PodRun, ready: tuple[str, str, str]) -> tuple[str, str, str]:
     texts = []
     for gate in run.pod.spec.readiness_gates:
         kind = gate.get("conditionType", "")
-        found = next((c for c in run.pod.status.conditions if c.type == kind), None)
-        if found is None:
+        condition = next((c for c in run.pod.status.conditions if c.type == kind), None)
+        if condition is None:
             texts.append(f'corresponding condition of pod readiness gate "{kind}" does not exist.')
-        elif found.status != "True":
-            texts.append(f'the status of pod readiness gate "{kind}" is not "True", but {found.status}')
+        elif condition.status != "True":
+            texts.append(f'the status of pod readiness gate "{kind}" is not "True", but {condition.status}')
     return ("False", "ReadinessGatesNotReady", ", ".join(texts)) if texts else ready
 
 

@@ -64,6 +64,13 @@ class ContainerPort(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
 
 
+class VolumeMount(msgspec.Struct, frozen=True, rename="camel"):
+    """Where a volume of the pod is in a container."""
+
+    name: str = ""
+    mount_path: str = ""
+
+
 class ContainerSpec(msgspec.Struct, frozen=True, rename="camel"):
     """A container as its kubelet runs it."""
 
@@ -82,6 +89,7 @@ class ContainerSpec(msgspec.Struct, frozen=True, rename="camel"):
     env: tuple[Variable, ...] = ()
     env_from: tuple[ValueSource, ...] = ()
     ports: tuple[ContainerPort, ...] = ()
+    volume_mounts: tuple[VolumeMount, ...] = ()
 
     @property
     def sidecar(self) -> bool:

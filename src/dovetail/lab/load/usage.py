@@ -45,9 +45,11 @@ class _Stream(msgspec.Struct, frozen=True):
     cost: float
 
 
-def usage(runs: Sequence[PodRun], services: Services, at: float, now: datetime) -> dict[str, list[Use]]:
-    """Pod key → the use of its containers. `at` is the loop's time of `now`; who started later is left out."""
-    models = _models(runs, at)
+def usage(runs: Sequence[PodRun], services: Services, monotonic: float, now: datetime) -> dict[str, list[Use]]:
+    """Pod key → the use of its containers. `monotonic` is the loop's time of `now`; containers that started later are
+    left out.
+    """
+    models = _models(runs, monotonic)
     asked: dict[str, float] = {}
     for stream in _streams(runs, models, services, now):
         for key in stream.targets:
@@ -56,26 +58,28 @@ def usage(runs: Sequence[PodRun], services: Services, at: float, now: datetime) 
     for run in runs:
         if run.key in models:
             extra = asked.get(run.key, 0.0)
-            used[run.key] = [_use(container, model, extra, at, now) for container, model in models[run.key]]
+            used[run.key] = [_use(container, model, extra, monotonic, now) for container, model in models[run.key]]
     return used
 
 
-def requests(runs: Sequence[PodRun], services: Services, at: float, now: datetime) -> Requests:
+def requests(runs: Sequence[PodRun], services: Services, monotonic: float, now: datetime) -> Requests:
     """Who is asked how often right now."""
     by_pod: dict[str, float] = {}
     by_service: dict[tuple[str, str], float] = {}
-    for stream in _streams(runs, _models(runs, at), services, now):
+    for stream in _streams(runs, _models(runs, monotonic), services, now):
         by_service[stream.service] = by_service.get(stream.service, 0.0) + stream.rate
         for key in stream.targets:
             by_pod[key] = by_pod.get(key, 0.0) + stream.rate / len(stream.targets)
     return Requests(by_pod, by_service)
 
 
-def _models(runs: Sequence[PodRun], at: float) -> dict[str, list[tuple[Any, Load]]]:
+def _models(runs: Sequence[PodRun], monotonic: float) -> dict[str, list[tuple[Any, Load]]]:
     models: dict[str, list[tuple[Any, Load]]] = {}
     for run in runs:
         living = [
-            container for container in run.everything if container.started is not None and container.started <= at
+            container
+            for container in run.everything
+            if container.started is not None and container.started <= monotonic
         ]
         if living:
             annotations = run.pod.metadata.annotations
@@ -107,15 +111,15 @@ def _serves(run: PodRun, namespace: str, selector: Mapping[str, str]) -> bool:
     return all(meta.labels.get(key) == value for key, value in selector.items())
 
 
-def _use(each: Any, model: Load, extra: float, at: float, now: datetime) -> Use:
-    limits = each.spec.resources.get("limits", {})
+def _use(run: Any, model: Load, extra: float, monotonic: float, now: datetime) -> Use:
+    limits = run.spec.resources.get("limits", {})
     cpu = model.cpu_at(now) + (extra if model.seconds_per_request else 0.0)
     if "cpu" in limits:
         cpu = min(cpu, float(milli(limits["cpu"])))
-    memory = model.memory_at(at - (each.started or at))
+    memory = model.memory_at(monotonic - (run.started or monotonic))
     if "memory" in limits:
         memory = min(memory, whole(limits["memory"]))
-    return Use(each.spec.name, cpu, memory)
+    return Use(run.spec.name, cpu, memory)
 
 
 def total(uses: Iterable[Use]) -> tuple[float, int]:

@@ -18,6 +18,7 @@ from dovetail.controllers.aws_start import AwsStart
 from dovetail.controllers.manager import Autoscaler
 from dovetail.controllers.settings import Settings, SettingsError, is_switch, meanings, read
 from dovetail.controllers.start_lines import announce
+from dovetail.lab.programs import global_settings, karpenter_webhooks
 from dovetail.lab.programs.context import ProgramContext, ProgramExit
 
 #: Seconds of a long poll at the queue: a pod that is stopped does not wait for messages.
@@ -26,11 +27,13 @@ QUEUE_WAIT_S = 1
 
 async def run(context: ProgramContext) -> None:
     """Until SIGTERM."""
-    settings, region = settings_of(context.arguments, context.environment)
+    kept = await global_settings.variables(context.client("karpenter"), context.namespace)
+    settings, region = settings_of(context.arguments, {**kept, **context.environment})
     region = region or (context.aws.region if context.aws is not None else "")
     log = logs.logger(context.clock, context.write, settings.log_level, settings.log_encoding)
     if not settings.cluster_name:
-        raise ProgramExit(2, "Error: --cluster-name: is required on AWS, the name of the EKS cluster [CLUSTER_NAME]")
+        text = "--cluster-name: is required on AWS, the name of the EKS cluster [CLUSTER_NAME]"
+        raise ProgramExit(2, f"Error: {text}; in the chart it is settings.clusterName")
     session = context.aws_session()
     assert context.aws is not None
     try:
@@ -66,7 +69,8 @@ async def run(context: ProgramContext) -> None:
     looking = asyncio.create_task(upkeep(aws, autoscaler), name="upkeep")
     began = clock.monotonic()
     try:
-        await autoscaler.run()
+        with karpenter_webhooks.served(context):
+            await autoscaler.run()
     except* StartRefused as group:
         raise ProgramExit(2, "Error: " + "; ".join(str(problem) for problem in group.exceptions)) from None
     finally:

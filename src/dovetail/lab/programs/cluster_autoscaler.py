@@ -5,6 +5,7 @@ from __future__ import annotations
 from dovetail.autoscalers.go_flags import FlagError
 from dovetail.autoscalers.node_groups import options, program
 from dovetail.autoscalers.node_groups.flags import parse
+from dovetail.autoscalers.node_groups.klog import Klog
 from dovetail.cloud.aws.auto_scaling_groups import AutoScalingGroups
 from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.group_tags import SpecError
@@ -31,6 +32,9 @@ async def run(context: ProgramContext) -> None:
         options.group_options(settings),
         static_types=settings["aws-use-static-instance-list"],
     )
+    if settings["cloud-config"]:
+        klog = Klog(context.clock, settings["v"], context.write)
+        klog.warning("main", "--cloud-config has no effect here: every service is at the lab's AWS endpoint")
     running = program.Running()
     port = settings["address"].rpartition(":")[2]
     if port.isdigit():
@@ -46,6 +50,7 @@ async def run(context: ProgramContext) -> None:
             context.chance.child("choices"),
             identity=context.pod,
             lease=context.client("cluster-autoscaler"),
+            events=context.client("cluster-autoscaler", rate, burst),
             write=context.write,
             running=running,
         )

@@ -95,6 +95,8 @@ class ProgramContext(msgspec.Struct, kw_only=True):
     aws: PodAws | None = None
     identity: PodIdentity | None = None
     ports: dict[int, Mapping[str, Health]] = {}
+    #: Where volumes are mounted, and the files in them: those of ConfigMaps.
+    mounts: Mapping[str, Mapping[str, str]] = {}
 
     def client(self, manager: str, rate: float | None = None, burst: float = 1.0) -> Kube:
         """A client of the API server as the pod's service account; `rate` requests a second after the first `burst`."""

@@ -37,6 +37,18 @@ async def environment(kube: Kube, pod: KubeletPod, container: ContainerSpec, pod
     return variables
 
 
+async def mounted_files(kube: Kube, pod: KubeletPod, container: ContainerSpec) -> dict[str, dict[str, str]]:
+    """Where the container's volumes are mounted, with the files of those that are ConfigMaps."""
+    volumes = {volume.name: volume for volume in pod.spec.volumes}
+    mounted: dict[str, dict[str, str]] = {}
+    for mount in container.volume_mounts:
+        volume = volumes.get(mount.name)
+        reference = volume.config_map if volume is not None else None
+        files = await _data(kube, CONFIGMAPS, pod.metadata.namespace, reference) if reference is not None else {}
+        mounted[mount.mount_path] = files
+    return mounted
+
+
 def expand(text: str, variables: Mapping[str, str]) -> str:
     """`$(NAME)` is the variable, `$$` a dollar; what names no variable stays as it is."""
 

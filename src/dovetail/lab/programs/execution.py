@@ -32,7 +32,7 @@ from dovetail.lab.programs.context import (
     ProgramExit,
     ServiceAccountTransport,
 )
-from dovetail.lab.programs.environment import environment, expand
+from dovetail.lab.programs.environment import environment, expand, mounted_files
 from dovetail.lab.server import LabServer
 
 ROLE_ANNOTATION = "eks.amazonaws.com/role-arn"
@@ -82,20 +82,20 @@ class ProgramProcess:
         self.ports: dict[int, Mapping[str, Callable[[], str]]] = {}
         self.task: asyncio.Task[None] | None = None
         self._container = container
-        self._pod_ip = pod_ip
-        self._transport = transport
+        self.pod_ip = pod_ip
+        self.transport = transport
 
     def probe_failure(self, probe: Probe) -> str:
         if probe.http_get is not None:
             return self._http_failure(probe.http_get)
         if probe.tcp_socket is not None:
             port = self._port(probe.tcp_socket.get("port"))
-            return "" if port in self.ports else f"dial tcp {self._pod_ip}:{port}: connect: connection refused"
+            return "" if port in self.ports else f"dial tcp {self.pod_ip}:{port}: connect: connection refused"
         return ""
 
     def _http_failure(self, http_get: Mapping[str, Any]) -> str:
         port, path = self._port(http_get.get("port")), str(http_get.get("path") or "/")
-        address = f"{self._pod_ip}:{port}"
+        address = f"{self.pod_ip}:{port}"
         if port not in self.ports:
             scheme = str(http_get.get("scheme") or "HTTP").lower()
             return f'Get "{scheme}://{address}{path}": dial tcp {address}: connect: connection refused'
@@ -117,7 +117,7 @@ class ProgramProcess:
 
     def kill(self) -> None:
         if self.exit_code is None:
-            self._transport.is_cut = True
+            self.transport.is_cut = True
             self.exit_code = SIGKILL_CODE
             if self.task is not None:
                 self.task.cancel()
@@ -157,39 +157,12 @@ class RunningPrograms:
         def write(text: str) -> None:
             process.log.write(self._lab.clock.now(), text)
 
-        async def prepare() -> tuple[Program, ProgramContext]:
-            if self.aws_ready is not None:
-                await self.aws_ready.wait()
-            variables = await environment(self._lab.kube, pod, container, pod_ip)
-            identity = await self._identity(pod)
-            variables = self._aws_variables(identity) | variables
-            command = tuple(expand(word, variables) for word in container.command)
-            arguments = tuple(expand(word, variables) for word in container.args)
-            program = self._find(container.image, command, arguments)
-            assert program is not None
-            return program[0], ProgramContext(
-                namespace=meta.namespace,
-                pod=meta.name,
-                node=pod.spec.node_name,
-                service_account=pod.spec.service_account_name,
-                arguments=program[1],
-                environment=variables,
-                transport=transport,
-                clock=self._lab.clock,
-                chance=chance,
-                write=write,
-                server=self._lab.server,
-                aws=self.aws,
-                identity=identity,
-                ports=process.ports,
-            )
-
         async def run() -> None:
             _writer.set(write)
             language.use("en")  # for this program alone: its events and logs are read by everyone
             code = SIGKILL_CODE
             try:
-                program, context = await prepare()
+                program, context = await self._prepare(pod, container, process, chance, write)
                 await program(context)
                 code = 0
             except asyncio.CancelledError:
@@ -205,6 +178,43 @@ class RunningPrograms:
 
         process.task = self._tasks.create_task(run(), name=f"program {meta.namespace}/{meta.name}/{container.name}")
         return process
+
+    async def _prepare(
+        self,
+        pod: KubeletPod,
+        container: ContainerSpec,
+        process: ProgramProcess,
+        chance: Chance,
+        write: Callable[[str], None],
+    ) -> tuple[Program, ProgramContext]:
+        """The program of a container's image, and what it is given: arguments, environment, files and identity."""
+        meta = pod.metadata
+        if self.aws_ready is not None:
+            await self.aws_ready.wait()
+        variables = await environment(self._lab.kube, pod, container, process.pod_ip)
+        identity = await self._identity(pod)
+        variables = self._aws_variables(identity) | variables
+        command = tuple(expand(word, variables) for word in container.command)
+        arguments = tuple(expand(word, variables) for word in container.args)
+        program = self._find(container.image, command, arguments)
+        assert program is not None
+        return program[0], ProgramContext(
+            namespace=meta.namespace,
+            pod=meta.name,
+            node=pod.spec.node_name,
+            service_account=pod.spec.service_account_name,
+            arguments=program[1],
+            environment=variables,
+            transport=process.transport,
+            clock=self._lab.clock,
+            chance=chance,
+            write=write,
+            server=self._lab.server,
+            aws=self.aws,
+            identity=identity,
+            ports=process.ports,
+            mounts=await mounted_files(self._lab.kube, pod, container),
+        )
 
     async def _identity(self, pod: KubeletPod) -> PodIdentity:
         """The IAM roles that the pod's service account has (IRSA, Pod Identity)."""

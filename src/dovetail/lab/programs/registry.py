@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dovetail.lab.programs import autoscaler, cluster_autoscaler, system, vpa
+from dovetail.lab.programs import autoscaler, cluster_autoscaler, study, system, vpa
 from dovetail.lab.programs.context import Program
 
 #: Programs by the name of their executable.
@@ -19,6 +19,7 @@ PROGRAMS: Mapping[str, Program] = {
     "kube-proxy": system.run_kube_proxy,
     "aws-node": system.run_aws_node,
     "coredns": system.run_coredns,
+    "compare": study.run_compare,
 }
 #: The executable that an image starts, by the end of its repository.
 _ENTRYPOINTS: Mapping[str, str] = {
@@ -45,6 +46,7 @@ _SUBCOMMANDS: Mapping[tuple[str, ...], str] = {
     ("vpa", "updater"): "updater",
     ("vpa", "admission-controller"): "admission-controller",
     ("webhook",): "webhook",
+    ("compare",): "compare",
 }
 
 

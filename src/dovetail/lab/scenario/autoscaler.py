@@ -181,13 +181,16 @@ class Autoscaled:
     async def leaks(self, lab: Lab) -> list[str]:
         """Instances without a NodeClaim and NodeClaims without an instance, in words."""
         claims = (await lab.kube.list(NODECLAIMS)).items
-        known = {(claim.get("status") or {}).get("providerID", ""): claim["metadata"]["name"] for claim in claims}
-        standing = {each.provider_id for each in self.cloud.standing()} if self.cloud else set()
-        found = [
-            message("leak: instance {each} has no NodeClaim", each=each) for each in sorted(standing - known.keys())
+        claims_by_provider = {
+            (claim.get("status") or {}).get("providerID", ""): claim["metadata"]["name"] for claim in claims
+        }
+        standing = {instance.provider_id for instance in self.cloud.standing()} if self.cloud else set()
+        leaks = [
+            message("leak: instance {each} has no NodeClaim", each=provider)
+            for provider in sorted(standing - claims_by_provider.keys())
         ]
-        lost = sorted(name for provider, name in known.items() if provider and provider not in standing)
-        return found + [message("leak: NodeClaim {name} has no instance", name=name) for name in lost]
+        lost = sorted(name for provider, name in claims_by_provider.items() if provider and provider not in standing)
+        return leaks + [message("leak: NodeClaim {name} has no instance", name=name) for name in lost]
 
     def bill(self, now: float) -> float:
         """Dollars spent on launched instances until now."""
@@ -197,7 +200,11 @@ class Autoscaled:
         return self._rate
 
     def provider_ids(self) -> frozenset[str]:
-        return frozenset(each.provider_id for each in self.cloud.standing()) if self.cloud is not None else frozenset()
+        return (
+            frozenset(instance.provider_id for instance in self.cloud.standing())
+            if self.cloud is not None
+            else frozenset()
+        )
 
     def calls(self) -> Mapping[str, int]:
         requests = sum(sum(replica.connection.requests.values()) for replica in self.replicas)
@@ -250,7 +257,7 @@ class Autoscaled:
 
     async def _follow_instances(self, lab: Lab, cloud: FaultyCloud, group: asyncio.TaskGroup) -> None:
         while True:
-            standing = {each.provider_id: each for each in cloud.standing()}
+            standing = {running.provider_id: running for running in cloud.standing()}
             self._account(lab.clock.monotonic(), standing.values(), cloud)
             for simulated in standing.values():
                 if simulated.provider_id not in self._known:
@@ -263,7 +270,7 @@ class Autoscaled:
                 self.totals["instances terminated"] += len(gone)
                 self.changed = lab.clock.monotonic()
                 self._known -= gone
-            for provider in [each for each in self._joined if each not in standing]:
+            for provider in [provider_id for provider_id in self._joined if provider_id not in standing]:
                 name = self._joined.pop(provider)
                 lab.fleet.vanish(name)
                 self._addresses.pop(provider, None)
@@ -279,7 +286,7 @@ class Autoscaled:
         if market.never_joins and chance.random() < market.never_joins:
             return
         await asyncio.sleep(market.between(chance, market.boot))
-        if instance.provider_id not in {each.provider_id for each in cloud.standing()}:
+        if instance.provider_id not in {running.provider_id for running in cloud.standing()}:
             return
         address = self._address(instance.provider_id)
         region = instance.labels.get("topology.kubernetes.io/region", self._asked.region)
@@ -313,7 +320,7 @@ class Autoscaled:
     def _address(self, provider_id: str) -> str:
         if self._asked.reuse:
             taken = set(self._addresses.values())
-            number = next(each for each in range(1, len(taken) + 2) if each not in taken)
+            number = next(candidate for candidate in range(1, len(taken) + 2) if candidate not in taken)
         else:
             self._next_address = number = self._next_address + 1
         self._addresses[provider_id] = number
@@ -322,7 +329,7 @@ class Autoscaled:
     def _account(self, now: float, standing: Any, cloud: FaultyCloud) -> None:
         self.dollars = self.bill(now)
         self._since = now
-        counts = Counter((each.instance_type, each.zone, each.capacity_type) for each in standing)
+        counts = Counter((instance.instance_type, instance.zone, instance.capacity_type) for instance in standing)
         self._rate = sum(count * (cloud.price(*offering) or 0.0) for offering, count in counts.items())
 
     def _log(self, line: str) -> None:
@@ -335,7 +342,9 @@ class Autoscaled:
 
 
 def _interrupt(cloud: FaultyCloud, asked: Interrupt) -> str:
-    ids = [each.provider_id.rsplit("/", 1)[-1] for each in cloud.standing()[: asked.instances]] + list(asked.ids)
+    ids = [instance.provider_id.rsplit("/", 1)[-1] for instance in cloud.standing()[: asked.instances]] + list(
+        asked.ids
+    )
     cloud.interrupt(ids, asked.kind)
     return f"{asked.kind} of {len(ids)} instance(s)"
 

@@ -30,17 +30,17 @@ def unmet(
         "evictions": totals.get("evictions", 0),
         "nodes": end["nodes"],
     }
-    found = []
+    texts = []
     for name in ("ready", "pending"):
         wanted = getattr(expect, name)
         if wanted is not None and end[name] != wanted:
-            found.append(
+            texts.append(
                 message("expected {wanted} pods {name} at the end, not {end}", wanted=wanted, name=name, end=end[name])
             )
     for name, value in counted.items():
         least, most = getattr(expect, f"{name}_at_least", None), getattr(expect, f"{name}_at_most", None)
         if least is not None and value < least:
-            found.append(
+            texts.append(
                 message(
                     "expected at least {least} {replace}, not {value}",
                     least=least,
@@ -49,7 +49,7 @@ def unmet(
                 )
             )
         if most is not None and value > most:
-            found.append(
+            texts.append(
                 message(
                     "expected at most {most} {replace}, not {value}",
                     most=most,
@@ -57,17 +57,17 @@ def unmet(
                     value=value,
                 )
             )
-    found += [
+    texts += [
         message("expected an event {reason}, there was none", reason=reason)
         for reason in expect.reasons
         if reason not in reasons
     ]
-    found += [
+    texts += [
         message("expected the log to say {words!r}, it did not", words=words)
         for words in expect.said
         if words not in said
     ]
-    return found
+    return texts
 
 
 async def unsettled(kube: Kube, at_rest: float) -> AsyncIterator[str]:
@@ -76,18 +76,18 @@ async def unsettled(kube: Kube, at_rest: float) -> AsyncIterator[str]:
         yield message(
             "expected rest, an instance was launched or terminated {at_rest:.0f} s before the end", at_rest=at_rest
         )
-    for each in [*(await kube.list(DEPLOYMENTS)).items, *(await kube.list(STATEFULSETS)).items]:
-        wanted, ready = each["spec"]["replicas"], each["status"].get("readyReplicas", 0)
+    for obj in [*(await kube.list(DEPLOYMENTS)).items, *(await kube.list(STATEFULSETS)).items]:
+        wanted, ready = obj["spec"]["replicas"], obj["status"].get("readyReplicas", 0)
         if wanted != ready:
             yield message(
                 "expected {wanted} ready pods of {name}, not {ready}",
                 wanted=wanted,
-                name=each["metadata"]["name"],
+                name=obj["metadata"]["name"],
                 ready=ready,
             )
-    for each in (await kube.list(NODECLAIMS)).items:
-        if "deletionTimestamp" in each["metadata"]:
-            yield message("expected rest, nodeclaim {name} is on its way out", name=each["metadata"]["name"])
+    for obj in (await kube.list(NODECLAIMS)).items:
+        if "deletionTimestamp" in obj["metadata"]:
+            yield message("expected rest, nodeclaim {name} is on its way out", name=obj["metadata"]["name"])
     for node in (await kube.list(NODES, labels=NODEPOOL, type=Node)).items:
         if not node.ready:
             yield message("expected rest, node {node} is not ready", node=node.metadata.name)

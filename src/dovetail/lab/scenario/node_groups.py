@@ -101,7 +101,7 @@ class GroupFleet:
         groups = self.groups
         assert groups is not None
         if step.interrupt is not None:
-            spot = [each for each in groups.standing() if each.capacity_type == "spot"]
+            spot = [instance for instance in groups.standing() if instance.capacity_type == "spot"]
             chosen = (spot or groups.standing())[: step.interrupt.instances]
             for instance in chosen:
                 asyncio.get_running_loop().call_later(NOTICE_S, groups.interrupt, instance.provider_id)
@@ -116,8 +116,10 @@ class GroupFleet:
     def _account(self, now: float, groups: SimulatedGroups) -> None:
         self._dollars, self._since = self.bill(now), now
         standing = groups.standing()
-        self._rate = sum(self._price(each.instance_type, each.zone, each.capacity_type) for each in standing)
-        ids = frozenset(each.provider_id for each in standing)
+        self._rate = sum(
+            self._price(instance.instance_type, instance.zone, instance.capacity_type) for instance in standing
+        )
+        ids = frozenset(instance.provider_id for instance in standing)
         self.totals["instances launched"] += len(ids - self._counted)
         self.totals["instances terminated"] += len(self._counted - ids)
         self._counted, self.changed = ids, now

@@ -42,7 +42,7 @@ def widen(document: Json, chance: Chance, begin: float, quiet: float) -> Json:
         _wider_workload(chance, deployment, lasting=_is_ended(pools[0]))
     more = [*_second_pool(chance, pools[0]), *_static_pool(chance, pools[0]), *_stateful(chance)]
     happenings = [_happening(chance, deployments, begin, quiet) for _ in range(chance.randint(2, 7))]
-    steps = [*document["steps"], *happenings, *({"at": quiet, **each} for each in peace)]
+    steps = [*document["steps"], *happenings, *({"at": quiet, **step} for step in peace)]
     autoscaler = document["autoscaler"]
     gates = [gate for gate in GATES if chance.random() < 0.25] + ["StaticCapacity"]
     return document | {
@@ -306,10 +306,10 @@ def _stock(chance: Chance) -> Json:
 
 
 def _happening(chance: Chance, deployments: list[Json], begin: float, quiet: float) -> Json:
-    at = round(chance.uniform(begin, quiet), 1)
-    lasting = round(min(chance.uniform(5, 120), quiet - at), 1)
+    moment = round(chance.uniform(begin, quiet), 1)
+    lasting = round(min(chance.uniform(5, 120), quiet - moment), 1)
     name = chance.choice(deployments)["metadata"]["name"]
-    return {"at": at, **chance.choice(_HAPPENINGS)(chance, name, lasting)}
+    return {"at": moment, **chance.choice(_HAPPENINGS)(chance, name, lasting)}
 
 
 def _crash(chance: Chance, name: str, lasting: float) -> Json:

@@ -34,7 +34,11 @@ def scenario(seed: int) -> Scenario:
         "duration": END,
         "cluster": {"pools": [{"count": 1, "type": "m5.large", "zones": ["ap-northeast-2a"]}], "events": "warnings"},
         "autoscaler": _autoscaler(chance, replicas),
-        "manifests": [_pool(chance), *(each for name in names for each in _workload(chance, name)), *_daemon(chance)],
+        "manifests": [
+            _pool(chance),
+            *(manifest for name in names for manifest in _workload(chance, name)),
+            *_daemon(chance),
+        ],
         "steps": _one_lie(sorted(steps, key=lambda step: float(step["at"]))),
         "report": {"every": END},
         "expect": {"settled": True, "pending": 0},
@@ -154,12 +158,12 @@ def _daemon(chance: Chance) -> list[Json]:
 
 def _step(chance: Chance, names: list[str], replicas: int) -> Json:
     """One thing that happens: half of the time to the load, half of the time a fault."""
-    at = round(chance.uniform(BEGIN, QUIET), 1)
+    moment = round(chance.uniform(BEGIN, QUIET), 1)
     if chance.random() < 0.4:
-        return {"at": at, "scale": {"name": chance.choice(names), "replicas": chance.randint(0, 6)}}
-    lasting = round(min(chance.uniform(5, 120), QUIET - at), 1)
+        return {"at": moment, "scale": {"name": chance.choice(names), "replicas": chance.randint(0, 6)}}
+    lasting = round(min(chance.uniform(5, 120), QUIET - moment), 1)
     kinds = [*FAULTS, _stall] if replicas > 1 else FAULTS
-    return {"at": at, **chance.choice(kinds)(chance, lasting)}
+    return {"at": moment, **chance.choice(kinds)(chance, lasting)}
 
 
 def _restart(chance: Chance, lasting: float) -> Json:

@@ -66,13 +66,36 @@ class Outcome(msgspec.Struct, frozen=True):
     dollars: float | None = None
 
 
+def row_of(lab: Lab, now: float) -> Row:
+    """The lab as its controllers see it, `now` seconds after the start."""
+    assert lab.controllers is not None
+    context = lab.controllers.context
+    phases: Counter[str] = Counter()
+    healthy = 0
+    for pod in context.pods.all():
+        phases["pending" if not pod.spec.node_name else pod.status.phase] += 1
+        healthy += ready(pod)
+    return Row(
+        at=round(now, 3),
+        nodes=len(context.nodes.objects),
+        nodes_ready=sum(_ready(node) for node in context.nodes.all()),
+        pods=len(context.pods.objects),
+        running=phases["Running"],
+        ready=healthy,
+        pending=phases["pending"],
+        failed=phases["Failed"],
+    )
+
+
 #: Takes one line of the log.
 Write = Callable[[str], None]
 
 
-async def play(scenario: Scenario, folder: Path, write: Write, seed: int | None = None) -> Outcome:
-    """Run a scenario to its end on the running (virtual) loop."""
-    player = Player(scenario, folder, write, scenario.seed if seed is None else seed)
+async def play(
+    scenario: Scenario, folder: Path, write: Write, seed: int | None = None, extras: Sequence[Extra] = ()
+) -> Outcome:
+    """Run a scenario to its end on the running (virtual) loop; `extras` are further parts of the lab."""
+    player = Player(scenario, folder, write, scenario.seed if seed is None else seed, extras=extras)
     return await player.run()
 
 
@@ -243,12 +266,12 @@ class Player:
         """Expectations that did not come true, and violated invariants."""
         expect, end = self._scenario.expect, msgspec.structs.asdict(self._rows[-1])
         said = self._autoscaled.said if self._autoscaled is not None else {}
-        found = unmet(expect, end, self._totals, self._reasons, said)
+        failures = unmet(expect, end, self._totals, self._reasons, said)
         if expect.settled:
             at_rest = self._clock.monotonic() - (self._autoscaled.changed if self._autoscaled is not None else 0.0)
-            found += [text async for text in unsettled(self._lab.kube, at_rest)]
+            failures += [text async for text in unsettled(self._lab.kube, at_rest)]
         if expect.growth_at_most is not None and _weight() > (1.0 + expect.growth_at_most) * self._weighed:
-            found.append(
+            failures.append(
                 message(
                     "expected memory to grow by at most {growth_at_most:.0%}: {weighed} blocks became {weight}",
                     growth_at_most=expect.growth_at_most,
@@ -256,7 +279,7 @@ class Player:
                     weight=_weight(),
                 )
             )
-        for text in found + (self._invariants.violations if self._invariants is not None else []):
+        for text in failures + (self._invariants.violations if self._invariants is not None else []):
             self._problem(text)
 
     def _now(self) -> float:
@@ -305,24 +328,7 @@ class Player:
             await asyncio.sleep(every)
 
     def _row(self) -> None:
-        assert self._lab.controllers is not None
-        context = self._lab.controllers.context
-        phases: Counter[str] = Counter()
-        healthy = 0
-        for pod in context.pods.all():
-            phases["pending" if not pod.spec.node_name else pod.status.phase] += 1
-            healthy += ready(pod)
-        up = sum(_ready(node) for node in context.nodes.all())
-        row = Row(
-            at=round(self._now(), 3),
-            nodes=len(context.nodes.objects),
-            nodes_ready=up,
-            pods=len(context.pods.objects),
-            running=phases["Running"],
-            ready=healthy,
-            pending=phases["pending"],
-            failed=phases["Failed"],
-        )
+        row = row_of(self._lab, self._now())
         self._rows.append(row)
         text = f"{row.nodes_ready}/{row.nodes} nodes, {row.pods} pods, {row.ready} ready, {row.pending} pending"
         self._log("report", text)
@@ -379,6 +385,5 @@ def _weight() -> int:
 
 
 def _clock_text(seconds_passed: float) -> str:
-    whole = int(seconds_passed)
-    milli = round((seconds_passed - whole) * 1000)
-    return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}.{min(milli, 999):03d}"
+    whole, milli = divmod(round(seconds_passed * 1000), 1000)
+    return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}.{milli:03d}"

@@ -20,6 +20,7 @@ from dovetail.clock import EPOCH
 from dovetail.lab.durations import Seconds, decode
 from dovetail.lab.faults.kinds import KINDS, Fault, unknown
 from dovetail.language import message
+from dovetail.language.recognition import recognized
 from dovetail.language.system_errors import system_error
 from dovetail.model.formats import yaml_problem
 
@@ -353,7 +354,7 @@ def _explain(problem: str) -> str:
     match = re.fullmatch(r"Object contains unknown field `(.+?)`(?: - at `\$(.*)`)?", problem)
     if match is None:
         text, _, place = problem.partition(" - at `$")
-        return f"{place.rstrip('`').lstrip('.') or 'the file'}: {text}"
+        return f"{place.rstrip('`').lstrip('.') or message('the file')}: {recognized(text)}"
     field, place = match[1], (match[2] or "").lstrip(".")
     near = difflib.get_close_matches(field, _fields_at(place), 1, 0.5)
     hint = (
@@ -361,7 +362,7 @@ def _explain(problem: str) -> str:
         if near
         else message("; there are {fields_at}", fields_at=", ".join(_fields_at(place)))
     )
-    return message("{place}: unknown field `{field}`{hint}", place=place or "the file", field=field, hint=hint)
+    return message("{place}: unknown field `{field}`{hint}", place=place or message("the file"), field=field, hint=hint)
 
 
 _PLACES: dict[str, type[msgspec.Struct]] = {

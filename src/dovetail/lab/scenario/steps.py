@@ -105,7 +105,7 @@ class Acts:
         if not name.startswith("#"):
             return name
         made = (await self._lab.kube.list(resource, labels=NODEPOOL)).items
-        ages = sorted((each["metadata"]["creationTimestamp"], each["metadata"]["name"]) for each in made)
+        ages = sorted((pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]) for pod in made)
         number = int(name[1:])
         return str(ages[number][1]) if number < len(ages) else ""
 

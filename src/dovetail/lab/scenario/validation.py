@@ -57,13 +57,13 @@ def _check_autoscaler(part: AutoscalerPart, where: str) -> None:
     except catalog.UnknownRegion as error:
         raise ScenarioError(f"{where}: autoscaler.region: {error}") from error
     families = {name.partition(".")[0] for name in types}
-    for field, names, known, there in (
+    for field, names, existing, there in (
         ("families", part.families, families, message("m5 and c5 are")),
         ("reserved", part.reserved, types, "m5.large is"),
         ("gates", part.gates, set(GATES), ", ".join(GATES) + " are"),
     ):
         for name in names:
-            if name not in known:
+            if name not in existing:
                 raise ScenarioError(
                     message(
                         "{where}: autoscaler.{field}: {name!r} is not there; {there}",

@@ -32,9 +32,9 @@ def unscheduled(clock: Clock, pod: Pod, reason: str, message: str, node: str | N
     Empty where the status has it already.
     """
     status: dict[str, Any] = {}
-    known = condition(pod.status.conditions, "PodScheduled")
-    if known is None or (known.status, known.reason, known.message) != ("False", reason, message):
-        since = known.last_transition_time if known is not None and known.status == "False" else None
+    scheduled = condition(pod.status.conditions, "PodScheduled")
+    if scheduled is None or (scheduled.status, scheduled.reason, scheduled.message) != ("False", reason, message):
+        since = scheduled.last_transition_time if scheduled is not None and scheduled.status == "False" else None
         status["conditions"] = [
             {
                 "type": "PodScheduled",

@@ -8,7 +8,7 @@ from typing import Any
 
 from dovetail.cluster.pod_cache import PodTransform
 from dovetail.kube.client import Kube
-from dovetail.kube.reflector import Change, Reflector
+from dovetail.kube.reflector import CacheChange, Reflector
 from dovetail.kube.resources import (
     CSINODES,
     NAMESPACES,
@@ -25,7 +25,7 @@ from dovetail.kube.resources import (
     VOLUMEATTACHMENTS,
 )
 from dovetail.lab.scheduler import queueing_hints
-from dovetail.lab.scheduler.queue import Queue
+from dovetail.lab.scheduler.queue import SchedulingQueue
 from dovetail.model.fit import Cluster, PodInfo, pod_info
 from dovetail.model.nodes import Namespace, Node
 from dovetail.model.pods import Pod
@@ -47,7 +47,7 @@ class Cache:
     `retry_unhelpful` retries pods that a change cannot help, as kube-scheduler does: only their events differ.
     """
 
-    def __init__(self, kube: Kube, queue: Queue, *, retry_unhelpful: bool = True) -> None:
+    def __init__(self, kube: Kube, queue: SchedulingQueue, *, retry_unhelpful: bool = True) -> None:
         self.cluster = Cluster()
         self.queue = queue
         self._retry_unhelpful = retry_unhelpful
@@ -85,7 +85,7 @@ class Cache:
         """A pod that has its place is kept small: there are many, and little of them counts for placing others."""
         return self._pod_transform.keep(new, old) if new.spec.node_name else new
 
-    def _pod(self, change: Change[Pod]) -> None:
+    def _pod(self, change: CacheChange[Pod]) -> None:
         pod = change.object
         key = pod.metadata.uid or pod.metadata.key
         if change.new is None or pod.finished:
@@ -150,7 +150,7 @@ class Cache:
 
     # Everything else
 
-    def _node(self, change: Change[Node]) -> None:
+    def _node(self, change: CacheChange[Node]) -> None:
         node = change.object
         if change.new is None:
             self.cluster.remove_node(node.metadata.name)
@@ -162,7 +162,7 @@ class Cache:
                 self._wake(moved)
             self._wake(queueing_hints.node_appeared(node))
 
-    def _namespace(self, change: Change[Namespace]) -> None:
+    def _namespace(self, change: CacheChange[Namespace]) -> None:
         meta = change.object.metadata
         old = change.old.metadata.labels if change.old is not None else None
         new = meta.labels if change.new is not None else None
@@ -170,34 +170,34 @@ class Cache:
             self.cluster.set_namespace(meta.name, new)
             self._wake(queueing_hints.NAMESPACE_CHANGED)
 
-    def _claim(self, change: Change[PersistentVolumeClaim]) -> None:
+    def _claim(self, change: CacheChange[PersistentVolumeClaim]) -> None:
         self._store(self.cluster.storage.claims, change)
         meta = change.object.metadata
         self._wake(queueing_hints.claim_changed(meta.namespace, meta.name))
 
-    def _stored(self, into: dict[str, Any]) -> Callable[[Change[Any]], None]:
-        def take(change: Change[Any]) -> None:
+    def _stored(self, into: dict[str, Any]) -> Callable[[CacheChange[Any]], None]:
+        def take(change: CacheChange[Any]) -> None:
             self._store(into, change)
             self._wake(queueing_hints.STORAGE_CHANGED)
 
         return take
 
-    def _store(self, into: dict[str, Any], change: Change[Any]) -> None:
+    def _store(self, into: dict[str, Any], change: CacheChange[Any]) -> None:
         if change.new is None:
             into.pop(change.key, None)
         else:
             into[change.key] = change.new
         self.cluster.storage.generation += 1
 
-    def _service(self, change: Change[Service]) -> None:
+    def _service(self, change: CacheChange[Service]) -> None:
         meta = change.object.metadata
         if change.new is None:
             self.cluster.owners.remove_service(meta.namespace, meta.name)
         elif change.old is None or change.old.spec.selector != change.new.spec.selector:
             self.cluster.owners.set_service(change.new)
 
-    def _controller(self, kind: str) -> Callable[[Change[Any]], None]:
-        def take(change: Change[Any]) -> None:
+    def _controller(self, kind: str) -> Callable[[CacheChange[Any]], None]:
+        def take(change: CacheChange[Any]) -> None:
             meta = change.object.metadata
             if change.new is None:
                 self.cluster.owners.remove_controller(kind, meta.namespace, meta.name)
@@ -206,14 +206,14 @@ class Cache:
 
         return take
 
-    def _replication_controller(self, change: Change[ReplicationController]) -> None:
+    def _replication_controller(self, change: CacheChange[ReplicationController]) -> None:
         meta = change.object.metadata
         if change.new is None:
             self.cluster.owners.remove_controller("ReplicationController", meta.namespace, meta.name)
         else:
             self.cluster.owners.set_replication_controller(change.new)
 
-    def _budget(self, change: Change[PodDisruptionBudget]) -> None:
+    def _budget(self, change: CacheChange[PodDisruptionBudget]) -> None:
         if change.new is None:
             self.budgets.pop(change.key, None)
         else:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from operator import attrgetter
+from collections.abc import Mapping
 
-from dovetail.lab.scheduler.schedule_one import Decision
+from dovetail.lab.scheduler.schedule_one import SchedulingDecision
 from dovetail.model.fit import Rejection
 
 NO_NODES = "no nodes available to schedule pods"
@@ -14,14 +13,13 @@ NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NO_VICTIMS = "No preemption victims found for incoming pod"
 _UNNAMED = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
 _MAX_MESSAGE_LENGTH = 1024
-_REASONS: Callable[[Rejection], tuple[str, ...]] = attrgetter("reasons")
 
 
-def histogram(total: int, rejections: Iterable[Rejection], absent: int, absent_reason: str) -> str:
+def histogram(total: int, tally: Mapping[Rejection, int], absent: int, absent_reason: str) -> str:
     """`0/3 nodes are available: 1 Insufficient cpu, 2 …`: reasons with how often, in order of the text."""
     counts: Counter[str] = Counter()
-    for reasons, times in Counter(map(_REASONS, rejections)).items():  # many nodes have the same reasons
-        for reason in reasons:
+    for rejection, times in tally.items():
+        for reason in rejection.reasons:
             counts[reason] += times
     if absent:
         counts[absent_reason] += absent
@@ -29,20 +27,20 @@ def histogram(total: int, rejections: Iterable[Rejection], absent: int, absent_r
     return f"0/{total} nodes are available:" + (f" {reasons_text}." if reasons_text else "")
 
 
-def failure(decision: Decision, preemption: str | None) -> str:
+def failure(decision: SchedulingDecision, preemption: str | None) -> str:
     """Why a pod has no node. `preemption` is the failed preemption's message; None while victims are being deleted."""
     if decision.total == 0:
         return NO_NODES
     if decision.refused is not None:
         # The real scheduler's next plugin looks for state that was never computed, and reports it.
         return f"0/{decision.total} nodes are available: {', '.join(decision.refused.reasons)}. not found"
-    head = histogram(decision.total, decision.rejections.values(), decision.unnamed, _UNNAMED)
+    head = histogram(decision.total, decision.tally(), decision.unnamed, _UNNAMED)
     return head if preemption is None else f"{head} no new claims to deallocate, preemption: {preemption}"
 
 
-def unhelpful(total: int, rejections: Mapping[str, Rejection]) -> str:
+def unhelpful(total: int, tally: Mapping[Rejection, int]) -> str:
     """Why preemption does not help; nodes that were not tried are unresolvable."""
-    return histogram(total, rejections.values(), total - len(rejections), NOT_HELPFUL)
+    return histogram(total, tally, total - sum(tally.values()), NOT_HELPFUL)
 
 
 def shortened(message: str) -> str:

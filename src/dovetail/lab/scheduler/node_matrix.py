@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.model.fit import Cluster, NodeInfo
-from dovetail.model.fit.podinfo import Kind, Shape
+from dovetail.model.fit.podinfo import SelectorFacts, Shape
 from dovetail.model.fit.terms import Spread
 
 Ints = npt.NDArray[np.int64]
@@ -149,7 +149,7 @@ class NodeMatrix:
             self.with_images += bool(info.images) - self._images[row]
             self._images[row] = bool(info.images)
         if info.vocal or self._shapes[row]:
-            self._count_affinity_shapes(row, tuple(each.shape for each in info.vocal.values()))
+            self._count_affinity_shapes(row, tuple(affine_pod.shape for affine_pod in info.vocal.values()))
         self._note(row, static=changed)
 
     def _column(self, columns: dict[str, Ints], name: str) -> Ints:
@@ -210,17 +210,17 @@ class NodeMatrix:
         name = self._name(namespace, constraint)
         if name in self._tallies:
             return self.tally(name, self._tallies[name].of)
-        known: dict[Kind, bool] = {}
+        by_kind: dict[SelectorFacts, bool] = {}
 
         def of(info: NodeInfo) -> int:
             if constraint.counts_nothing:
                 return 0
             total = 0
             for kind, count in info.kinds.items():
-                counted = known.get(kind)
+                counted = by_kind.get(kind)
                 if counted is None:
                     same = not kind.terminating and kind.namespace == namespace
-                    counted = known[kind] = same and constraint.selects(kind.labels)
+                    counted = by_kind[kind] = same and constraint.selects(kind.labels)
                 if counted:
                     total += count
             return total

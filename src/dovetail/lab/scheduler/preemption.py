@@ -6,13 +6,14 @@ those whose disruption budget would be broken last. Then the node that hurts lea
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
 from dovetail.lab.scheduler.messages import NO_VICTIMS, unhelpful
-from dovetail.lab.scheduler.schedule_one import Decision, Nominated, passes
+from dovetail.lab.scheduler.schedule_one import Nominated, SchedulingDecision, passes
 from dovetail.model.fit import Cluster, Fit, NodeInfo, PodInfo, Rejection
 from dovetail.model.meta import condition
 from dovetail.model.workloads import PodDisruptionBudget
@@ -30,7 +31,7 @@ class Victims(msgspec.Struct, frozen=True):
     broken: int
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class PreemptionOutcome(msgspec.Struct, frozen=True):
     """Either `victims`, or the words for why there are none."""
 
     victims: Victims | None
@@ -40,17 +41,19 @@ class Outcome(msgspec.Struct, frozen=True):
 def preempt(
     pod: PodInfo,
     cluster: Cluster,
-    decision: Decision,
+    decision: SchedulingDecision,
     budgets: Sequence[PodDisruptionBudget],
     nominated: Nominated,
-) -> Outcome:
+) -> PreemptionOutcome:
     """Victims for a pod that fits on no node now."""
     refusal = _ineligible(pod, cluster, decision)
     if refusal:
-        return Outcome(None, refusal)
-    resolvable = [name for name, rejection in decision.rejections.items() if rejection.resolvable]
+        return PreemptionOutcome(None, refusal)
     if cluster.lowest >= pod.priority:
-        return Outcome(None, unhelpful(decision.total, dict.fromkeys(resolvable, _NO_LOWER_PRIORITY)))
+        resolvable_nodes = sum(times for rejection, times in decision.tally().items() if rejection.resolvable)
+        tally = {_NO_LOWER_PRIORITY: resolvable_nodes} if resolvable_nodes else {}
+        return PreemptionOutcome(None, unhelpful(decision.total, tally))
+    resolvable = [name for name, rejection in decision.rejections.items() if rejection.resolvable]
     fit = Fit(pod, cluster)
     victimses: list[Victims] = []
     failed: dict[str, Rejection] = {}
@@ -61,11 +64,11 @@ def preempt(
         else:
             failed[name] = answer
     if not victimses:
-        return Outcome(None, unhelpful(decision.total, failed))
-    return Outcome(min(victimses, key=_hurt))
+        return PreemptionOutcome(None, unhelpful(decision.total, Counter(failed.values())))
+    return PreemptionOutcome(min(victimses, key=_hurt))
 
 
-def _ineligible(pod: PodInfo, cluster: Cluster, decision: Decision) -> str | None:
+def _ineligible(pod: PodInfo, cluster: Cluster, decision: SchedulingDecision) -> str | None:
     if pod.pod.spec.preemption_policy == "Never":
         return "not eligible due to preemptionPolicy=Never."
     nominated_node = pod.pod.status.nominated_node_name
@@ -81,8 +84,8 @@ def _ineligible(pod: PodInfo, cluster: Cluster, decision: Decision) -> str | Non
 def _being_preempted(info: PodInfo) -> bool:
     if info.pod.metadata.deletion_timestamp is None:
         return False
-    found = condition(info.pod.status.conditions, "DisruptionTarget")
-    return found is not None and found.status == "True" and found.reason == _BY_SCHEDULER
+    target = condition(info.pod.status.conditions, "DisruptionTarget")
+    return target is not None and target.status == "True" and target.reason == _BY_SCHEDULER
 
 
 def _victims_on(
@@ -115,7 +118,7 @@ def _victims_on(
 
 
 def importance(info: PodInfo) -> tuple[int, datetime]:
-    """Sorts the most important first: by priority, then who has run longest."""
+    """Sorts the most important pod first: by priority, then the one that has run longest."""
     return -info.priority, info.pod.status.start_time or _FAR
 
 

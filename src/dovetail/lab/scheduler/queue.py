@@ -51,7 +51,7 @@ class Entry(msgspec.Struct, eq=False):
         return self.failed_at + min(_INITIAL_BACKOFF_S * 2.0 ** min(self.attempts - 1, 10), _MAX_BACKOFF_S)
 
 
-class Queue:
+class SchedulingQueue:
     """Pods by key, each at one place: `active`, `backoff`, `waiting` (longest first) or `gated`."""
 
     def __init__(self, clock: Clock) -> None:
@@ -164,7 +164,7 @@ class Queue:
         self._file(entry)
 
     def wake(self, plugins: frozenset[str] | None, helps: Callable[[Entry], bool], alike: bool = False) -> None:
-        """Something happened: try those it could help, of those whom one of the plugins turned away (None: of all).
+        """After a cluster event, try the pods that it may help, of those that one of the plugins rejected (None: all).
 
         `alike`: it helps all of a shape that the same plugins turned away, or none of them.
         """
@@ -176,7 +176,7 @@ class Queue:
                 woken += filter(helps, group.values())
             elif helps(next(iter(group.values()))):
                 woken += group.values()
-        for entry in sorted(woken, key=lambda each: each.order):
+        for entry in sorted(woken, key=lambda woken_entry: woken_entry.order):
             self._file(entry)
 
     async def wait(self) -> None:

@@ -109,7 +109,7 @@ def pod_gone(info: PodInfo) -> Hint:
 
 
 def _spread_by(shape: Shape, other: Shape) -> bool:
-    return shape.namespace == other.namespace and any(each.selects(other.labels) for each in shape.spread)
+    return shape.namespace == other.namespace and any(spread.selects(other.labels) for spread in shape.spread)
 
 
 def _all_mean(terms: Sequence[AffinityTerm], other: Shape) -> bool:

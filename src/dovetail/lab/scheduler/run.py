@@ -17,9 +17,9 @@ from dovetail.lab.direct_client import DirectKube
 from dovetail.lab.scheduler import binder, messages, queueing_hints
 from dovetail.lab.scheduler.cache import Cache
 from dovetail.lab.scheduler.events import Events
-from dovetail.lab.scheduler.preemption import Outcome, Victims
-from dovetail.lab.scheduler.queue import Entry, Queue
-from dovetail.lab.scheduler.schedule_one import Decision
+from dovetail.lab.scheduler.preemption import PreemptionOutcome, Victims
+from dovetail.lab.scheduler.queue import Entry, SchedulingQueue
+from dovetail.lab.scheduler.schedule_one import SchedulingDecision
 from dovetail.lab.scheduler.vectorised.schedule import Decider
 from dovetail.model.fit import PodInfo
 
@@ -49,8 +49,8 @@ class Scheduler:
         self._kube = kube
         self._clock = clock
         self._failed_attempt_s = failed_attempt_s
-        self._last: tuple[Decision, str | None, _Why] | None = None
-        self.queue = Queue(clock)
+        self._last: tuple[SchedulingDecision, str | None, _Why] | None = None
+        self.queue = SchedulingQueue(clock)
         self.cache = Cache(kube, self.queue, retry_unhelpful=not (quiet or failed_attempt_s))
         self.events = Events(kube, clock, quiet=quiet, event_sink=event_sink)
         self._decider = Decider(self.cache.cluster)
@@ -87,7 +87,9 @@ class Scheduler:
         self._failed(entry, decision, outcome, tasks)
         return self._failed_attempt_s
 
-    def _failed(self, entry: Entry, decision: Decision, outcome: Outcome, tasks: asyncio.TaskGroup) -> None:
+    def _failed(
+        self, entry: Entry, decision: SchedulingDecision, outcome: PreemptionOutcome, tasks: asyncio.TaskGroup
+    ) -> None:
         info, victims = entry.info, outcome.victims
         nominated_node: str | None = None
         if victims is not None:
@@ -105,12 +107,12 @@ class Scheduler:
                 self._report_failure(info, status, victims), name=f"report failure of {info.pod.metadata.key}"
             )
 
-    def _why(self, decision: Decision, preemption: str | None) -> _Why:
+    def _why(self, decision: SchedulingDecision, preemption: str | None) -> _Why:
         """The message of a failure and the plugins behind it; pods that are alike fail by one and the same decision."""
         last = self._last
         if last is not None and last[0] is decision and last[1] == preemption:
             return last[2]
-        plugins = {rejection.plugin for rejection in decision.rejections.values()}
+        plugins = {rejection.plugin for rejection in decision.tally()}
         if decision.refused is not None:
             plugins.add(queueing_hints.rejector(decision.refused))
         if decision.unnamed:

@@ -6,6 +6,7 @@ nominated for it and not bound yet.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -20,7 +21,7 @@ NO_NOMINATIONS: Nominated = {}
 _ALWAYS_ALL = 100
 
 
-class Decision(msgspec.Struct, frozen=True):
+class SchedulingDecision(msgspec.Struct, frozen=True):
     """`node`, or the rejections: of all nodes at once (`refused`), or node by node.
 
     `unnamed` counts the nodes that were not looked at because the pod names others.
@@ -32,9 +33,15 @@ class Decision(msgspec.Struct, frozen=True):
     rejections: Mapping[str, Rejection] = {}
     unnamed: int = 0
     feasible: int = 0
+    #: How often each rejection is among `rejections`, where that was counted already.
+    counted: Mapping[Rejection, int] = {}
+
+    def tally(self) -> Mapping[Rejection, int]:
+        """How often each rejection is among `rejections`."""
+        return self.counted or Counter(self.rejections.values())
 
 
-class Memory:
+class FilterRejections:
     """Rejections by node for pods of one shape, for as long as they do not change.
 
     Only for pods that look at nothing but the node itself: no nominations, volumes, spread or affinity.
@@ -59,16 +66,20 @@ class Memory:
 
 
 def schedule(
-    pod: PodInfo, cluster: Cluster, nominated: Nominated = NO_NOMINATIONS, start: int = 0, memory: Memory | None = None
-) -> Decision:
+    pod: PodInfo,
+    cluster: Cluster,
+    nominated: Nominated = NO_NOMINATIONS,
+    start: int = 0,
+    memory: FilterRejections | None = None,
+) -> SchedulingDecision:
     """Decide for one pod. `start` is where the search begins when there are more nodes than need be looked at."""
     fit = Fit(pod, cluster)
     total = len(cluster.nodes)
     if fit.rejection is not None:
-        return Decision(None, total, refused=fit.rejection)
+        return SchedulingDecision(None, total, refused=fit.rejection)
     nominated_node = cluster.nodes.get(pod.pod.status.nominated_node_name)
     if nominated_node is not None and passes(fit, nominated_node, nominated) is None:
-        return Decision(nominated_node.name, total, feasible=1)
+        return SchedulingDecision(nominated_node.name, total, feasible=1)
     nodes = _candidates(fit, cluster, start)
     enough = nodes_to_find(len(nodes))
     feasible: list[NodeInfo] = []
@@ -87,10 +98,10 @@ def schedule(
         if len(feasible) >= enough:
             break
     if not feasible:
-        return Decision(None, total, rejections=rejections, unnamed=total - len(nodes))
+        return SchedulingDecision(None, total, rejections=rejections, unnamed=total - len(nodes))
     if len(feasible) == 1:
-        return Decision(feasible[0].name, total, rejections=rejections, feasible=1)
-    return Decision(best(pod, cluster, feasible), total, rejections=rejections, feasible=len(feasible))
+        return SchedulingDecision(feasible[0].name, total, rejections=rejections, feasible=1)
+    return SchedulingDecision(best(pod, cluster, feasible), total, rejections=rejections, feasible=len(feasible))
 
 
 def _candidates(fit: Fit, cluster: Cluster, start: int) -> list[NodeInfo]:

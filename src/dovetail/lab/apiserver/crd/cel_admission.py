@@ -7,11 +7,21 @@ from collections.abc import Mapping, Sequence
 from dovetail.lab.apiserver.crd import cel_typecheck
 from dovetail.lab.apiserver.crd.cel.errors import CelSyntaxError
 from dovetail.lab.apiserver.crd.cel.parser import Node, parse
-from dovetail.lab.apiserver.crd.cel.types import BOOL, NULL, STRING, Kind, fits, list_of, shown
+from dovetail.lab.apiserver.crd.cel.types import (
+    AUTHORIZER,
+    BOOL,
+    NULL,
+    RESOURCE_CHECK,
+    STRING,
+    CelType,
+    fits,
+    list_of,
+    shown,
+)
 from dovetail.lab.apiserver.crd.cel_typecheck import FieldKinds
 from dovetail.lab.apiserver.crd.structural import Structural
 
-OBJECT, PATCHES = Kind("Object"), list_of(Kind("JSONPatch"))
+OBJECT, PATCHES = CelType("Object"), list_of(CelType("JSONPatch"))
 _TEXT = {"type": "string"}
 _TEXTS = {"type": "array", "items": _TEXT}
 
@@ -79,7 +89,7 @@ class Declarations:
     """The variables that an expression may use."""
 
     def __init__(self, *, params: bool = False, authorizer: bool = True) -> None:
-        self.kinds: dict[str, Kind | None] = {
+        self.kinds: dict[str, CelType | None] = {
             "object": None,
             "oldObject": None,
             "request": cel_typecheck.kind_of(_REQUEST),
@@ -88,11 +98,12 @@ class Declarations:
         if params:
             self.kinds["params"] = None
         if authorizer:
-            self.kinds["authorizer"] = None
+            fields = FieldKinds({"requestResource": RESOURCE_CHECK})
+            self.kinds["authorizer"] = CelType(AUTHORIZER.name, schema=fields)
 
-    def composed(self, variables: Mapping[str, Kind | None]) -> Declarations:
+    def composed(self, variables: Mapping[str, CelType | None]) -> Declarations:
         """The same with a policy's own variables."""
-        return self._with("variables", Kind("kubernetes.variables", schema=FieldKinds(variables)))
+        return self._with("variables", CelType("kubernetes.variables", schema=FieldKinds(variables)))
 
     def with_patches(self) -> Declarations:
         """The same with what mutations are made of: `Object{…}` and `JSONPatch{…}`."""
@@ -103,29 +114,29 @@ class Declarations:
         made.kinds = {key: kind for key, kind in self.kinds.items() if key != name}
         return made
 
-    def _with(self, name: str, kind: Kind | None) -> Declarations:
+    def _with(self, name: str, kind: CelType | None) -> Declarations:
         made = Declarations()
         made.kinds = {**self.kinds, name: kind}
         return made
 
 
-def complaint(expression: str, wanted: Sequence[Kind], declared: Declarations) -> str:
+def complaint(expression: str, wanted: Sequence[CelType], declared: Declarations) -> str:
     """What is wrong with an expression; "" if nothing. No `wanted` kinds means any."""
     try:
         node = parse(expression)
         kind = cel_typecheck.walk(node, declared.kinds)
     except CelSyntaxError as error:
         return f"compilation failed: {error.located(expression)}"
-    if not wanted or (kind is not None and any(fits(kind, each) for each in wanted)):
+    if not wanted or (kind is not None and any(fits(kind, wanted_kind) for wanted_kind in wanted)):
         return ""
     if kind is None and not _is_dynamic(node):
         return ""
     if len(wanted) == 1:
         return f"must evaluate to {shown(wanted[0])} but got {_shown(kind)}"
-    return f"must evaluate to one of [{' '.join(_shown(each) for each in wanted)}] but got {_shown(kind)}"
+    return f"must evaluate to one of [{' '.join(_shown(wanted_kind) for wanted_kind in wanted)}] but got {_shown(kind)}"
 
 
-def kind_of_expression(expression: str, declared: Declarations) -> Kind | None:
+def kind_of_expression(expression: str, declared: Declarations) -> CelType | None:
     """The kind of a variable's value; unknown where its expression is wrong."""
     try:
         return cel_typecheck.walk(parse(expression), declared.kinds)
@@ -133,7 +144,7 @@ def kind_of_expression(expression: str, declared: Declarations) -> Kind | None:
         return None
 
 
-def _shown(kind: Kind | None) -> str:
+def _shown(kind: CelType | None) -> str:
     return "null_type" if kind == NULL else shown(kind)
 
 

@@ -98,9 +98,9 @@ class Correlation:
     __slots__ = ("known", "new", "old", "parent")
 
     def __init__(
-        self, new: Any = None, old: Any = None, known: bool = False, parent: Correlation | None = None
+        self, new: Any = None, old: Any = None, has_old: bool = False, parent: Correlation | None = None
     ) -> None:
-        self.new, self.old, self.known, self.parent = new, old, known, parent
+        self.new, self.old, self.known, self.parent = new, old, has_old, parent
 
     def unchanged(self) -> bool:
         if self.known:

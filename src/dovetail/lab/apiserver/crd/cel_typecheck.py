@@ -11,19 +11,20 @@ from collections.abc import Callable, Mapping
 from dovetail.lab.apiserver.crd.cel import types
 from dovetail.lab.apiserver.crd.cel.errors import CelSyntaxError
 from dovetail.lab.apiserver.crd.cel.field_names import field_name
-from dovetail.lab.apiserver.crd.cel.functions import TYPES
+from dovetail.lab.apiserver.crd.cel.functions import GLOBALS, METHODS, TYPES
+from dovetail.lab.apiserver.crd.cel.macros import MACROS
 from dovetail.lab.apiserver.crd.cel.parser import Node, parse, place_of
-from dovetail.lab.apiserver.crd.cel.types import BOOL, INT, STRING, Kind, Mismatch, fits, list_of, map_of, shown
+from dovetail.lab.apiserver.crd.cel.types import BOOL, INT, STRING, CelType, Mismatch, fits, list_of, map_of, shown
 from dovetail.lab.apiserver.crd.rule import Rule
 from dovetail.lab.apiserver.crd.structural import Structural
 
-Known = Mapping[str, Kind | None]
+Known = Mapping[str, CelType | None]
 
 
 class FieldKinds:
     """The kinds of an object's fields, where no schema describes them."""
 
-    def __init__(self, kinds: Mapping[str, Kind | None]) -> None:
+    def __init__(self, kinds: Mapping[str, CelType | None]) -> None:
         self.kinds = dict(kinds)
 
 
@@ -54,7 +55,7 @@ def no_text(expression: str, schema: Structural) -> bool:
     return not fits(kind, STRING)
 
 
-def kind_of(node: Structural | None) -> Kind | None:
+def kind_of(node: Structural | None) -> CelType | None:
     """The kind of the values a schema describes."""
     if node is None or node.int_or_string or node.nullable:
         return None
@@ -65,11 +66,11 @@ def kind_of(node: Structural | None) -> Kind | None:
     if node.type == "object":
         if node.additional is not None and not node.properties:
             return map_of(STRING, kind_of(node.additional))
-        return Kind("object", schema=node)
+        return CelType("object", schema=node)
     return _SCALARS.get(node.type)
 
 
-def _field(kind: Kind | None, name: str, place: int) -> Kind | None:
+def _field(kind: CelType | None, name: str, place: int) -> CelType | None:
     if kind is None or kind.name == "optional_type":
         return None
     if kind.name == "map":
@@ -92,114 +93,114 @@ def _field(kind: Kind | None, name: str, place: int) -> Kind | None:
     raise CelSyntaxError(f"undefined field '{name}'", place)
 
 
-def walk(node: Node, known: Known) -> Kind | None:
-    return _WALKS[node[0]](node, known)
+def walk(node: Node, kinds: Known) -> CelType | None:
+    return _WALKS[node[0]](node, kinds)
 
 
 def _no_overload(name: str, applied: str, place: int) -> CelSyntaxError:
     return CelSyntaxError(f"found no matching overload for '{name}' applied to '{applied}'", place)
 
 
-def _listed(given: list[Kind | None]) -> str:
-    return f"({', '.join(shown(each) for each in given)})"
+def _listed(given: list[CelType | None]) -> str:
+    return f"({', '.join(shown(kind) for kind in given)})"
 
 
-def _name(node: Node, known: Known) -> Kind | None:
+def _name(node: Node, kinds: Known) -> CelType | None:
     name = node[1]
-    if name in known:
-        return known[name]
+    if name in kinds:
+        return kinds[name]
     if name in TYPES or name in _LIBRARIES:
         return None
     raise CelSyntaxError(f"undeclared reference to '{name}' (in container '')", node[2])
 
 
-def _const(node: Node, known: Known) -> Kind | None:
+def _const(node: Node, kinds: Known) -> CelType | None:
     return _LITERALS.get(type(node[1]))
 
 
-def _select(node: Node, known: Known) -> Kind | None:
-    return _field(walk(node[1], known), field_name(node[2]), node[3])
+def _select(node: Node, kinds: Known) -> CelType | None:
+    return _field(walk(node[1], kinds), field_name(node[2]), node[3])
 
 
-def _select_optional(node: Node, known: Known) -> Kind | None:
-    return Kind("optional_type", (_select(node, known),))
+def _select_optional(node: Node, kinds: Known) -> CelType | None:
+    return CelType("optional_type", (_select(node, kinds),))
 
 
-def _index(node: Node, known: Known) -> Kind | None:
-    target, at = walk(node[1], known), walk(node[2], known)
+def _index(node: Node, kinds: Known) -> CelType | None:
+    target, index_kind = walk(node[1], kinds), walk(node[2], kinds)
     if target is None or target.name not in ("list", "map"):
         return None
     wanted = INT if target.name == "list" else target.inner[0]
-    if not fits(at, wanted) and not (target.name == "list" and at == types.DOUBLE):
-        raise _no_overload("_[_]", _listed([target, at]), node[3])
+    if not fits(index_kind, wanted) and not (target.name == "list" and index_kind == types.DOUBLE):
+        raise _no_overload("_[_]", _listed([target, index_kind]), node[3])
     return target.inner[-1]
 
 
-def _index_optional(node: Node, known: Known) -> Kind | None:
-    return Kind("optional_type", (_index(node, known),))
+def _index_optional(node: Node, kinds: Known) -> CelType | None:
+    return CelType("optional_type", (_index(node, kinds),))
 
 
-def _list(node: Node, known: Known) -> Kind | None:
-    return list_of(_alike([item for item in node[1] if item[0] != "optional"], known))
+def _list(node: Node, kinds: Known) -> CelType | None:
+    return list_of(_alike([item for item in node[1] if item[0] != "optional"], kinds))
 
 
-def _alike(items: list[Node], known: Known) -> Kind | None:
+def _alike(items: list[Node], kinds: Known) -> CelType | None:
     """The kind of all of them: the first one's."""
-    first: Kind | None = None
+    first: CelType | None = None
     for item in items:
-        kind = walk(item, known)
+        kind = walk(item, kinds)
         if first is not None and not fits(kind, first):
             raise CelSyntaxError(f"expected type '{shown(first)}' but found '{shown(kind)}'", place_of(item))
         first = first or kind
     return first
 
 
-def _map(node: Node, known: Known) -> Kind | None:
+def _map(node: Node, kinds: Known) -> CelType | None:
     keys, values = [entry[0] for entry in node[1]], [entry[1] for entry in node[1]]
-    return map_of(_alike(keys, known), _alike(values, known))
+    return map_of(_alike(keys, kinds), _alike(values, kinds))
 
 
-def _message(node: Node, known: Known) -> Kind | None:
+def _message(node: Node, kinds: Known) -> CelType | None:
     _, name, fields, place = node
-    if name.partition(".")[0] not in known:
+    if name.partition(".")[0] not in kinds:
         raise CelSyntaxError(f"undeclared reference to '{name}' (in container '')", place)
     for _, _, value in fields:
-        walk(value, known)
-    return Kind(name)
+        walk(value, kinds)
+    return CelType(name)
 
 
-def _not(node: Node, known: Known) -> Kind | None:
-    kind = walk(node[1], known)
+def _not(node: Node, kinds: Known) -> CelType | None:
+    kind = walk(node[1], kinds)
     if not fits(kind, BOOL):
         raise _no_overload("!_", _listed([kind]), node[2])
     return BOOL
 
 
-def _negate(node: Node, known: Known) -> Kind | None:
-    kind = walk(node[1], known)
+def _negate(node: Node, kinds: Known) -> CelType | None:
+    kind = walk(node[1], kinds)
     if kind not in (None, INT, types.DOUBLE):
         raise _no_overload("-_", _listed([kind]), node[2])
     return kind
 
 
-def _if(node: Node, known: Known) -> Kind | None:
-    parts = [walk(part, known) for part in node[1:4]]
+def _if(node: Node, kinds: Known) -> CelType | None:
+    parts = [walk(part, kinds) for part in node[1:4]]
     if not fits(parts[0], BOOL) or not fits(parts[1], parts[2]):
         raise _no_overload("_?_:_", _listed(parts), node[4])
     return parts[1] if parts[1] is not None and parts[1] != types.NULL else parts[2]
 
 
-def _logic(node: Node, known: Known) -> Kind | None:
+def _logic(node: Node, kinds: Known) -> CelType | None:
     for part in node[1:]:
-        kind = walk(part, known)
+        kind = walk(part, kinds)
         if not fits(kind, BOOL):
             raise CelSyntaxError(f"expected type 'bool' but found '{shown(kind)}'", place_of(part))
     return BOOL
 
 
-def _binary(node: Node, known: Known) -> Kind | None:
+def _binary(node: Node, kinds: Known) -> CelType | None:
     _, operator, place, *sides = node
-    left, right = (walk(side, known) for side in sides)
+    left, right = (walk(side, kinds) for side in sides)
     try:
         return types.binary(operator, left, right)
     except Mismatch:
@@ -207,39 +208,42 @@ def _binary(node: Node, known: Known) -> Kind | None:
         raise _no_overload(name, _listed([left, right]), place) from None
 
 
-def _optional(node: Node, known: Known) -> Kind | None:
-    return walk(node[1], known)
+def _optional(node: Node, kinds: Known) -> CelType | None:
+    return walk(node[1], kinds)
 
 
-def _call(node: Node, known: Known) -> Kind | None:
+def _call(node: Node, kinds: Known) -> CelType | None:
     _, name, target, arguments, place = node
     if target is not None and name in _LOOPS and len(arguments) >= 2 and arguments[0][0] == "name":
-        return _loop(name, walk(target, known), arguments, known)
+        return _loop(name, walk(target, kinds), arguments, kinds)
     if name == "has" and target is None:
-        _select((*arguments[0][:3], place), known)
+        _select((*arguments[0][:3], place), kinds)
         return BOOL
     if name in ("optMap", "optFlatMap") or (target is not None and target[0] == "name" and target[1] in _LIBRARIES):
         return None
     if name == "format" and target is not None and arguments and arguments[0][0] == "list":
         for item in arguments[0][1]:  # what is put into a text may be of any kind
-            walk(item, known)
+            walk(item, kinds)
         return STRING
-    given = [walk(argument, known) for argument in arguments]
+    given = [walk(argument, kinds) for argument in arguments]
     if target is None:
         return _applied(types.FUNCTIONS.get(name), name, given, _listed(given), place)
-    over = walk(target, known)
+    over = walk(target, kinds)
     if name == "hasValue":
         return BOOL
     if name in ("orValue", "value") and over is not None and over.name == "optional_type":
         return over.inner[0]
     if name == "matches":
         _check_pattern(arguments)
+    qualified = f"{target[1]}.{name}" if target[0] == "name" else ""
+    if not any(name in names for names in (types.METHODS, METHODS, MACROS)) and qualified not in GLOBALS:
+        raise CelSyntaxError(f"undeclared reference to '{name}' (in container '')", place)
     return _applied(types.METHODS.get(name), name, [over, *given], f"{shown(over)}.{_listed(given)}", place)
 
 
 def _applied(
-    signatures: tuple[types.Signature, ...] | None, name: str, given: list[Kind | None], applied: str, place: int
-) -> Kind | None:
+    signatures: tuple[types.Signature, ...] | None, name: str, given: list[CelType | None], applied: str, place: int
+) -> CelType | None:
     if signatures is None:
         return None
     try:
@@ -256,9 +260,9 @@ def _check_pattern(arguments: list[Node]) -> None:
             raise CelSyntaxError("invalid matches argument", place_of(arguments[0])) from None
 
 
-def _loop(name: str, over: Kind | None, arguments: list[Node], known: Known) -> Kind | None:
+def _loop(name: str, over: CelType | None, arguments: list[Node], kinds: Known) -> CelType | None:
     """A comprehension: its variables have the kinds of what is gone through."""
-    inner = dict(known)
+    inner = dict(kinds)
     key, value = (None, None) if over is None or not over.inner else (over.inner[0], over.inner[-1])
     names = [argument[1] for argument in arguments[:-1] if argument[0] == "name"]
     if len(names) == 2 and name != "map":
@@ -273,7 +277,7 @@ def _loop(name: str, over: Kind | None, arguments: list[Node], known: Known) -> 
     return list_of(body) if name == "map" else BOOL
 
 
-_WALKS: dict[str, Callable[[Node, Known], Kind | None]] = {
+_WALKS: dict[str, Callable[[Node, Known], CelType | None]] = {
     "name": _name,
     "const": _const,
     "select": _select,

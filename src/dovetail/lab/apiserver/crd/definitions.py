@@ -167,7 +167,7 @@ def _conflict(obj: Object, ctx: Context) -> tuple[Object, str, str]:
         ("listKind", kinds),
     ):
         value = names.get(field)
-        clash = [one for one in (value if isinstance(value, list) else [value]) if one and one in used]
+        clash = [name for name in (value if isinstance(value, list) else [value]) if name and name in used]
         if clash:
             label = field[0].upper() + field[1:]
             reason, text = f"{label}Conflict", f'"{clash[0]}" is already in use'

@@ -139,8 +139,8 @@ def _cell(column: Mapping[str, Any]) -> Any:
         return lambda obj: None
 
     def value(obj: Object) -> Any:
-        found = find(obj)
-        return _cell_value(found[0], kind) if found else None
+        values = find(obj)
+        return _cell_value(values[0], kind) if values else None
 
     return value
 

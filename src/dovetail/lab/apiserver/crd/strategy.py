@@ -106,9 +106,9 @@ class CustomStrategy(Strategy):
         return definition is not None and "deletionTimestamp" in definition["metadata"]
 
     def prepare_create(self, obj: Object, ctx: Context) -> None:
-        for each in (obj, ctx.seen[0]) if ctx.seen else (obj,):
+        for version in (obj, ctx.seen[0]) if ctx.seen else (obj,):
             if self.has_status_subresource:
-                each.pop("status", None)
+                version.pop("status", None)
         obj["metadata"]["generation"] = 1
 
     def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:

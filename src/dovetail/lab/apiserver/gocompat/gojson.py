@@ -34,12 +34,12 @@ class _Scanner:
         self.body = body
         self.depth = 0
 
-    def space(self, at: int) -> int:
-        match = _SPACE.match(self.body, at)
-        return match.end() if match else at
+    def space(self, position: int) -> int:
+        match = _SPACE.match(self.body, position)
+        return match.end() if match else position
 
-    def char(self, at: int) -> str:
-        code = self.body[at]
+    def char(self, position: int) -> str:
+        code = self.body[position]
         if code == 0x27:
             return "'\\''"
         if code == 0x22:
@@ -54,65 +54,65 @@ class _Scanner:
         rune = chr(code)
         return f"'{rune}'" if rune.isprintable() else f"'\\u{code:04x}'"
 
-    def bad(self, at: int, context: str) -> _Bad:
-        if at >= len(self.body):
+    def bad(self, position: int, context: str) -> _Bad:
+        if position >= len(self.body):
             return _Bad(_END)
-        return _Bad(f"invalid character {self.char(at)} {context}")
+        return _Bad(f"invalid character {self.char(position)} {context}")
 
-    def value(self, at: int) -> int:
+    def value(self, position: int) -> int:
         body = self.body
-        if at >= len(body):
+        if position >= len(body):
             raise _Bad(_END)
-        lead = body[at : at + 1]
+        lead = body[position : position + 1]
         if lead == b"{":
-            return self.nested(at, self.object)
+            return self.nested(position, self.object)
         if lead == b"[":
-            return self.nested(at, self.array)
+            return self.nested(position, self.array)
         if lead == b'"':
-            return self.string(at)
+            return self.string(position)
         if lead in b"-0123456789":
-            return self.number(at)
+            return self.number(position)
         for word in (b"true", b"false", b"null"):
             if lead == word[:1]:
-                return self.literal(at, word)
-        raise self.bad(at, "looking for beginning of value")
+                return self.literal(position, word)
+        raise self.bad(position, "looking for beginning of value")
 
-    def nested(self, at: int, walk: object) -> int:
+    def nested(self, position: int, walk: object) -> int:
         self.depth += 1
         if self.depth > min(_DEPTH, 300):
             raise _Bad("exceeded max depth")
-        end = self.object(at) if walk == self.object else self.array(at)
+        end = self.object(position) if walk == self.object else self.array(position)
         self.depth -= 1
         return end
 
-    def object(self, at: int) -> int:
-        at = self.space(at + 1)
-        if self.body[at : at + 1] == b"}":
-            return at + 1
+    def object(self, position: int) -> int:
+        position = self.space(position + 1)
+        if self.body[position : position + 1] == b"}":
+            return position + 1
         while True:
-            if self.body[at : at + 1] != b'"':
-                raise self.bad(at, "looking for beginning of object key string")
-            at = self.space(self.string(at))
-            if self.body[at : at + 1] != b":":
-                raise self.bad(at, "after object key")
-            at = self.space(self.value(self.space(at + 1)))
-            if self.body[at : at + 1] == b"}":
-                return at + 1
-            if self.body[at : at + 1] != b",":
-                raise self.bad(at, "after object key:value pair")
-            at = self.space(at + 1)
+            if self.body[position : position + 1] != b'"':
+                raise self.bad(position, "looking for beginning of object key string")
+            position = self.space(self.string(position))
+            if self.body[position : position + 1] != b":":
+                raise self.bad(position, "after object key")
+            position = self.space(self.value(self.space(position + 1)))
+            if self.body[position : position + 1] == b"}":
+                return position + 1
+            if self.body[position : position + 1] != b",":
+                raise self.bad(position, "after object key:value pair")
+            position = self.space(position + 1)
 
-    def array(self, at: int) -> int:
-        at = self.space(at + 1)
-        if self.body[at : at + 1] == b"]":
-            return at + 1
+    def array(self, position: int) -> int:
+        position = self.space(position + 1)
+        if self.body[position : position + 1] == b"]":
+            return position + 1
         while True:
-            at = self.space(self.value(at))
-            if self.body[at : at + 1] == b"]":
-                return at + 1
-            if self.body[at : at + 1] != b",":
-                raise self.bad(at, "after array element")
-            at = self.space(at + 1)
+            position = self.space(self.value(position))
+            if self.body[position : position + 1] == b"]":
+                return position + 1
+            if self.body[position : position + 1] != b",":
+                raise self.bad(position, "after array element")
+            position = self.space(position + 1)
 
     def string(self, escape: int) -> int:
         body = self.body
@@ -130,20 +130,20 @@ class _Scanner:
                 raise self.bad(escape, "in string literal")
             escape += 1
 
-    def escape(self, at: int) -> int:
-        if self.body[at : at + 1] == b"u":
+    def escape(self, position: int) -> int:
+        if self.body[position : position + 1] == b"u":
             for offset in range(1, 5):
-                if not re.match(rb"[0-9a-fA-F]", self.body[at + offset : at + offset + 1]):
-                    raise self.bad(at + offset, "in \\u hexadecimal character escape")
-            return at + 5
-        if self.body[at : at + 1] and self.body[at : at + 1] in b'"\\/bfnrt':
-            return at + 1
-        raise self.bad(at, "in string escape code")
+                if not re.match(rb"[0-9a-fA-F]", self.body[position + offset : position + offset + 1]):
+                    raise self.bad(position + offset, "in \\u hexadecimal character escape")
+            return position + 5
+        if self.body[position : position + 1] and self.body[position : position + 1] in b'"\\/bfnrt':
+            return position + 1
+        raise self.bad(position, "in string escape code")
 
-    def number(self, at: int) -> int:
-        match = _NUMBER.match(self.body, at)
+    def number(self, position: int) -> int:
+        match = _NUMBER.match(self.body, position)
         if match is None:
-            raise self.bad(at + 1, "in numeric literal")
+            raise self.bad(position + 1, "in numeric literal")
         end = match.end()
         if self.body[end : end + 1] == b".":
             raise self.bad(end + 1, "after decimal point in numeric literal")
@@ -151,9 +151,9 @@ class _Scanner:
             raise self.bad(end + 1, "in exponent of numeric literal")
         return end
 
-    def literal(self, at: int, word: bytes) -> int:
+    def literal(self, position: int, word: bytes) -> int:
         for offset in range(1, len(word)):
-            if self.body[at + offset : at + offset + 1] != word[offset : offset + 1]:
+            if self.body[position + offset : position + offset + 1] != word[offset : offset + 1]:
                 text = word.decode()
-                raise self.bad(at + offset, f"in literal {text} (expecting '{text[offset]}')")
-        return at + len(word)
+                raise self.bad(position + offset, f"in literal {text} (expecting '{text[offset]}')")
+        return position + len(word)

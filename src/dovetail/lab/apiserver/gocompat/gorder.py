@@ -14,8 +14,8 @@ def ordered(schema: Schema | None, value: Any) -> Any:
     """A value as Go would print it: struct fields as declared, everything else sorted."""
     if isinstance(value, dict):
         if schema is not None and schema.kind == "object" and schema.fields:
-            known = [name for name in schema.fields if name in value]
-            names = list(dict.fromkeys([*known, *sorted(value)]))
+            declared = [name for name in schema.fields if name in value]
+            names = list(dict.fromkeys([*declared, *sorted(value)]))
             return {name: ordered(_child(schema, name), value[name]) for name in names}
         return {name: ordered(_child(schema, name), value[name]) for name in sorted(value)}
     if isinstance(value, list):

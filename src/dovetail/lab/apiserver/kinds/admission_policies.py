@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from dovetail.lab.apiserver.crd.cel.types import Kind
+from dovetail.lab.apiserver.crd.cel.types import CelType
 from dovetail.lab.apiserver.crd.cel_admission import (
     BOOL,
     NULL,
@@ -129,7 +129,7 @@ def _common(spec: Object, *, checks_conditions: bool, mutating: bool = False) ->
         conditions = spec.get("matchConditions") or ()
         errors += check_conditions(conditions, "spec.matchConditions", params=params is not None)
     declared = Declarations(params=params is not None)
-    variables: dict[str, Kind | None] = {}
+    variables: dict[str, CelType | None] = {}
     for index, variable in enumerate(spec.get("variables") or ()):
         composed = declared.composed(variables)
         errors += _variable(variable, f"spec.variables[{index}]", composed)

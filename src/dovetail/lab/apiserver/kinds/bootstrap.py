@@ -37,13 +37,15 @@ class Host(Protocol):
 
 
 def _objects() -> list[tuple[str, str, dict[str, Any]]]:
-    found: list[tuple[str, str, dict[str, Any]]] = []
+    objects: list[tuple[str, str, dict[str, Any]]] = []
     for name in ("kube-system", "kube-public", "kube-node-lease", "default"):
         spec = {"finalizers": ["kubernetes"]}
-        found.append(("", "namespaces", {"metadata": {"name": name}, "spec": spec, "status": {"phase": "Active"}}))
+        objects.append(("", "namespaces", {"metadata": {"name": name}, "spec": spec, "status": {"phase": "Active"}}))
     for name, value, text in _PRIORITIES:
         meta = {"name": name, "generation": 1}
-        found.append(("scheduling.k8s.io", "priorityclasses", {"metadata": meta, "value": value, "description": text}))
+        objects.append(
+            ("scheduling.k8s.io", "priorityclasses", {"metadata": meta, "value": value, "description": text})
+        )
     address = str(NETWORK[1])
     service = {
         "metadata": {
@@ -60,7 +62,7 @@ def _objects() -> list[tuple[str, str, dict[str, Any]]]:
         },
         "status": {"loadBalancer": {}},
     }
-    found.append(("", "services", service))
+    objects.append(("", "services", service))
     port = {"name": "https", "port": 6443, "protocol": "TCP"}
     endpoints = {
         "metadata": {**_KUBERNETES, "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
@@ -72,7 +74,7 @@ def _objects() -> list[tuple[str, str, dict[str, Any]]]:
         "endpoints": [{"addresses": [_ADDRESS], "conditions": {"ready": True}}],
         "ports": [port],
     }
-    return [*found, ("", "endpoints", endpoints), ("discovery.k8s.io", "endpointslices", piece)]
+    return [*objects, ("", "endpoints", endpoints), ("discovery.k8s.io", "endpointslices", piece)]
 
 
 #: What the server creates itself, without managed fields.

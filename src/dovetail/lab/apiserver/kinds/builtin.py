@@ -69,8 +69,8 @@ _DEPRECATED = {
 def _subresource(row: dict[str, Any], entry: list[Any], acts: dict[str, dict[str, Any]]) -> Subresource:
     name, group, version, kind, verbs = entry
     group, version = (group, version) if version else (row["group"], row["version"])
-    known = kind not in ("PodAttachOptions", "PodExecOptions", "PodPortForwardOptions", "NodeProxyOptions")
-    proxied = kind.endswith("ProxyOptions") or not known
+    is_registered = kind not in ("PodAttachOptions", "PodExecOptions", "PodPortForwardOptions", "NodeProxyOptions")
+    proxied = kind.endswith("ProxyOptions") or not is_registered
     return Subresource(
         name=name,
         verbs=tuple(verbs),

@@ -61,10 +61,10 @@ class CronJobStrategy(CountedStrategy):
             zone = spec["timeZone"]
             errors += [invalid("spec.timeZone", zone, complaint) for complaint in zone_complaints(zone)]
         policy = spec.get("concurrencyPolicy", "")
-        known = ("Allow", "Forbid", "Replace")
-        if policy not in known:
+        policies = ("Allow", "Forbid", "Replace")
+        if policy not in policies:
             field_path = "spec.concurrencyPolicy"
-            errors.append(unsupported(field_path, policy, known) if policy else required(field_path))
+            errors.append(unsupported(field_path, policy, policies) if policy else required(field_path))
         job = (spec.get("jobTemplate") or {}).get("spec") or {}
         errors += check_job_spec(job, "spec.jobTemplate.spec")
         if "selector" in job:

@@ -83,8 +83,8 @@ class EndpointSliceStrategy(KindStrategy):
 
     def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
         """It has no spec: all that is not metadata counts, and so do the labels."""
-        after, before = ({k: v for k, v in one.items() if k != "metadata"} for one in (obj, old))
-        labels, were = (one["metadata"].get("labels") for one in (obj, old))
+        after, before = ({k: v for k, v in version.items() if k != "metadata"} for version in (obj, old))
+        labels, were = (version["metadata"].get("labels") for version in (obj, old))
         if after != before or labels != were:
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
@@ -93,12 +93,12 @@ class EndpointSliceStrategy(KindStrategy):
 
     def _shape(self, obj: Object) -> list[FieldError]:
         kind = obj.get("addressType", "")
-        known = ("FQDN", "IPv4", "IPv6")
+        address_types = ("FQDN", "IPv4", "IPv6")
         errors: list[FieldError] = []
         if not kind:
             errors.append(required("addressType"))
-        elif kind not in known:
-            errors.append(unsupported("addressType", kind, known))
+        elif kind not in address_types:
+            errors.append(unsupported("addressType", kind, address_types))
         return errors + self._ports(obj.get("ports") or ())
 
     def _endpoints(self, obj: Object) -> list[FieldError]:

@@ -165,8 +165,8 @@ def _replacement(spec: Spec, path: str) -> list[FieldError]:
     policy = spec.get("podReplacementPolicy")
     if policy is None:
         return []
-    known = ("Failed",) if "podFailurePolicy" in spec else ("Failed", "TerminatingOrFailed")
-    return [] if policy in known else [unsupported(path, policy, known)]
+    policies = ("Failed",) if "podFailurePolicy" in spec else ("Failed", "TerminatingOrFailed")
+    return [] if policy in policies else [unsupported(path, policy, policies)]
 
 
 def _restart(spec: Spec, template: Spec, path: str) -> list[FieldError]:
@@ -245,12 +245,12 @@ def _exit_codes(codes: Spec, path: str, names: set[Any]) -> list[FieldError]:
 
 
 def job_warnings(spec: Spec, path: str) -> list[str]:
-    found: list[str] = []
+    texts: list[str] = []
     many = spec.get("completions", 0) > 100_000 and spec.get("parallelism", 0) > 10_000
     if many and spec.get("completionMode") == "Indexed":
-        found.append(
+        texts.append(
             f"{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than "
             "10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
         )
     template = spec.get("template") or {}
-    return found + warnings(template.get("spec") or {}, template.get("metadata") or {}, f"{path}.template")
+    return texts + warnings(template.get("spec") or {}, template.get("metadata") or {}, f"{path}.template")

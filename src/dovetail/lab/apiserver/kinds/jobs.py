@@ -220,7 +220,7 @@ def _steered(spec: Spec, wanted: Spec) -> dict[str, Any]:
     for group in ("containers", "initContainers"):
         ours, theirs = spec.get(group) or (), wanted.get(group) or ()
         if ours and len(ours) == len(theirs):
-            copy[group] = [_resized(one, other) for one, other in zip(ours, theirs, strict=True)]
+            copy[group] = [_resized(own, other) for own, other in zip(ours, theirs, strict=True)]
     return copy
 
 

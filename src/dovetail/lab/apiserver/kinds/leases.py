@@ -32,7 +32,7 @@ class LeaseStrategy(KindStrategy):
 
 
 def _without_strategy(obj: Object) -> None:
-    """Coordinated election is a feature that is off: who asks for it does not get it."""
+    """Drop the fields of coordinated leader election: the feature gate is off."""
     spec = obj.get("spec") or {}
     for field in ("strategy", "preferredHolder"):
         spec.pop(field, None)

@@ -43,7 +43,7 @@ def _pod_ranges(ranges: list[str]) -> list[FieldError]:
     errors: list[FieldError] = []
     for index, text in enumerate(ranges):
         errors += valid_cidr(text, f"spec.podCIDRs[{index}]")
-    families = [each.version for each in map(network, ranges) if each is not None]
+    families = [parsed.version for parsed in map(network, ranges) if parsed is not None]
     if len(ranges) > 1 and sorted(families) != [4, 6]:
         text = "may specify no more than one CIDR for each IP family"
         errors.append(invalid("spec.podCIDRs", ranges, text))

@@ -45,8 +45,8 @@ class BudgetStrategy(CountedStrategy):
         errors += label_selector(spec.get("selector"), "spec.selector")
         policy = spec.get("unhealthyPodEvictionPolicy")
         if policy not in (None, "AlwaysAllow", "IfHealthyBudget"):
-            known = ("AlwaysAllow", "IfHealthyBudget")
-            errors.append(unsupported("spec.unhealthyPodEvictionPolicy", policy, known))
+            policies = ("AlwaysAllow", "IfHealthyBudget")
+            errors.append(unsupported("spec.unhealthyPodEvictionPolicy", policy, policies))
         return errors
 
     def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
@@ -66,8 +66,8 @@ def conditions(entries: Sequence[Mapping[str, Any]], path: str) -> list[FieldErr
         field_path = f"{path}[{index}]"
         errors += label_name(condition.get("type", ""), f"{field_path}.type")
         if condition.get("status", "") not in ("True", "False", "Unknown"):
-            known = ("False", "True", "Unknown")
-            errors.append(unsupported(f"{field_path}.status", condition.get("status", ""), known))
+            statuses = ("False", "True", "Unknown")
+            errors.append(unsupported(f"{field_path}.status", condition.get("status", ""), statuses))
         if not condition.get("lastTransitionTime"):
             errors.append(required(f"{field_path}.lastTransitionTime"))
         if not condition.get("reason"):
@@ -98,8 +98,8 @@ class PriorityClassStrategy(KindStrategy):
         if obj.get("preemptionPolicy") == "":
             errors.append(required("preemptionPolicy"))
         elif obj.get("preemptionPolicy") not in (None, "PreemptLowerPriority", "Never"):
-            known = ("PreemptLowerPriority", "Never")
-            errors.append(unsupported("preemptionPolicy", obj["preemptionPolicy"], known))
+            policies = ("PreemptLowerPriority", "Never")
+            errors.append(unsupported("preemptionPolicy", obj["preemptionPolicy"], policies))
         return errors
 
     def _reserved(self, name: str, value: int, default: bool) -> str | None:

@@ -128,9 +128,9 @@ def cluster_ips(spec: Spec) -> list[FieldError]:
         if family in families[:index]:
             errors.append(duplicate(f"spec.ipFamilies[{index}]", family))
     policy = spec.get("ipFamilyPolicy")
-    known = ("PreferDualStack", "RequireDualStack", "SingleStack")
-    if policy not in (None, *known):
-        errors.append(unsupported("spec.ipFamilyPolicy", policy, known))
+    policies = ("PreferDualStack", "RequireDualStack", "SingleStack")
+    if policy not in (None, *policies):
+        errors.append(unsupported("spec.ipFamilyPolicy", policy, policies))
     for index, address in enumerate(several):
         if index == 0 and address == "None":
             continue

@@ -97,9 +97,9 @@ class ServiceStrategy(KindStrategy):
                 if field not in spec and field in before:
                     spec[field] = before[field]
         if spec["type"] in ("NodePort", "LoadBalancer"):
-            known = {(p.get("protocol"), p.get("port")): p.get("nodePort") for p in before.get("ports") or ()}
+            node_ports = {(p.get("protocol"), p.get("port")): p.get("nodePort") for p in before.get("ports") or ()}
             for port in spec.get("ports") or ():
-                kept = known.get((port.get("protocol"), port.get("port")))
+                kept = node_ports.get((port.get("protocol"), port.get("port")))
                 if not port.get("nodePort") and kept:
                     port["nodePort"] = kept
 

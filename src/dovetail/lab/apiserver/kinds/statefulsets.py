@@ -38,8 +38,8 @@ class StatefulSetStrategy(WorkloadStrategy):
             return []
         warnings = super().warnings(obj, old, ctx)
         for index, claim in enumerate(obj["spec"].get("volumeClaimTemplates") or ()):
-            at = f"spec.volumeClaimTemplates[{index}]" + (".Spec" if old is not None else "")
-            warnings += claim_warnings(claim.get("spec") or {}, at)
+            field_path = f"spec.volumeClaimTemplates[{index}]" + (".Spec" if old is not None else "")
+            warnings += claim_warnings(claim.get("spec") or {}, field_path)
         if obj["spec"].get("revisionHistoryLimit", 0) < 0:
             text = "a negative value retains all historical revisions; a value >= 0 is recommended"
             warnings.append(f"spec.revisionHistoryLimit: {text}")
@@ -71,7 +71,7 @@ class StatefulSetStrategy(WorkloadStrategy):
         _rolling(obj).pop("maxUnavailable", None)
 
     def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
-        """Several pods at once is a feature that is off: who does not have it does not get it."""
+        """Drop maxUnavailable: its feature gate is off, unless the stored object has it."""
         if "maxUnavailable" not in _rolling(old):
             _rolling(obj).pop("maxUnavailable", None)
         super().prepare_update(obj, old, ctx)

@@ -58,8 +58,8 @@ class StorageClassStrategy(KindStrategy):
             errors.append(unsupported("reclaimPolicy", obj["reclaimPolicy"], ("Delete", "Retain")))
         mode = obj.get("volumeBindingMode")
         if mode not in ("Immediate", "WaitForFirstConsumer"):
-            known = ("Immediate", "WaitForFirstConsumer")
-            errors.append(unsupported("volumeBindingMode", mode, known) if mode else required("volumeBindingMode"))
+            modes = ("Immediate", "WaitForFirstConsumer")
+            errors.append(unsupported("volumeBindingMode", mode, modes) if mode else required("volumeBindingMode"))
         return errors + _topologies(obj.get("allowedTopologies") or ())
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:

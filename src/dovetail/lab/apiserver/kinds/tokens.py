@@ -1,4 +1,4 @@
-"""Service account tokens: opaque here, with the times a client looks at."""
+"""Service account tokens: opaque here, with the times a client looks at. The server accepts them until they expire."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from dovetail.model.validation.field_errors import invalid
 #: A token lives ten minutes at least.
 _SHORTEST = 600
 _LONGEST = 1 << 32
+#: Who a token is for unless its request says otherwise: this server.
+_AUDIENCE = "https://kubernetes.default.svc"
 
 
 def issue(account: Object | None, body: Object, ctx: Context) -> Reply:
@@ -26,13 +28,15 @@ def issue(account: Object | None, body: Object, ctx: Context) -> Reply:
         _check_bound(spec["boundObjectRef"], ctx)
     spec["expirationSeconds"] = seconds
     if not spec.get("audiences"):
-        spec["audiences"] = ["https://kubernetes.default.svc"]
-    until = (ctx.now + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        spec["audiences"] = [_AUDIENCE]
+    until = ctx.now + timedelta(seconds=seconds)
     meta = body.get("metadata") or {}
     meta |= {"name": ctx.name, "namespace": ctx.namespace, "uid": account["metadata"]["uid"]}
     meta["creationTimestamp"] = ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ")
     token = f"lab.{ctx.namespace}.{ctx.name}.{ctx.chance.uid()}"
-    given = {"token": token, "expirationTimestamp": until}
+    if _AUDIENCE in spec["audiences"] and not ctx.dry_run:
+        ctx.issue(token, ctx.namespace or "", account, until)
+    given = {"token": token, "expirationTimestamp": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
     return Reply(body=body | {"metadata": meta, "status": given}, code=201)
 
 

@@ -157,7 +157,7 @@ def _finish() -> None:
 
 
 def _inline(
-    schema: Schema, entry: dict[str, Any], known: dict[int, tuple[Schema, dict[str, Any]]], done: set[int]
+    schema: Schema, entry: dict[str, Any], entries: dict[int, tuple[Schema, dict[str, Any]]], done: set[int]
 ) -> None:
     """Take the fields of inlined structs in, at their place."""
     if id(schema) in done:
@@ -170,8 +170,8 @@ def _inline(
             fields[declared["name"]] = schema.fields[declared["name"]]
             continue
         inner = _expression(declared["type"])
-        if id(inner) in known:
-            _inline(inner, known[id(inner)][1], known, done)
+        if id(inner) in entries:
+            _inline(inner, entries[id(inner)][1], entries, done)
         if "number" in declared:
             embedded.append((declared["number"], inner))
         for name, field in inner.fields.items():

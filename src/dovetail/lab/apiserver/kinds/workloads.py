@@ -88,9 +88,9 @@ class WorkloadStrategy(CountedStrategy):
     def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
         if old is not None and not self._new_spec(obj, old):
             return []
-        found = name_warnings(obj["metadata"].get("name", "")) if old is None and self.names_pods else []
+        texts = name_warnings(obj["metadata"].get("name", "")) if old is None and self.names_pods else []
         template = obj["spec"].get("template") or {}
-        return found + template_warnings(template.get("spec") or {}, template.get("metadata") or {}, "spec.template")
+        return texts + template_warnings(template.get("spec") or {}, template.get("metadata") or {}, "spec.template")
 
     def _new_spec(self, obj: Object, old: Object) -> bool:
         return bool(obj["metadata"].get("generation") != old["metadata"].get("generation"))

@@ -173,7 +173,7 @@ def merge_list(old: list[Any], patch: list[Any], field: Field, child: Schema | N
     fresh: list[Any] = []
     for item in patch:
         _keyed(item, key)
-        at = next((i for i, have in enumerate(out) if isinstance(have, dict) and have.get(key) == item[key]), None)
+        index = next((i for i, have in enumerate(out) if isinstance(have, dict) and have.get(key) == item[key]), None)
         directive = item.get(_PATCH)
         if directive == "delete":
             out = [have for have in out if not (isinstance(have, dict) and have.get(key) == item[key])]
@@ -181,14 +181,14 @@ def merge_list(old: list[Any], patch: list[Any], field: Field, child: Schema | N
             raise StrategicFailure("merging lists cannot yet be specified in the patch")
         elif directive is not None:
             raise StrategicFailure(f"unknown patch type: {plain(directive)} in map: {plain(item)}")
-        elif at is None:
+        elif index is None:
             again = next((i for i, have in enumerate(fresh) if have.get(key) == item[key]), None)
             if again is None:
                 fresh.append(item)
             else:
                 fresh[again] = strategic(fresh[again], item, items)
         else:
-            out[at] = strategic(out[at], item, items)
+            out[index] = strategic(out[index], item, items)
     return fresh + out
 
 
@@ -236,7 +236,7 @@ def _interleave(listed: list[Any], others: list[Any], before: list[Any], identit
         name = identity(item)
         return position.get(name) if _hashable(name) else None
 
-    others = sorted(others, key=lambda item: -1 if (at := place(item)) is None else at)
+    others = sorted(others, key=lambda item: -1 if (index := place(item)) is None else index)
     left, right = 0, 0
     while left < len(listed) and right < len(others):
         here = place(listed[left])

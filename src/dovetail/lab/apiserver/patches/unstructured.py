@@ -50,10 +50,10 @@ def _kind(value: Any) -> str:
 def _struct(schema: Schema, value: Any, fits: Any) -> str:
     if not isinstance(value, dict):
         return f"cannot restore struct from: {_kind(value)}"
-    known = fits if isinstance(fits, dict) else {}
+    fields = fits if isinstance(fits, dict) else {}
     for name, field in schema.fields.items():
         if name in value:
-            item, before = value[name], known.get(name)
+            item, before = value[name], fields.get(name)
             struct = "" if item is before else problem(field.schema, item, before)
             if struct:
                 return struct

@@ -143,7 +143,7 @@ def _message(validation: Json, variables: Variables) -> str:
     """The text of the message expression, of the message, or of the rule: whichever is there and fit to print."""
     if validation.get("messageExpression"):
         try:
-            text = variables.evaluate(validation["messageExpression"])
+            text = variables.without_authorizer().evaluate(validation["messageExpression"])
         except EvaluationFailed:
             text = ""
         if isinstance(text, str):

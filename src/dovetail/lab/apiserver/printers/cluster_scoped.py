@@ -129,8 +129,8 @@ def service(obj: Json, now: datetime) -> list[Any]:
     spec = obj.get("spec") or {}
     ports = []
     for port in spec.get("ports") or []:
-        at = f"{port.get('port')}:{port['nodePort']}" if port.get("nodePort") else f"{port.get('port')}"
-        ports.append(f"{at}/{port.get('protocol', '')}")
+        number = f"{port.get('port')}:{port['nodePort']}" if port.get("nodePort") else f"{port.get('port')}"
+        ports.append(f"{number}/{port.get('protocol', '')}")
     ips = spec.get("clusterIPs") or ["<none>"]
     row = [obj["metadata"]["name"], spec.get("type", ""), ips[0], _external(spec, obj.get("status") or {})]
     return [*row, ",".join(ports) or "<none>", created(obj, now), labels(spec.get("selector"))]
@@ -148,7 +148,7 @@ def _external(spec: Json, status: Json) -> str:
 
 def _balancer(status: Json) -> list[str]:
     ingress = (status.get("loadBalancer") or {}).get("ingress") or []
-    return sorted({each.get("ip") or each.get("hostname") or "" for each in ingress} - {""})
+    return sorted({point.get("ip") or point.get("hostname") or "" for point in ingress} - {""})
 
 
 INGRESSES = (NAME, Header("Class"), Header("Hosts"), Header("Address"), Header("Ports"), AGE)

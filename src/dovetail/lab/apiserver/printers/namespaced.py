@@ -128,7 +128,7 @@ _DEFAULT_CLASS = ("storageclass.kubernetes.io/is-default-class", "storageclass.b
 
 def storage_class(obj: Json, now: datetime) -> list[Any]:
     annotations = obj["metadata"].get("annotations") or {}
-    default = any(annotations.get(each) == "true" for each in _DEFAULT_CLASS)
+    default = any(annotations.get(key) == "true" for key in _DEFAULT_CLASS)
     return [
         _name(obj) + (" (default)" if default else ""),
         obj.get("provisioner", ""),

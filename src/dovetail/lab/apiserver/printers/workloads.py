@@ -167,7 +167,7 @@ BUDGETS = (NAME, Header("Min Available"), Header("Max Unavailable"), _count("All
 def budget(obj: Json, now: datetime) -> list[Any]:
     name, spec, status = _parts(obj)
     least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
-    shown = ["N/A" if each is None else str(each) for each in (least, most)]
+    shown = ["N/A" if limit is None else str(limit) for limit in (least, most)]
     return [name, *shown, status.get("disruptionsAllowed", 0), created(obj, now)]
 
 

@@ -10,21 +10,23 @@ from dovetail.lab.apiserver import rbac
 from dovetail.lab.apiserver.crd.cel import CelError
 from dovetail.lab.apiserver.crd.cel.values import Fields, Members
 from dovetail.lab.apiserver.registry import Cluster
+from dovetail.model import formats
 
 
-class Decision(Members):
+class AuthorizerDecision(Members):
     """What a check says."""
 
     CALLABLE = frozenset(("allowed", "reason", "errored", "error"))
 
-    def __init__(self, allowed: bool) -> None:
+    def __init__(self, allowed: bool, reason: str = "") -> None:
         self._allowed = allowed
+        self._reason = reason
 
     def allowed(self) -> bool:
         return self._allowed
 
     def reason(self) -> str:
-        return ""
+        return self._reason
 
     def errored(self) -> bool:
         return False
@@ -64,15 +66,21 @@ class Authorizer(Fields, Members):
         return PathCheck(self, path)
 
     def serviceAccount(self, namespace: str, name: str) -> Authorizer:
-        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
+        for word, text in (("namespace", formats.label(namespace)), ("name", formats.subdomain(name))):
+            if text:
+                raise CelError(f"Invalid service account {word}")
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
         return Authorizer(self._cluster, f"system:serviceaccount:{namespace}:{name}", groups, True)
 
-    def decide(self, ask: rbac.Ask) -> Decision:
-        return Decision(not self._borrowed or rbac.allowed(self._cluster, self._user, self._groups, ask))
+    def decide(self, ask: rbac.Ask) -> AuthorizerDecision:
+        if not self._borrowed:
+            return AuthorizerDecision(True)
+        may = rbac.allowed(self._cluster, self._user, self._groups, ask)
+        return AuthorizerDecision(may, rbac.reason(self._cluster, self._user, self._groups, ask))
 
-    def decide_path(self, verb: str, path: str) -> Decision:
+    def decide_path(self, verb: str, path: str) -> AuthorizerDecision:
         may = rbac.path_allowed(self._cluster, self._user, self._groups, verb, path)
-        return Decision(not self._borrowed or may)
+        return AuthorizerDecision(not self._borrowed or may)
 
 
 class PathCheck(Members):
@@ -83,7 +91,7 @@ class PathCheck(Members):
     def __init__(self, authorizer: Authorizer, path: str) -> None:
         self._authorizer, self._path = authorizer, path
 
-    def check(self, verb: str) -> Decision:
+    def check(self, verb: str) -> AuthorizerDecision:
         return self._authorizer.decide_path(verb, self._path)
 
 
@@ -102,7 +110,7 @@ class GroupCheck(Members):
 class ResourceCheck(Members):
     """A resource, as far as it is named; every step gives a new one."""
 
-    CALLABLE = frozenset(("subresource", "namespace", "name", "check"))
+    CALLABLE = frozenset(("subresource", "namespace", "name", "fieldSelector", "labelSelector", "check"))
 
     def __init__(
         self,
@@ -132,5 +140,12 @@ class ResourceCheck(Members):
     def name(self, name: str) -> ResourceCheck:
         return self._with(name=name)
 
-    def check(self, verb: str) -> Decision:
+    def fieldSelector(self, text: str) -> ResourceCheck:
+        """Roles know no selectors: what they allow, they allow for every selection."""
+        return self._with()
+
+    def labelSelector(self, text: str) -> ResourceCheck:
+        return self._with()
+
+    def check(self, verb: str) -> AuthorizerDecision:
         return self._authorizer.decide(msgspec.structs.replace(self._ask, verb=verb))

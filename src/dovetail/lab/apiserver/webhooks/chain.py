@@ -75,10 +75,10 @@ def admit_body(call: Call, body: Json, ctx: Context, kind: Kind | None = None) -
     return asked.object
 
 
-def may_concern(server: ServerState, plural: str, subresource: str = "") -> bool:
-    """Whether a rule of any webhook or policy names this resource of the core group; no selector is looked at."""
+def may_concern(server: ServerState, plural: str, subresource: str = "", group: str = "") -> bool:
+    """Whether a rule of any webhook or policy names this resource; no selector is looked at."""
     return any(
-        rule_names(rule, "", plural, subresource)
+        rule_names(rule, group, plural, subresource)
         for phase in PHASES
         for rules in (
             *(webhook.rules for webhook in server.webhooks.webhooks(phase)),

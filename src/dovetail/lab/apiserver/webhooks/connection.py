@@ -22,6 +22,7 @@ Json = dict[str, Any]
 MAX_ANSWER_BYTES = 3 * 2**20
 #: Of an answer that is no Status, the error shows this much.
 MAX_SHOWN_BYTES = 2048
+EXPIRED = "x509: certificate has expired or is not yet valid"
 _CODES = {
     400: "the server rejected our request for an unknown reason",
     401: "the server has asked for the client to provide credentials",
@@ -81,10 +82,10 @@ async def send(server: ServerState, client: Mapping[str, Any], body: bytes, time
 def endpoint(server: ServerState, service: Mapping[str, Any]) -> tuple[str, int]:
     """Where a Service leads that no program of this process answers for: out of the lab, or nowhere."""
     namespace, name, port = service["namespace"], service["name"], service.get("port") or 443
-    found = server.cluster.get("", "services", namespace, name)
-    if found is None:
+    stored = server.cluster.get("", "services", namespace, name)
+    if stored is None:
         raise Unreachable(f"service {quoted(name)} not found")
-    spec = found["spec"]
+    spec = stored["spec"]
     if spec.get("type") == "ExternalName":
         return str(spec["externalName"]), port
     if spec.get("clusterIP") == "None":
@@ -182,5 +183,5 @@ def _certificate(error: Exception, url: str) -> str:
     if "Hostname mismatch" in text or "IP address mismatch" in text:
         return f"x509: certificate is not valid for {urlsplit(url).hostname}"
     if "expired" in text:
-        return "x509: certificate has expired or is not yet valid"
+        return EXPIRED
     return "x509: certificate signed by unknown authority"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -55,7 +56,15 @@ class Variables:
             "params": params,
             "authorizer": authorizer.with_request_resource(check),
         }
+        self._composed = composed
         self.env["variables"] = Composed(composed, self.env)
+
+    def without_authorizer(self) -> Variables:
+        """What message expressions see; a policy's variable that asks the authorizer fails there."""
+        made = copy.copy(self)
+        made.env = {name: value for name, value in self.env.items() if name != "authorizer"}
+        made.env["variables"] = Composed(self._composed, made.env)
+        return made
 
     def evaluate(self, expression: str) -> Any:
         """The value of an expression. Raises EvaluationFailed."""

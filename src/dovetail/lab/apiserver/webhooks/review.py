@@ -41,8 +41,8 @@ def review_body(versions: Sequence[str], request: Json) -> bytes:
     """The review in the first version that the webhook and this server speak."""
     version = next((name for name in versions if name in _VERSIONS), None)
     if version is None:
-        known = "webhook does not accept known AdmissionReview versions (v1, v1beta1)"
-        raise CallFailed(f"could not create admission objects: {known}")
+        text = "webhook does not accept known AdmissionReview versions (v1, v1beta1)"
+        raise CallFailed(f"could not create admission objects: {text}")
     review = {"kind": "AdmissionReview", "apiVersion": f"admission.k8s.io/{version}", "request": request}
     return msgspec.json.encode(review)
 

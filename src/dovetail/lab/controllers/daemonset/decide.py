@@ -55,7 +55,7 @@ def belongs(workload: Json, node: NodeView) -> tuple[bool, bool]:
     if spec.get("nodeName") not in (None, "", node.metadata.name) or not selects(spec, node):
         return False, False
     mine = [msgspec.convert(item, Toleration) for item in tolerations(workload["spec"]["template"])]
-    open_taints = [taint for taint in node.spec.taints if not any(tolerates(each, taint) for each in mine)]
+    open_taints = [taint for taint in node.spec.taints if not any(tolerates(toleration, taint) for toleration in mine)]
     effects = {taint.effect for taint in open_taints}
     return not effects & {"NoSchedule", "NoExecute"}, "NoExecute" not in effects
 
@@ -84,7 +84,7 @@ def _all(requirements: Iterable[Any], values: Mapping[str, str]) -> bool:
     return all(msgspec.convert(requirement, LabelSelectorRequirement).matches(values) for requirement in requirements)
 
 
-class Plan(msgspec.Struct, frozen=True):
+class DaemonSetPlan(msgspec.Struct, frozen=True):
     """Nodes that lack a pod, and pods to delete. `failed` and `succeeded` get an event."""
 
     create: list[str]
@@ -104,12 +104,12 @@ def manage(
     rule: Belongs,
     surplus: Surplus,
     surging: bool = False,
-) -> Plan:
+) -> DaemonSetPlan:
     """One pod a node that wants one, none elsewhere; while a new one replaces an old one, both.
 
     Who was made for a node that is no more, and never got there, goes.
     """
-    plan = Plan([], [])
+    plan = DaemonSetPlan([], [])
     there = {node.metadata.name: node for node in nodes}
     for node in there.values():
         pods = by_node.get(node.metadata.name, ())
@@ -128,7 +128,7 @@ def manage(
                 plan.create.append(node.metadata.name)  # another may come before the last has gone
     lost = (pod for name, pods in by_node.items() if name and name not in there for pod in pods)
     plan.delete.extend(pod for pod in lost if not pod.spec.node_name and not terminating(pod))
-    return Plan(plan.create, [*plan.delete, *plan.failed, *plan.succeeded], plan.failed, plan.succeeded)
+    return DaemonSetPlan(plan.create, [*plan.delete, *plan.failed, *plan.succeeded], plan.failed, plan.succeeded)
 
 
 def _age(pod: PodView) -> tuple[bool, str, str]:

@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from dovetail.lab.controllers.controller_revisions import HASH_LABEL
-from dovetail.lab.controllers.daemonset.decide import Plan, belongs
+from dovetail.lab.controllers.daemonset.decide import DaemonSetPlan, belongs
 from dovetail.lab.controllers.deployment.rollout import share
 from dovetail.lab.controllers.pods import available_in, finished, ready, terminating
 from dovetail.lab.controllers.views import Json, NodeView, PodView
@@ -38,15 +38,15 @@ class Update(msgspec.Struct, frozen=True):
             over.append(old[0])
         return over
 
-    def step(self, nodes: Sequence[NodeView], by_node: ByNode) -> Plan:
+    def step(self, nodes: Sequence[NodeView], by_node: ByNode) -> DaemonSetPlan:
         """What the update does next."""
         if self.workload["spec"].get("updateStrategy", {}).get("type", "RollingUpdate") != "RollingUpdate":
-            return Plan([], [])
+            return DaemonSetPlan([], [])
         wanted = [node.metadata.name for node in nodes if belongs(self.workload, node)[0]]
         surge = self._limit("maxSurge", 0, len(wanted))
         if surge:
             return self._surge(wanted, by_node, surge)
-        return Plan([], self._replace(wanted, by_node, max(1, self._limit("maxUnavailable", 1, len(wanted)))))
+        return DaemonSetPlan([], self._replace(wanted, by_node, max(1, self._limit("maxUnavailable", 1, len(wanted)))))
 
     def _replace(self, wanted: Sequence[str], by_node: ByNode, allowed: int) -> list[PodView]:
         """Old pods that may go: those that are of no use, and as many others as may be missing."""
@@ -61,7 +61,7 @@ class Update(msgspec.Struct, frozen=True):
                 gone += 1
         return [*sick, *fine[: max(0, allowed - gone)]]
 
-    def _surge(self, wanted: Sequence[str], by_node: ByNode, surge: int) -> Plan:
+    def _surge(self, wanted: Sequence[str], by_node: ByNode, surge: int) -> DaemonSetPlan:
         """Nodes that get a new pod beside the old one, and old pods whose successor is there."""
         under_way, needed, candidates, delete = 0, list[str](), list[str](), list[PodView]()
         for node, new, old in self._pairs(wanted, by_node):
@@ -73,7 +73,7 @@ class Update(msgspec.Struct, frozen=True):
                 delete.append(old)
             else:
                 under_way += 1
-        return Plan([*needed, *candidates[: max(0, surge - under_way)]], delete)
+        return DaemonSetPlan([*needed, *candidates[: max(0, surge - under_way)]], delete)
 
     def _pairs(self, nodes: Sequence[str], by_node: ByNode) -> Iterator[tuple[str, PodView | None, PodView | None]]:
         """Every node with its new and its old pod."""

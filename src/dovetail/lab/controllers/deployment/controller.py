@@ -182,11 +182,13 @@ class Deployments:
 
     async def _collide(self, deployment: Json, body: Json) -> tuple[Json, Json]:
         """The name is taken: by our own set, or by another template of the same hash."""
-        found = await self._context.kube.get(REPLICASETS, body["metadata"]["name"], body["metadata"]["namespace"])
-        await self._sets.seen(found["metadata"]["resourceVersion"])
-        ours = any(ref["uid"] == deployment["metadata"]["uid"] for ref in found["metadata"].get("ownerReferences", ()))
-        if ours and revision.plain(found["spec"]["template"]) == revision.plain(deployment["spec"]["template"]):
-            return deployment, found
+        existing = await self._context.kube.get(REPLICASETS, body["metadata"]["name"], body["metadata"]["namespace"])
+        await self._sets.seen(existing["metadata"]["resourceVersion"])
+        ours = any(
+            ref["uid"] == deployment["metadata"]["uid"] for ref in existing["metadata"].get("ownerReferences", ())
+        )
+        if ours and revision.plain(existing["spec"]["template"]) == revision.plain(deployment["spec"]["template"]):
+            return deployment, existing
         status = dict(deployment.get("status", {}))
         status["collisionCount"] = status.get("collisionCount", 0) + 1
         return await self._ensure(await self._put_status({**deployment, "status": status}), None, [])
@@ -208,8 +210,8 @@ class Deployments:
             body["spec"] = {**new["spec"], "minReadySeconds": min_ready}
             new = await self._context.kube.update(REPLICASETS, body)
             await self._sets.seen(new["metadata"]["resourceVersion"])
-        found = f'Found new replica set "{new["metadata"]["name"]}"'
-        return await self._note_revision(deployment, new, ("FoundNewReplicaSet", found), always=False), new
+        text = f'Found new replica set "{new["metadata"]["name"]}"'
+        return await self._note_revision(deployment, new, ("FoundNewReplicaSet", text), always=False), new
 
     async def _note_revision(self, deployment: Json, new: Json, note: tuple[str, str], *, always: bool) -> Json:
         number = new["metadata"].get("annotations", {}).get(rollout.REVISION)

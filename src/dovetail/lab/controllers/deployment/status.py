@@ -64,7 +64,7 @@ def counted(deployment: Json, new: Json | None, everything: list[Json], now: dat
     status: Json = {"observedGeneration": deployment["metadata"].get("generation", 0)}
     status |= {field: count for field, count in counts.items() if count}
     observed = [rs.get("status", {}) for rs in everything if rs.get("status", {}).get("observedGeneration")]
-    if all("terminatingReplicas" in each for each in observed):
+    if all("terminatingReplicas" in status for status in observed):
         status["terminatingReplicas"] = total("terminatingReplicas", everything)
     if "collisionCount" in old:
         status["collisionCount"] = old["collisionCount"]
@@ -143,7 +143,7 @@ def deadline(deployment: Json, progressing: Json) -> datetime:
 
 def _failure(new: Json | None, everything: list[Json]) -> Json | None:
     for rs in ([new] if new else []) + everything:
-        found = find(rs.get("status", {}).get("conditions", []), "ReplicaFailure")
-        if found is not None:
-            return {**found, "lastUpdateTime": found["lastTransitionTime"]}
+        failure = find(rs.get("status", {}).get("conditions", []), "ReplicaFailure")
+        if failure is not None:
+            return {**failure, "lastUpdateTime": failure["lastTransitionTime"]}
     return None

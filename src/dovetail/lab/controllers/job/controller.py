@@ -16,8 +16,8 @@ from dovetail.lab.controllers.job.decide import (
     MARKS,
     Counts,
     End,
+    JobDecision,
     Tally,
-    Verdict,
     condition,
     count,
     decide,
@@ -192,7 +192,7 @@ class Jobs:
             version = max(version, int(written.metadata.resource_version))
         await self._context.pods.seen(version)
 
-    async def _act(self, job: Json, counts: Counts, verdict: Verdict) -> ApiError | None:
+    async def _act(self, job: Json, counts: Counts, verdict: JobDecision) -> ApiError | None:
         about = Reference.of(*_KIND, job["metadata"])
         version = 0
         try:
@@ -236,7 +236,7 @@ class Jobs:
         return body
 
     async def _save(
-        self, job: Json, counts: Counts, verdict: Verdict, error: ApiError | None, open_ends: Sequence[PodView]
+        self, job: Json, counts: Counts, verdict: JobDecision, error: ApiError | None, open_ends: Sequence[PodView]
     ) -> None:
         """Pods that ended while we acted are counted next time: one look, one truth. Those that a failed job leaves
         running have failed."""

@@ -45,7 +45,7 @@ class Tally(msgspec.Struct, frozen=True):
     backoff: Backoff = Backoff()
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class JobDecision(msgspec.Struct, frozen=True):
     """`end` is of a job that is over. Pods in `delete` count as failed, those in `release` as never run."""
 
     end: End | None = None
@@ -61,14 +61,14 @@ def count(pods: Sequence[PodView]) -> Counts:
     return Counts(pods, living, going, frozenset(pod.metadata.uid for pod in pods))
 
 
-def decide(job: Json, counts: Counts, tally: Tally, now: datetime) -> Verdict:
+def decide(job: Json, counts: Counts, tally: Tally, now: datetime) -> JobDecision:
     """What to do next."""
     late = _deadline(job, now)
     end = _end(job, counts, tally, late)
     if end is not None:
-        return Verdict(end, delete=counts.active)
+        return JobDecision(end, delete=counts.active)
     if job["spec"].get("suspend"):
-        return Verdict(release=counts.active)
+        return JobDecision(release=counts.active)
     verdict = _size(job, counts, tally, now, late)
     left = len(counts.active) - len(verdict.release) + len(verdict.create)
     if left == 0 and tally.succeeded >= job["spec"].get("completions", 1):
@@ -80,9 +80,9 @@ def _end(job: Json, counts: Counts, tally: Tally, late: float | None) -> End | N
     """Why a job is over, though pods of it may still run: what was decided before comes first."""
     conditions = job.get("status", {}).get("conditions", [])
     for mark, kind in MARKS.items():
-        known = find(conditions, mark)
-        if known is not None and known["status"] == "True":
-            return kind, known["reason"], known["message"]
+        condition = find(conditions, mark)
+        if condition is not None and condition["status"] == "True":
+            return kind, condition["reason"], condition["message"]
     text = failed_by_rule(job, counts.pods)
     if text is not None:
         return "Failed", "PodFailurePolicy", text
@@ -125,7 +125,7 @@ def _deadline(job: Json, now: datetime) -> float | None:
     return (parse(start) + timedelta(seconds=seconds) - now).total_seconds()
 
 
-def _size(job: Json, counts: Counts, tally: Tally, now: datetime, late: float | None) -> Verdict:
+def _size(job: Json, counts: Counts, tally: Tally, now: datetime, late: float | None) -> JobDecision:
     spec, running = job["spec"], len(counts.active)
     parallel, completions = spec.get("parallelism", 1), spec.get("completions")
     if completions is None:
@@ -134,13 +134,13 @@ def _size(job: Json, counts: Counts, tally: Tally, now: datetime, late: float | 
         wanted = max(0, min(parallel, completions - tally.succeeded))
     surplus = _surplus(job, counts.active, max(0, running - wanted), now)
     if surplus:
-        return Verdict(release=surplus, again=late)
+        return JobDecision(release=surplus, again=late)
     missing = wanted - running - (counts.terminating if waits_for_end(job) else 0)
     if missing <= 0:
-        return Verdict(again=late)
+        return JobDecision(again=late)
     numbers, wait = _to_create(job, counts, tally, missing, now)
     waits = [value for value in (wait, late) if value]
-    return Verdict(create=numbers, again=min(waits) if waits else None)
+    return JobDecision(create=numbers, again=min(waits) if waits else None)
 
 
 def _surplus(job: Json, pods: Sequence[PodView], least: int, now: datetime) -> list[PodView]:
@@ -159,7 +159,7 @@ def _surplus(job: Json, pods: Sequence[PodView], least: int, now: datetime) -> l
 def _to_create(job: Json, counts: Counts, tally: Tally, missing: int, now: datetime) -> tuple[list[int | None], float]:
     """The indexes to run now (or as many pods without one), and the seconds until there are more."""
     if limited(job):
-        waits = {each: _index_backoff(job, counts, each, now) for each in _pending(job, counts, tally)[:missing]}
+        waits = {index: _index_backoff(job, counts, index, now) for index in _pending(job, counts, tally)[:missing]}
         due: list[int | None] = [number for number, wait in waits.items() if wait <= 0]
         return due, 0.0 if due else min(waits.values(), default=0.0)
     wait = tally.backoff.left(now)
@@ -182,8 +182,10 @@ def _index_backoff(job: Json, counts: Counts, number: int, now: datetime) -> flo
 
 def marked(status: Json) -> str | None:
     """The mark of a job that is about to end."""
-    found = (find(status.get("conditions", []), mark) for mark in MARKS)
-    return next((each["type"] for each in found if each is not None and each["status"] == "True"), None)
+    ends = (find(status.get("conditions", []), mark) for mark in MARKS)
+    return next(
+        (condition["type"] for condition in ends if condition is not None and condition["status"] == "True"), None
+    )
 
 
 def finished(job: Json) -> Json | None:

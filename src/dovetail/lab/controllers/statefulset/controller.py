@@ -103,8 +103,8 @@ class StatefulSets:
         revision = newest
         if not step.updated:
             name = workload.get("status", {}).get("currentRevision")
-            found = [item for item in self._history.of(workload) if item["metadata"]["name"] == name]
-            revision = found[0] if found else newest
+            matching = [item for item in self._history.of(workload) if item["metadata"]["name"] == name]
+            revision = matching[0] if matching else newest
         pod_name = f"{metadata['name']}-{step.ordinal}"
         await self._claims(workload, pod_name, step.ordinal)
         body = self._pod(workload, template_of(revision), pod_name, step.ordinal, revision["metadata"]["name"])

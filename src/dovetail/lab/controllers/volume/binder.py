@@ -52,7 +52,7 @@ def match(claim: Json, volumes: Iterable[Json]) -> Json | None:
         chosen = selector is None or selector.matches(volume["metadata"].get("labels", {}))
         if size >= wanted and modes and same and mode and chosen and "deletionTimestamp" not in volume["metadata"]:
             fitting.append((size, volume["metadata"]["name"], volume))
-    return min(fitting, key=lambda each: each[:2])[2] if fitting else None
+    return min(fitting, key=lambda entry: entry[:2])[2] if fitting else None
 
 
 def _means(reference: Json, claim: Json) -> bool:

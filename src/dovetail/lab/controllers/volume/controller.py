@@ -99,11 +99,11 @@ class Volumes:
             volume = self._volumes.get(claim["spec"]["volumeName"])
             return await self._bind(claim, volume) if volume is not None else None
         storage_class = self._classes.get(class_of(claim)) if class_of(claim) else None
-        found = match(claim, self._volumes.all())
+        matching = match(claim, self._volumes.all())
         waits = waits_for_consumer(storage_class)
         node = self._consumer(claim) if waits else ""
-        if found is not None and (not waits or node or "claimRef" in found["spec"]):
-            return await self._bind(claim, found)
+        if matching is not None and (not waits or node or "claimRef" in matching["spec"]):
+            return await self._bind(claim, matching)
         if waits and not node:
             text = "waiting for first consumer to be created before binding"
             self._context.recorder.normal(_about(claim), "WaitForFirstConsumer", text)
@@ -173,10 +173,10 @@ class Volumes:
 
     def _zone(self, storage_class: Json, node: str) -> str | None:
         """The node's zone; without a node, one of the class's zones, or of the cluster's, in turn."""
-        found = self._context.nodes.get(node) if node else None
+        chosen = self._context.nodes.get(node) if node else None
         label = "topology.kubernetes.io/zone"
-        if found is not None:
-            return found.metadata.labels.get(label)
+        if chosen is not None:
+            return chosen.metadata.labels.get(label)
         zones = zones_of(storage_class)
         if not zones:
             labels = [node.metadata.labels.get(label, "") for node in self._context.nodes.all()]
@@ -220,7 +220,7 @@ class Volumes:
     async def _release(self, key: str, claim: Json) -> float | None:
         """A claim on its way out goes when no pod on a node uses it."""
         finalizers = claim["metadata"].get("finalizers", [])
-        users = [self._context.pods.get(each) for each in self._users.get(key, ())]
+        users = [self._context.pods.get(user) for user in self._users.get(key, ())]
         if _PROTECTION not in finalizers or any(pod is not None and pod.spec.node_name for pod in users):
             return None
         rest = [name for name in finalizers if name != _PROTECTION]

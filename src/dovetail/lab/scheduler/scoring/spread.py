@@ -31,10 +31,10 @@ def spread_scores(pod: PodInfo, cluster: Cluster, nodes: Sequence[NodeInfo]) -> 
     keys = [constraint.topology_key for constraint in constraints]
     ignored = [strict and not all(key in info.labels for key in keys) for info in nodes]
     counts = _domains(constraints, nodes, ignored)
-    taking_part = sum(1 for each in ignored if not each)
+    taking_part = sum(1 for is_ignored in ignored if not is_ignored)
     weights = [
-        math.log((taking_part if each.topology_key == HOSTNAME else len(domains)) + 2)
-        for each, domains in zip(constraints, counts, strict=True)
+        math.log((taking_part if constraint.topology_key == HOSTNAME else len(domains)) + 2)
+        for constraint, domains in zip(constraints, counts, strict=True)
     ]
     _count(pod, cluster, constraints, counts, strict)
     raw = [

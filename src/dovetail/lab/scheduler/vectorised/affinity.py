@@ -8,7 +8,7 @@ import numpy as np
 
 from dovetail.lab.scheduler.node_matrix import Bools, Ints, NodeMatrix
 from dovetail.model.fit import NodeInfo
-from dovetail.model.fit.podinfo import Kind, Shape
+from dovetail.model.fit.podinfo import SelectorFacts, Shape
 from dovetail.model.fit.terms import AffinityIndex, AffinityTerm
 
 _MAX = 100
@@ -30,9 +30,9 @@ class InterPodAffinity:
         ]
         self._selects: Callable[[AffinityTerm], bool] = lambda term: term.selects(shape.namespace, shape.labels, about)
 
-    def _counted(self, name: object, selected: Callable[[Kind], bool]) -> Ints:
+    def _counted(self, name: object, selected: Callable[[SelectorFacts], bool]) -> Ints:
         """For every row the pods of the kinds that are selected."""
-        selected_kinds: dict[Kind, bool] = {}
+        selected_kinds: dict[SelectorFacts, bool] = {}
 
         def of(info: NodeInfo) -> int:
             total = 0
@@ -66,7 +66,7 @@ class InterPodAffinity:
                     allowed &= self._around(term.topology_key, counts)[0] == 0
         return allowed
 
-    def _by(self, *terms: AffinityTerm) -> Callable[[Kind], bool]:
+    def _by(self, *terms: AffinityTerm) -> Callable[[SelectorFacts], bool]:
         return lambda kind: all(self.index.selects(term, kind.namespace, kind.labels) for term in terms)
 
     def _near(self) -> Bools:

@@ -1,7 +1,7 @@
 """The same decision on a node matrix: all nodes at once.
 
 `decide` answers None where it must not answer: pods with volumes or ports, images that are somewhere already, and
-pods that fit nowhere (their rejections are needed). `schedule_one.schedule` does those.
+pods that fit nowhere and look at other pods (their rejections are needed). `schedule_one.schedule` does those.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import msgspec
 import numpy as np
 
 from dovetail.lab.scheduler.node_matrix import Bools, Ints, NodeMatrix
-from dovetail.lab.scheduler.preemption import Outcome, preempt
-from dovetail.lab.scheduler.schedule_one import Decision, Memory, Nominated, passes, schedule
+from dovetail.lab.scheduler.preemption import PreemptionOutcome, preempt
+from dovetail.lab.scheduler.schedule_one import FilterRejections, Nominated, SchedulingDecision, passes, schedule
 from dovetail.lab.scheduler.scoring.scores import merit
 from dovetail.lab.scheduler.scoring.spread import soft_constraints
 from dovetail.lab.scheduler.vectorised.affinity import InterPodAffinity
+from dovetail.lab.scheduler.vectorised.rejected_nodes import RejectedNodes
 from dovetail.lab.scheduler.vectorised.spread import SoftSpread
 from dovetail.model.fit import Cluster, Fit, PodInfo
 from dovetail.model.fit.local import check_resources, check_static, is_scalar, tolerates_node
@@ -54,6 +55,7 @@ class _NodeFilter:
         #: Where a pod fits by these; until it fits somewhere else.
         self.rows: Ints | None = None
         self.spread: SoftSpread | None = None
+        self.rejected: RejectedNodes | None = None
 
 
 _COLUMNS = ("allowed", "matched", "tolerated", "soft_taints", "preference", "room", "merit")
@@ -68,7 +70,7 @@ class Fast:
         self._spreads: dict[tuple[Shape, OwnerReference | None], tuple[Spread, ...]] = {}
         self._owners_seen = -1
 
-    def decide(self, pod: PodInfo, nominated: Nominated) -> Decision | None:
+    def decide(self, pod: PodInfo, nominated: Nominated) -> SchedulingDecision | None:
         """The node of a pod that needs no closer look."""
         matrix, shape = self.matrix, pod.shape
         matrix.sync()
@@ -79,12 +81,22 @@ class Fast:
         rows = self._rows(shape, node_filter, inter_pod_affinity)
         total = len(matrix.rows)
         if not len(rows):
-            return None
+            plain = inter_pod_affinity is None and not shape.spread and not nominated
+            return self._rejected(shape, node_filter, total) if plain else None
         scores = self._scores(pod, node_filter, rows)
         liked = inter_pod_affinity.scores(rows) if inter_pod_affinity is not None else None
         if liked is not None:
             scores = scores + 2 * liked
         return self._pick(pod, rows, scores, nominated, total)
+
+    def _rejected(self, shape: Shape, node_filter: _NodeFilter, total: int) -> SchedulingDecision | None:
+        """The failure of a pod that looks at nothing but the node itself."""
+        if node_filter.rejected is None:
+            node_filter.rejected = RejectedNodes(shape)
+        rejected = node_filter.rejected
+        if not rejected.follow(self.matrix) or len(rejected.by_name) != total:
+            return None
+        return SchedulingDecision(None, total, rejections=rejected.by_name, counted=rejected.tally)
 
     def _rows(self, shape: Shape, node_filter: _NodeFilter, inter_pod_affinity: InterPodAffinity | None) -> Ints:
         """The rows that the pod fits; the same object while they depend on nothing that changed."""
@@ -95,7 +107,9 @@ class Fast:
             rows = rows[self._even(shape, node_filter)[rows]]
         return rows if inter_pod_affinity is None else rows[inter_pod_affinity.allowed()[rows]]
 
-    def _pick(self, pod: PodInfo, rows: Ints, scores: Ints, nominated: Nominated, total: int) -> Decision | None:
+    def _pick(
+        self, pod: PodInfo, rows: Ints, scores: Ints, nominated: Nominated, total: int
+    ) -> SchedulingDecision | None:
         rank = self.matrix.ranks()
         while len(rows):
             top = rows[scores == scores.max()]
@@ -103,7 +117,7 @@ class Fast:
             assert info is not None
             best = info.name
             if best not in nominated or passes(Fit(pod, self.matrix.cluster), info, nominated) is None:
-                return Decision(best, total, feasible=len(rows))
+                return SchedulingDecision(best, total, feasible=len(rows))
             keep = rows != self.matrix.rows[best]
             rows, scores = rows[keep], scores[keep]
         return None
@@ -183,7 +197,7 @@ class Fast:
     def _even(self, shape: Shape, node_filter: _NodeFilter) -> Bools:
         """Where every hard constraint holds."""
         matrix = self.matrix
-        columns = [matrix.domains(each.topology_key) for each in shape.spread]
+        columns = [matrix.domains(constraint.topology_key) for constraint in shape.spread]
         has_all = np.logical_and.reduce([column >= 0 for column, _ in columns])
         even: Bools = has_all.copy()
         for constraint, (column, numbers) in zip(shape.spread, columns, strict=True):
@@ -268,10 +282,10 @@ def _least_allocated(matrix: NodeMatrix, shape: Shape, rows: Ints) -> Ints:
     for name, scored in (("cpu", matrix.scored_cpu), ("memory", matrix.scored_memory)):
         capacity = _column(matrix.total, name, rows)
         requested = scored[rows] + shape.scored.get(name, 0)
-        known = capacity > 0
-        room = np.where(known & (requested <= capacity), (capacity - requested) * _MAX, 0)
+        has_capacity = capacity > 0
+        room = np.where(has_capacity & (requested <= capacity), (capacity - requested) * _MAX, 0)
         score += room // np.maximum(capacity, 1)
-        weights += known
+        weights += has_capacity
     return score // np.maximum(weights, 1)
 
 
@@ -300,14 +314,14 @@ def _balance(matrix: NodeMatrix, shape: Shape, rows: Ints) -> Ints:
 
 #: From this many nodes on the matrix is faster than checking one node after another.
 _MATRIX_MIN_NODES = 24
-_NOTHING = Outcome(None)
+_NOTHING = PreemptionOutcome(None)
 _MAX_MEMORIES = 64
 
 
 class _Failure(msgspec.Struct):
     generation: tuple[int, int, int]
-    decision: Decision
-    outcome: Outcome
+    decision: SchedulingDecision
+    outcome: PreemptionOutcome
 
 
 class Decider:
@@ -317,12 +331,12 @@ class Decider:
         self.cluster = cluster
         self._fast = Fast(NodeMatrix(cluster))
         self._failures: dict[tuple[Shape, int, str | None], _Failure] = {}
-        self._memories: dict[Shape, Memory] = {}
+        self._memories: dict[Shape, FilterRejections] = {}
         self._start = 0
 
     def decide(
         self, pod: PodInfo, nominated: Nominated, budgets: Mapping[str, PodDisruptionBudget]
-    ) -> tuple[Decision, Outcome]:
+    ) -> tuple[SchedulingDecision, PreemptionOutcome]:
         """The decision and, where the pod fits nowhere, what preemption could do."""
         alike = not nominated and not pod.shape.volumes and not pod.pod.status.nominated_node_name
         key = (pod.shape, pod.priority, pod.pod.spec.preemption_policy)
@@ -330,11 +344,14 @@ class Decider:
         failure = self._failures.get(key) if alike else None
         if failure is not None and failure.generation == moment:
             return failure.decision, failure.outcome
+        quick: SchedulingDecision | None = None
         if len(self.cluster.nodes) >= _MATRIX_MIN_NODES:
             quick = self._fast.decide(pod, nominated)
-            if quick is not None:
+            if quick is not None and quick.node is not None:
                 return quick, _NOTHING
-        decision = schedule(pod, self.cluster, nominated, self._start, self._memory(pod.shape))
+        if self.cluster.lowest < pod.priority:
+            quick = None  # preemption tries nodes in the order of the search
+        decision = quick or schedule(pod, self.cluster, nominated, self._start, self._memory(pod.shape))
         self._start += decision.feasible + len(decision.rejections)
         if decision.node is not None:
             return decision, _NOTHING
@@ -346,12 +363,12 @@ class Decider:
             self._remember(key, _Failure(moment, decision, outcome))
         return decision, outcome
 
-    def _memory(self, shape: Shape) -> Memory:
+    def _memory(self, shape: Shape) -> FilterRejections:
         memory = self._memories.get(shape)
         if memory is None:
             if len(self._memories) >= _MAX_MEMORIES:
                 self._memories.clear()
-            memory = self._memories[shape] = Memory()
+            memory = self._memories[shape] = FilterRejections()
         return memory
 
     def _remember(self, key: tuple[Shape, int, str | None], failure: _Failure) -> None:

@@ -61,10 +61,10 @@ class SoftSpread:
         self._counts: Bools | None = everywhere[rows] if strict else None
         taking = rows[self._counts] if self._counts is not None else rows
         self._terms: list[_Term] = []
-        for each, column in zip(constraints, columns, strict=True):
-            again = bool(self._terms) and self._terms[-1].constraint.selector is each.selector
-            counted = np.flatnonzero(everywhere & included(each))
-            self._terms.append(_term(each, again, column, rows, taking, counted))
+        for rule, column in zip(constraints, columns, strict=True):
+            again = bool(self._terms) and self._terms[-1].constraint.selector is rule.selector
+            counted = np.flatnonzero(everywhere & included(rule))
+            self._terms.append(_term(rule, again, column, rows, taking, counted))
 
     def holds(self, constraints: tuple[Spread, ...], rows: Ints) -> bool:
         """Whether this is still what there is to know about the very same rows."""

@@ -88,10 +88,10 @@ class Compiler:
         return lambda env: _through(_lift(code(env)), field)
 
     def _index(self, target: Node, index: Node, place: int = 0) -> Code:
-        code, at = self.code(target), self.code(index)
+        code, index_code = self.code(target), self.code(index)
 
         def get(env: Env) -> Any:
-            value, key = code(env), at(env)
+            value, key = code(env), index_code(env)
             if isinstance(value, Optional):
                 return _through(value, key)
             if isinstance(value, dict):
@@ -107,8 +107,8 @@ class Compiler:
         return get
 
     def _index_optional(self, target: Node, index: Node, place: int = 0) -> Code:
-        code, at = self.code(target), self.code(index)
-        return lambda env: _through(_lift(code(env)), at(env))
+        code, index_code = self.code(target), self.code(index)
+        return lambda env: _through(_lift(code(env)), index_code(env))
 
     def _list(self, items: list[Node]) -> Code:
         if all(item[0] == "const" for item in items):
@@ -283,7 +283,7 @@ def _within(item: Any, container: Any) -> bool:
     if isinstance(container, list):
         if type(item) is str:
             return item in container
-        return any(same(one, item) for one in container)
+        return any(same(member, item) for member in container)
     raise no_overload()
 
 

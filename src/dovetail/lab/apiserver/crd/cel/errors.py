@@ -10,10 +10,10 @@ class CelError(Exception):
 class CelSyntaxError(ValueError):
     """The expression cannot be parsed; `at` is where, counted from 0."""
 
-    def __init__(self, text: str, at: int = 0) -> None:
+    def __init__(self, text: str, position: int = 0) -> None:
         super().__init__(text)
         self.text = text
-        self.at = at
+        self.at = position
 
     def located(self, source: str) -> str:
         """The complaint with its place, as the real compiler prints it."""

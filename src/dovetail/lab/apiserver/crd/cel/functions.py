@@ -98,8 +98,8 @@ def find(text: str, expression: str) -> str:
 
 
 def find_all(text: str, expression: str, limit: int = -1) -> list[str]:
-    found = [one[0] for one in pattern(expression).finditer(need(text, str))]
-    return found if limit < 0 else found[:limit]
+    matches = [match[0] for match in pattern(expression).finditer(need(text, str))]
+    return matches if limit < 0 else matches[:limit]
 
 
 def replace(text: str, old: str, new: str, limit: int = -1) -> str:
@@ -116,7 +116,7 @@ def substring(text: str, start: int, end: int | None = None) -> str:
 def index_of(value: Any, item: Any, start: int = 0) -> int:
     if isinstance(value, str):
         return value.find(item, start)
-    return next((index for index, one in enumerate(value) if same(one, item)), -1)
+    return next((index for index, candidate in enumerate(value) if same(candidate, item)), -1)
 
 
 def last_index_of(value: Any, item: Any) -> int:
@@ -202,15 +202,15 @@ def contains_ip(cidr: values.Cidr, other: Any) -> bool:
 
 
 def contains_cidr(cidr: values.Cidr, other: Any) -> bool:
-    found = values.Cidr(other) if isinstance(other, str) else other
-    network, inner = cidr.interface.network, found.interface.network
+    network_of_other = values.Cidr(other) if isinstance(other, str) else other
+    network, inner = cidr.interface.network, network_of_other.interface.network
     return inner.version == network.version and bool(inner.subnet_of(network))  # type: ignore[arg-type]
 
 
 def format_text(template: str, arguments: list[Any]) -> str:
     remaining = iter(arguments)
 
-    def one(match: re.Match[str]) -> str:
+    def formatted(match: re.Match[str]) -> str:
         verb = match[0][-1]
         if verb == "%":
             return "%"
@@ -227,7 +227,7 @@ def format_text(template: str, arguments: list[Any]) -> str:
             return format(value, verb) if isinstance(value, int) else str(value).encode().hex()
         return shown(value)
 
-    return re.sub(r"%(?:\.(\d+))?[sdfexXob%]", one, template)
+    return re.sub(r"%(?:\.(\d+))?[sdfexXob%]", formatted, template)
 
 
 def shown(value: Any) -> str:
@@ -249,7 +249,7 @@ def _value_of(value: Optional) -> Any:
 
 
 def _includes(items: list[Any], item: Any) -> bool:
-    return any(same(one, item) for one in items)
+    return any(same(candidate, item) for candidate in items)
 
 
 def _time(part: str) -> Function:

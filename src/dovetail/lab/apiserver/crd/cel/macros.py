@@ -46,10 +46,10 @@ class _Loop:
     def __init__(self, compiler: Compiler, target: Node, names: list[Node], *bodies: Node) -> None:
         self.range = compiler.code(target)
         self.names = [_variable(name) for name in names]
-        known = set(compiler.names)
+        bound_names = set(compiler.names)
         self.bodies = [compiler.code(body) for body in bodies]
         for name in self.names:
-            if name not in known:
+            if name not in bound_names:
                 compiler.names.discard(name)
 
     def environments(self, env: Env) -> Iterator[tuple[Any, dict[str, Any]]]:
@@ -149,9 +149,9 @@ def _bind(compiler: Compiler, target: Node | None, arguments: list[Node]) -> Cod
     if target is None or target[:2] != ("name", "cel") or len(arguments) != 3:
         return None
     name, value = _variable(arguments[0]), compiler.code(arguments[1])
-    known = name in compiler.names
+    was_bound = name in compiler.names
     body = compiler.code(arguments[2])
-    if not known:
+    if not was_bound:
         compiler.names.discard(name)
     return lambda env: body({**env, name: value(env)})
 

@@ -32,7 +32,7 @@ _RELATIONS = ("<", "<=", ">", ">=", "==", "!=", "in")
 
 
 def unescape(text: str) -> str:
-    def one(match: re.Match[str]) -> str:
+    def unescaped(match: re.Match[str]) -> str:
         code = match[1]
         if code[0] in "xXuU":
             return chr(int(code[1:], 16))
@@ -40,7 +40,9 @@ def unescape(text: str) -> str:
             return chr(int(code, 8))
         return _ESCAPES.get(code, code)
 
-    return re.sub(r"\\([xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2}|.)", one, text, flags=re.S)
+    return re.sub(
+        r"\\([xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2}|.)", unescaped, text, flags=re.S
+    )
 
 
 def _literal(token: str) -> Any:

@@ -8,24 +8,33 @@ from __future__ import annotations
 import msgspec
 
 
-class Kind(msgspec.Struct, frozen=True):
+class CelType(msgspec.Struct, frozen=True):
     """A type of the language: `list(string)` is "list" with one inner kind."""
 
     name: str
-    inner: tuple[Kind | None, ...] = ()
+    inner: tuple[CelType | None, ...] = ()
     #: What describes an object's fields.
     schema: object = None
 
     def __str__(self) -> str:
         if not self.inner:
             return self.name
-        return f"{self.name}({', '.join(shown(each) for each in self.inner)})"
+        return f"{self.name}({', '.join(shown(kind) for kind in self.inner)})"
 
 
-Any_ = Kind | None
-INT, DOUBLE, BOOL, STRING = Kind("int"), Kind("double"), Kind("bool"), Kind("string")
-BYTES, NULL, DURATION, TIMESTAMP = Kind("bytes"), Kind("null"), Kind("duration"), Kind("timestamp")
-QUANTITY, URL, IP, CIDR = Kind("kubernetes.Quantity"), Kind("kubernetes.URL"), Kind("net.IP"), Kind("net.CIDR")
+Any_ = CelType | None
+INT, DOUBLE, BOOL, STRING = CelType("int"), CelType("double"), CelType("bool"), CelType("string")
+BYTES, NULL, DURATION, TIMESTAMP = CelType("bytes"), CelType("null"), CelType("duration"), CelType("timestamp")
+QUANTITY, URL, IP, CIDR = (
+    CelType("kubernetes.Quantity"),
+    CelType("kubernetes.URL"),
+    CelType("net.IP"),
+    CelType("net.CIDR"),
+)
+_AUTHORIZATION = "kubernetes.authorization."
+PATH_CHECK, GROUP_CHECK = CelType(f"{_AUTHORIZATION}PathCheck"), CelType(f"{_AUTHORIZATION}GroupCheck")
+RESOURCE_CHECK, DECISION = CelType(f"{_AUTHORIZATION}ResourceCheck"), CelType(f"{_AUTHORIZATION}Decision")
+AUTHORIZER = CelType(f"{_AUTHORIZATION}Authorizer")
 _NUMBERS = (INT, DOUBLE)
 _ORDERED = (BOOL, INT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION)
 #: Nothing is none of these.
@@ -36,12 +45,12 @@ def shown(kind: Any_) -> str:
     return "dyn" if kind is None else str(kind)
 
 
-def list_of(kind: Any_) -> Kind:
-    return Kind("list", (kind,))
+def list_of(kind: Any_) -> CelType:
+    return CelType("list", (kind,))
 
 
-def map_of(key: Any_, value: Any_) -> Kind:
-    return Kind("map", (key, value))
+def map_of(key: Any_, value: Any_) -> CelType:
+    return CelType("map", (key, value))
 
 
 def fits(left: Any_, other: Any_) -> bool:
@@ -52,7 +61,7 @@ def fits(left: Any_, other: Any_) -> bool:
         return left == other or not {left, other} & set(_NEVER_NULL)
     if left.name == other.name and left.inner and len(left.inner) == len(other.inner):
         return all(fits(mine, theirs) for mine, theirs in zip(left.inner, other.inner, strict=True))
-    return left == other or left.name == other.name == "object"
+    return left == other or (left.name == other.name and left.name in ("object", AUTHORIZER.name))
 
 
 class Mismatch(Exception):
@@ -104,13 +113,13 @@ def _arithmetic(operator: str, left: Any_, right: Any_) -> Any_:
     return left
 
 
-_ITEM = Kind("<item>")
+_ITEM = CelType("<item>")
 _TEXTS = list_of(STRING)
 _SIZED = (STRING, BYTES, list_of(None), map_of(None, None))
 #: By name: the kinds taken, the receiver first, and the kind given. The item stands for whatever is in the list.
 Signature = tuple[tuple[Any_, ...], Any_]
 METHODS: dict[str, tuple[Signature, ...]] = {
-    "size": tuple(((each,), INT) for each in _SIZED),
+    "size": tuple(((kind,), INT) for kind in _SIZED),
     **dict.fromkeys(("contains", "startsWith", "endsWith", "matches"), (((STRING, STRING), BOOL),)),
     "find": (((STRING, STRING), STRING),),
     "findAll": (((STRING, STRING), _TEXTS), ((STRING, STRING, INT), _TEXTS)),
@@ -130,6 +139,17 @@ METHODS: dict[str, tuple[Signature, ...]] = {
     **dict.fromkeys(("isLessThan", "isGreaterThan"), (((QUANTITY, QUANTITY), BOOL),)),
     "family": (((IP,), INT),),
     "prefixLength": (((CIDR,), INT),),
+    "group": (((AUTHORIZER, STRING), GROUP_CHECK),),
+    "path": (((AUTHORIZER, STRING), PATH_CHECK),),
+    "serviceAccount": (((AUTHORIZER, STRING, STRING), AUTHORIZER),),
+    "resource": (((GROUP_CHECK, STRING), RESOURCE_CHECK),),
+    **dict.fromkeys(
+        ("subresource", "namespace", "name", "fieldSelector", "labelSelector"),
+        (((RESOURCE_CHECK, STRING), RESOURCE_CHECK),),
+    ),
+    "check": (((PATH_CHECK, STRING), DECISION), ((RESOURCE_CHECK, STRING), DECISION)),
+    **dict.fromkeys(("allowed", "errored"), (((DECISION,), BOOL),)),
+    **dict.fromkeys(("reason", "error"), (((DECISION,), STRING),)),
 }
 FUNCTIONS: dict[str, tuple[Signature, ...]] = {
     "size": METHODS["size"],
@@ -139,9 +159,9 @@ FUNCTIONS: dict[str, tuple[Signature, ...]] = {
     "url": (((STRING,), URL),),
     "ip": (((STRING,), IP),),
     "cidr": (((STRING,), CIDR),),
-    "int": tuple(((each,), INT) for each in (INT, DOUBLE, STRING, TIMESTAMP, DURATION)),
-    "double": tuple(((each,), DOUBLE) for each in (INT, DOUBLE, STRING)),
-    "string": tuple(((each,), STRING) for each in (*_ORDERED, QUANTITY, URL, IP, CIDR)),
+    "int": tuple(((kind,), INT) for kind in (INT, DOUBLE, STRING, TIMESTAMP, DURATION)),
+    "double": tuple(((kind,), DOUBLE) for kind in (INT, DOUBLE, STRING)),
+    "string": tuple(((kind,), STRING) for kind in (*_ORDERED, QUANTITY, URL, IP, CIDR)),
     "bool": (((BOOL,), BOOL), ((STRING,), BOOL)),
     "duration": (((STRING,), DURATION), ((DURATION,), DURATION)),
     "timestamp": (((STRING,), TIMESTAMP), ((TIMESTAMP,), TIMESTAMP), ((INT,), TIMESTAMP)),
@@ -155,7 +175,7 @@ def called(signatures: tuple[Signature, ...], given: list[Any_]) -> Any_:
         if len(taken) != len(given):
             continue
         item = given[0].inner[0] if given and given[0] is not None and given[0].name == "list" else None
-        wanted = [_filled(each, item) for each in taken]
+        wanted = [_filled(parameter, item) for parameter in taken]
         if all(fits(mine, theirs) for mine, theirs in zip(given, wanted, strict=True)):
             results.append(_filled(result, item))
     if not results:

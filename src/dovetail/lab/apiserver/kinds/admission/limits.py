@@ -51,30 +51,30 @@ def review_pod(pod: Object, ctx: Context) -> None:
     if ctx.operation != "CREATE" and ctx.subresource != "resize":
         return
     for limit_range in _ranges(ctx):
-        found: list[str] = []
+        violations: list[str] = []
         for item in limit_range["spec"].get("limits") or ():
             if item.get("type") == "Container":
                 for group in ("containers", "initContainers"):
                     for container in pod["spec"].get(group) or ():
                         resources = container.get("resources", {})
-                        found += _bounds(item, resources.get("requests", {}), resources.get("limits", {}))
+                        violations += _bounds(item, resources.get("requests", {}), resources.get("limits", {}))
             elif item.get("type") == "Pod":
-                found += _bounds(item, _total(pod, "requests"), _total(pod, "limits"))
-        if found:
-            raise forbidden(pod, ctx, _aggregate(found))
+                violations += _bounds(item, _total(pod, "requests"), _total(pod, "limits"))
+        if violations:
+            raise forbidden(pod, ctx, _aggregate(violations))
 
 
 def review_claim(claim: Object, ctx: Context) -> None:
     for limit_range in _ranges(ctx):
-        found: list[str] = []
+        violations: list[str] = []
         for item in limit_range["spec"].get("limits") or ():
             if item.get("type") == "PersistentVolumeClaim":
                 requests = claim["spec"].get("resources", {}).get("requests", {})
-                found += _minimum(item, requests, {})
+                violations += _minimum(item, requests, {})
                 for name, most in sorted(item.get("max", {}).items()):
-                    found += _maximum_request(item["type"], name, most, requests)
-        if found:
-            raise forbidden(claim, ctx, _aggregate(found))
+                    violations += _maximum_request(item["type"], name, most, requests)
+        if violations:
+            raise forbidden(claim, ctx, _aggregate(violations))
 
 
 def _aggregate(texts: list[str]) -> str:

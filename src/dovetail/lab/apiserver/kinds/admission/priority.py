@@ -9,11 +9,11 @@ _GROUP = "scheduling.k8s.io"
 
 
 def default_class(ctx: Context) -> Object | None:
-    found: Object | None = None
+    lowest: Object | None = None
     for candidate in ctx.cluster.list(_GROUP, "priorityclasses"):
-        if candidate.get("globalDefault") and (found is None or candidate["value"] < found["value"]):
-            found = candidate
-    return found
+        if candidate.get("globalDefault") and (lowest is None or candidate["value"] < lowest["value"]):
+            lowest = candidate
+    return lowest
 
 
 def admit_pod(pod: Object, ctx: Context) -> None:

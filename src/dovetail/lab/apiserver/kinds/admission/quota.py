@@ -17,10 +17,11 @@ _REQUIRED_PER_CONTAINER = ("cpu", "limits.cpu", "limits.memory", "memory", "requ
 
 
 def review(obj: Object | None, old: Object | None, ctx: Context) -> None:
-    if obj is None or ctx.subresource or not ctx.namespace:
-        return
     kind = ctx.resource.qualified
-    if ctx.operation != "CREATE" and (ctx.operation != "UPDATE" or kind not in _GROWING):
+    is_resize = kind == "pods" and ctx.subresource == "resize"
+    if obj is None or (ctx.subresource and not is_resize) or not ctx.namespace:
+        return
+    if not is_resize and ctx.operation != "CREATE" and (ctx.operation != "UPDATE" or kind not in _GROWING):
         return
     quotas = [q for q in ctx.cluster.list("", "resourcequotas", ctx.namespace) if q.get("status", {}).get("hard")]
     quotas = [quota for quota in quotas if covers(quota, kind, obj)]
@@ -45,7 +46,7 @@ def _charge(quota: Object, asked: Amounts, obj: Object, ctx: Context) -> dict[st
     hard, used = quota["status"]["hard"], quota["status"].get("used", {})
     name = quota["metadata"]["name"]
     if ctx.resource.kind == "Pod":
-        unset = _unset(obj["spec"], [each for each in _REQUIRED_PER_CONTAINER if each in hard])
+        unset = _unset(obj["spec"], [name for name in _REQUIRED_PER_CONTAINER if name in hard])
         if unset:
             raise forbidden(obj, ctx, f"failed quota: {name}: must specify {unset}")
     requested = {key: str(taken) for key, taken in asked.items() if key in hard}
@@ -69,7 +70,9 @@ def _unset(spec: Object, names: list[str]) -> str:
     containers_without = {
         name: sorted(container for container, amounts in charged.items() if name not in amounts) for name in names
     }
-    return "; ".join(f"{name} for: {','.join(each)}" for name, each in containers_without.items() if each)
+    return "; ".join(
+        f"{name} for: {','.join(containers)}" for name, containers in containers_without.items() if containers
+    )
 
 
 def _shown(amounts: Mapping[str, str], names: list[str]) -> str:

@@ -44,7 +44,7 @@ def covers(quota: Object, qualified: str, obj: Object) -> bool:
     spec = quota.get("spec", {})
     named = [{"scopeName": scope, "operator": "Exists"} for scope in spec.get("scopes") or ()]
     selected = (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
-    return all(qualified == "pods" and _in_scope(each, obj["spec"]) for each in (*named, *selected))
+    return all(qualified == "pods" and _in_scope(scope, obj["spec"]) for scope in (*named, *selected))
 
 
 def container_charges(container: Object) -> Amounts:
@@ -62,12 +62,12 @@ def _ended(pod: Object) -> bool:
 
 
 def _compute(requests: Amounts, limits: Amounts) -> Amounts:
-    found: Amounts = {}
+    amounts: Amounts = {}
     for name, asked in requests.items():
         if name in _NATIVE or name.startswith("hugepages-"):
-            found[name] = asked
-        found[f"requests.{name}"] = asked
-    return found | {f"limits.{name}": limits[name] for name in _NATIVE if name in limits}
+            amounts[name] = asked
+        amounts[f"requests.{name}"] = asked
+    return amounts | {f"limits.{name}": limits[name] for name in _NATIVE if name in limits}
 
 
 def _of_pod(spec: Object, part: str) -> Amounts:
@@ -93,19 +93,19 @@ def _amounts(given: Mapping[str, Any] | None) -> Amounts:
     return {name: amount(text) for name, text in (given or {}).items()}
 
 
-def _merged(one: Amounts, other: Amounts, by: Callable[[Quantity, Quantity], Quantity]) -> Amounts:
+def _merged(first: Amounts, other: Amounts, by: Callable[[Quantity, Quantity], Quantity]) -> Amounts:
     return {
-        name: by(one[name], other[name]) if name in one and name in other else (one | other)[name]
-        for name in one | other
+        name: by(first[name], other[name]) if name in first and name in other else (first | other)[name]
+        for name in first | other
     }
 
 
-def _sum(one: Amounts, other: Amounts) -> Amounts:
-    return _merged(one, other, lambda left, right: left + right)
+def _sum(first: Amounts, other: Amounts) -> Amounts:
+    return _merged(first, other, lambda left, right: left + right)
 
 
-def _most(one: Amounts, other: Amounts) -> Amounts:
-    return _merged(one, other, max)
+def _most(first: Amounts, other: Amounts) -> Amounts:
+    return _merged(first, other, max)
 
 
 def _service(spec: Object) -> Amounts:
@@ -119,15 +119,15 @@ def _service(spec: Object) -> Amounts:
 
 
 def _claim(spec: Object) -> Amounts:
-    found: Amounts = {}
+    amounts: Amounts = {}
     storage = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
     if storage:
-        found["requests.storage"] = amount(storage)
+        amounts["requests.storage"] = amount(storage)
     of_class = spec.get("storageClassName")
     if of_class:
-        mine = {"persistentvolumeclaims": _ONE} | found
-        found |= {f"{of_class}{_OF_CLASS}{name}": taken for name, taken in mine.items()}
-    return found
+        mine = {"persistentvolumeclaims": _ONE} | amounts
+        amounts |= {f"{of_class}{_OF_CLASS}{name}": taken for name, taken in mine.items()}
+    return amounts
 
 
 def _in_scope(scope: Object, spec: Object) -> bool:
@@ -149,7 +149,10 @@ def _reaches_out(affinity: Object) -> bool:
         rules = affinity.get(kind) or {}
         terms: Sequence[Object] = [
             *(rules.get("requiredDuringSchedulingIgnoredDuringExecution") or ()),
-            *(each["podAffinityTerm"] for each in rules.get("preferredDuringSchedulingIgnoredDuringExecution") or ()),
+            *(
+                preference["podAffinityTerm"]
+                for preference in rules.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+            ),
         ]
         if any(term.get("namespaces") or term.get("namespaceSelector") is not None for term in terms):
             return True

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dovetail.lab.apiserver.kinds.admission.lifecycle import forbidden
+from dovetail.lab.apiserver.kinds.admission.quota_usage import pod_charges
 from dovetail.lab.apiserver.registry import Context, Object, Refusal
 from dovetail.model.validation.field_errors import quoted
 from dovetail.model.validation.resources import amount
@@ -28,18 +27,14 @@ def review(pod: Object, old: Object, ctx: Context) -> None:
 
 
 def _too_big(pod: Object, allocatable: dict[str, str]) -> list[str]:
-    totals: dict[str, Any] = {"cpu": amount("0"), "memory": amount("0")}
-    for container in pod["spec"].get("containers") or ():
-        for name, text in ((container.get("resources") or {}).get("requests") or {}).items():
-            if name in totals:
-                totals[name] = totals[name] + amount(text)
-    found = []
-    cpu, memory = amount(allocatable.get("cpu", "0")), amount(allocatable.get("memory", "0"))
-    if totals["cpu"] > cpu:
-        found.append(f"cpu, requested: {totals['cpu'].milli}, allocatable: {cpu.milli}")
-    if totals["memory"] > memory:
-        found.append(f"memory, requested: {totals['memory'].whole}, allocatable: {memory.whole}")
-    return found
+    """Resources of which the pod would take more than the node has, sidecars and init containers included."""
+    asked = pod_charges(pod["spec"])
+    problems = []
+    for name, unit in (("cpu", "milli"), ("memory", "whole")):
+        taken, held = asked.get(f"requests.{name}", amount("0")), amount(allocatable.get(name, "0"))
+        if taken > held:
+            problems.append(f"{name}, requested: {getattr(taken, unit)}, allocatable: {getattr(held, unit)}")
+    return problems
 
 
 def _because(refusal: Refusal, reason: str) -> Refusal:

@@ -40,4 +40,7 @@ def _scheduling(pod: Object, rules: Object, ctx: Context) -> None:
         spec["nodeSelector"] = {**wanted, **rules["nodeSelector"]}
     if rules.get("tolerations"):
         present = spec.get("tolerations") or []
-        spec["tolerations"] = [*present, *(each for each in rules["tolerations"] if each not in present)]
+        spec["tolerations"] = [
+            *present,
+            *(toleration for toleration in rules["tolerations"] if toleration not in present),
+        ]

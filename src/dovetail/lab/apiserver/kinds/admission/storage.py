@@ -1,4 +1,4 @@
-"""Storage admission: a default class for claims, protection from early deletion, and who may grow."""
+"""Storage admission: a default class for claims, protection from early deletion, and which claims may be resized."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def review_resize(claim: Object, old: Object, ctx: Context) -> None:
     if not amount(new) > amount(before) or (old.get("status") or {}).get("phase") != "Bound":
         return
     name = claim["spec"].get("storageClassName", "")
-    found = ctx.cluster.get("storage.k8s.io", "storageclasses", None, name) if name else None
-    if found is None or not found.get("allowVolumeExpansion"):
+    storage_class = ctx.cluster.get("storage.k8s.io", "storageclasses", None, name) if name else None
+    if storage_class is None or not storage_class.get("allowVolumeExpansion"):
         text = (
             "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc "
             "must support resize"
@@ -47,9 +47,9 @@ def review_resize(claim: Object, old: Object, ctx: Context) -> None:
 def newest_default(ctx: Context, group: str, plural: str, annotations: Sequence[str]) -> str:
     """The newest of the default classes, by name where they are equally new; "" without one."""
     marked = [
-        found["metadata"]
-        for found in ctx.cluster.list(group, plural)
-        if any((found["metadata"].get("annotations") or {}).get(key) == "true" for key in annotations)
+        storage_class["metadata"]
+        for storage_class in ctx.cluster.list(group, plural)
+        if any((storage_class["metadata"].get("annotations") or {}).get(key) == "true" for key in annotations)
     ]
     newest = max((meta.get("creationTimestamp") or "" for meta in marked), default="")
     return min((meta["name"] for meta in marked if (meta.get("creationTimestamp") or "") == newest), default="")

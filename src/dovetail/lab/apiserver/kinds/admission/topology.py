@@ -10,8 +10,8 @@ LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
 
 def node_labels(node: str, ctx: Context) -> dict[str, str]:
-    found = ctx.cluster.get("", "nodes", None, node)
-    labels = found["metadata"].get("labels", {}) if found else {}
+    stored = ctx.cluster.get("", "nodes", None, node)
+    labels = stored["metadata"].get("labels", {}) if stored else {}
     return {key: labels[key] for key in LABELS if key in labels}
 
 

@@ -116,10 +116,10 @@ def _mount_options(mount: Mapping[str, Any], container: Container, path: str, fi
         errors += descending_path(mount["subPathExpr"], f"{path}.subPathExpr")
     propagation = mount.get("mountPropagation")
     if propagation is not None:
-        known = ("Bidirectional", "HostToContainer", "None")
+        supported = ("Bidirectional", "HostToContainer", "None")
         where = f"{path}.mountPropagation"
-        if propagation not in known:
-            errors.append(unsupported(where, propagation, known))
+        if propagation not in supported:
+            errors.append(unsupported(where, propagation, supported))
         if propagation == "Bidirectional" and not container.get("securityContext", {}).get("privileged"):
             text = "Bidirectional mount propagation is available only to privileged containers"
             errors.append(forbidden(where, text))
@@ -132,8 +132,8 @@ def _mount_options(mount: Mapping[str, Any], container: Container, path: str, fi
             text = "may only be specified when mountPropagation is None or not specified"
             errors.append(forbidden(where, text))
     elif recursive not in (None, "Disabled"):
-        known = ("Disabled", "Enabled", "IfPossible")
-        errors.append(unsupported(f"{path}.recursiveReadOnly", recursive, known))
+        supported = ("Disabled", "Enabled", "IfPossible")
+        errors.append(unsupported(f"{path}.recursiveReadOnly", recursive, supported))
     return errors
 
 
@@ -182,8 +182,8 @@ def resize_policy(policies: Sequence[Mapping[str, Any]], path: str, restart: str
         if name not in ("cpu", "memory"):
             errors.append(unsupported(path, name, ("cpu", "memory")) if name else required(path))
         if action not in ("NotRequired", "RestartContainer"):
-            known = ("NotRequired", "RestartContainer")
-            errors.append(unsupported(path, action, known) if action else required(path))
+            supported = ("NotRequired", "RestartContainer")
+            errors.append(unsupported(path, action, supported) if action else required(path))
         if restart == "Never" and action != "NotRequired":
             errors.append(invalid(path, action, "must be 'NotRequired' when pod `restartPolicy` is 'Never'"))
     return errors

@@ -24,8 +24,8 @@ def _class(entries: list[Mapping[str, Any]]) -> str:
     guaranteed = True
     for entry in entries:
         _add(requests, entry.get("requests") or {})
-        found = _add(limits, entry.get("limits") or {})
-        guaranteed = guaranteed and found == 2
+        count = _add(limits, entry.get("limits") or {})
+        guaranteed = guaranteed and count == 2
     if not requests and not limits:
         return "BestEffort"
     if (
@@ -38,10 +38,10 @@ def _class(entries: list[Mapping[str, Any]]) -> str:
 
 
 def _add(totals: dict[str, Any], amounts: Mapping[str, str]) -> int:
-    found = 0
+    count = 0
     for name in _COMPUTE:
         text = amounts.get(name)
         if text is not None and text != "0":
             totals[name] = totals[name] + amount(text) if name in totals else amount(text)
-            found += 1
-    return found
+            count += 1
+    return count

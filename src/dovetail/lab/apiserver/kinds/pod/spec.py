@@ -60,10 +60,10 @@ def check_spec(spec: Spec, path: str, pod: str | None) -> list[FieldError]:
     return errors + _gates(spec, path) + _rest(spec, path)
 
 
-def _choice(value: str, known: tuple[str, ...], path: str) -> list[FieldError]:
-    if value in known:
+def _choice(value: str, supported: tuple[str, ...], path: str) -> list[FieldError]:
+    if value in supported:
         return []
-    return [unsupported(path, value, known) if value else required(path)]
+    return [unsupported(path, value, supported) if value else required(path)]
 
 
 def _claims(claims: Any, path: str) -> list[FieldError]:

@@ -54,7 +54,7 @@ def set_condition(status: Object, condition: Object, now: datetime) -> None:
 
 
 def _without_stop_signals(spec: Object) -> None:
-    """They belong to a feature that is off: who sets them does not get them."""
+    """Drop `lifecycle.stopSignal`: its feature gate is off."""
     for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         lifecycle = container.get("lifecycle")
         if lifecycle and lifecycle.pop("stopSignal", None) and not lifecycle:
@@ -128,8 +128,7 @@ class PodStrategy(KindStrategy):
             for group in ("containers", "initContainers"):
                 if group in spec:
                     spec[group] = _with_resources(obj["spec"].get(group) or [], spec[group])
-            if "resources" in obj["spec"]:
-                spec["resources"] = obj["spec"]["resources"]
+            restore(spec, obj["spec"], "resources")
         obj["spec"] = spec
         for field in ("labels", "annotations", "finalizers", "ownerReferences"):
             restore(obj["metadata"], old["metadata"], field)
@@ -181,14 +180,14 @@ class PodStrategy(KindStrategy):
     def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
         if old is not None:
             return []
-        found = []
+        name_warnings = []
         texts = formats.label(obj["metadata"].get("name", ""))
         if texts:
-            found.append(
+            name_warnings.append(
                 "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; "
                 f"a DNS label is recommended: [{' '.join(texts)}]"
             )
-        return found + VERDICTS.warnings(obj["spec"], obj["metadata"])
+        return name_warnings + VERDICTS.warnings(obj["spec"], obj["metadata"])
 
     def selectable(self, obj: Object) -> Mapping[str, str]:
         spec, status = obj["spec"], obj.get("status") or {}

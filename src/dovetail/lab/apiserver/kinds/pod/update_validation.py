@@ -233,6 +233,8 @@ def _states(new: Mapping[str, Any], before: Mapping[str, Any], spec: Pod) -> lis
 def resize(pod: Pod, old: Pod) -> list[FieldError]:
     """A write through the resize subresource: cpu and memory of containers."""
     errors: list[FieldError] = []
+    if (old["spec"].get("os") or {}).get("name") == "windows":
+        errors.append(forbidden("[]", "windows pods cannot be resized"))
     if old.get("status", {}).get("qosClass", qos_class(old["spec"])) != qos_class(pod["spec"]):
         shown = pod.get("status", {}).get("qosClass", "")
         errors.append(invalid("spec", shown, "Pod QOS Class may not change as a result of resizing"))
@@ -244,6 +246,7 @@ def resize(pod: Pod, old: Pod) -> list[FieldError]:
     others = _other_containers(pod, old)
     if others:
         return errors + others
+    errors += _resized_whole(pod["spec"].get("resources"), old["spec"].get("resources"))
     for group in ("containers", "initContainers"):
         new, was = (pod["spec"].get(group) or ()), (old["spec"].get(group) or ())
         for index, (container, before) in enumerate(zip(new, was, strict=True)):
@@ -275,6 +278,19 @@ def _resized(container: Mapping[str, Any], before: Mapping[str, Any], path: str)
         if any(name in was and name not in new for name in ("cpu", "memory")):
             errors.append(forbidden(f"{path}.{part}", f"resource {part} cannot be removed"))
     return errors
+
+
+def _resized_whole(new: Mapping[str, Any] | None, was: Mapping[str, Any] | None) -> list[FieldError]:
+    """Resources of the pod as a whole, once set, stay set."""
+    if not was:
+        return []
+    if not new:
+        return [forbidden("spec.resources", "pod-level resources cannot be removed")]
+    return [
+        forbidden(f"spec.resources.{part}", f"pod-level resource {part} cannot be removed")
+        for part in ("requests", "limits")
+        if any(name not in (new.get(part) or {}) for name in was.get(part) or ())
+    ]
 
 
 def _without_compute(container: Mapping[str, Any]) -> dict[str, Any]:

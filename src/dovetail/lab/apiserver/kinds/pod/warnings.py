@@ -47,15 +47,27 @@ def label_text(key: str) -> str | None:
 
 def warnings(spec: Spec, meta: Spec, path: str = "") -> list[str]:
     """`path` leads to the template, "" for a pod."""
-    at = f"{path}." if path else ""
-    selection = [*_selection(spec, at), *_annotations(meta, at), *_volumes(spec, at), *_paths(spec), *_names(spec, at)]
-    selection += _fractions(spec.get("overhead") or {}, f"{at}spec.overhead")
-    selection += _seccomp(spec, meta, "seccomp.security.alpha.kubernetes.io/pod", at)
-    for place, container in _containers(spec, at):
+    prefix = f"{path}." if path else ""
+    selection = [
+        *_selection(spec, prefix),
+        *_annotations(meta, prefix),
+        *_volumes(spec, prefix),
+        *_paths(spec),
+        *_names(spec, prefix),
+    ]
+    selection += _fractions(spec.get("overhead") or {}, f"{prefix}spec.overhead")
+    selection += _seccomp(spec, meta, "seccomp.security.alpha.kubernetes.io/pod", prefix)
+    for place, container in _containers(spec, prefix):
         key = f"container.seccomp.security.alpha.kubernetes.io/{container.get('name', '')}"
-        selection += _seccomp(container, meta, key, at)
+        selection += _seccomp(container, meta, key, prefix)
         selection += _container(place, container)
-    return [*selection, *_ports(spec, at), *_port_names(spec, at), *_grace(spec, at), *_affinity(spec, at)]
+    return [
+        *selection,
+        *_ports(spec, prefix),
+        *_port_names(spec, prefix),
+        *_grace(spec, prefix),
+        *_affinity(spec, prefix),
+    ]
 
 
 def name_warnings(name: str) -> list[str]:
@@ -69,15 +81,15 @@ def name_warnings(name: str) -> list[str]:
     ]
 
 
-def _annotations(meta: Spec, at: str) -> Iterator[str]:
+def _annotations(meta: Spec, prefix: str) -> Iterator[str]:
     for key, text in _OLD_ANNOTATIONS.items():
         if key in (meta.get("annotations") or {}):
-            yield f"{at}metadata.annotations[{key}]: {text}"
+            yield f"{prefix}metadata.annotations[{key}]: {text}"
 
 
-def _seccomp(holder: Spec, meta: Spec, key: str, at: str) -> Iterator[str]:
+def _seccomp(holder: Spec, meta: Spec, key: str, prefix: str) -> Iterator[str]:
     if key in (meta.get("annotations") or {}) and "seccompProfile" not in (holder.get("securityContext") or {}):
-        yield f'{at}metadata.annotations[{key}]: non-functional in v1.27+; use the "seccompProfile" field instead'
+        yield f'{prefix}metadata.annotations[{key}]: non-functional in v1.27+; use the "seccompProfile" field instead'
 
 
 def _fractions(amounts: Spec, path: str) -> Iterator[str]:
@@ -97,18 +109,18 @@ def claim_warnings(spec: Spec, path: str) -> Iterator[str]:
         yield from _fraction(text, f"{path}.resources.{part}[storage]")
 
 
-def _grace(spec: Spec, at: str) -> Iterator[str]:
+def _grace(spec: Spec, prefix: str) -> Iterator[str]:
     if spec.get("terminationGracePeriodSeconds", 0) < 0:
         text = "must be >= 0; negative values are invalid and will be treated as 1"
-        yield f"{at}spec.terminationGracePeriodSeconds: {text}"
+        yield f"{prefix}spec.terminationGracePeriodSeconds: {text}"
 
 
-def _affinity(spec: Spec, at: str) -> Iterator[str]:
+def _affinity(spec: Spec, prefix: str) -> Iterator[str]:
     text = "a null labelSelector results in matching no pod"
     hard, soft = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
     for kind in ("podAffinity", "podAntiAffinity"):
         affinity = (spec.get("affinity") or {}).get(kind) or {}
-        path = f"{at}spec.affinity.{kind}"
+        path = f"{prefix}spec.affinity.{kind}"
         for index, term in enumerate(affinity.get(hard) or ()):
             if "labelSelector" not in term:
                 yield f"{path}.{hard}[{index}].labelSelector: {text}"
@@ -117,9 +129,9 @@ def _affinity(spec: Spec, at: str) -> Iterator[str]:
                 yield f"{path}.{soft}[{index}].podAffinityTerm.labelSelector: {text}"
 
 
-def _port_names(spec: Spec, at: str) -> Iterator[str]:
+def _port_names(spec: Spec, prefix: str) -> Iterator[str]:
     seen: dict[str, str] = {}
-    for place, container in _containers(spec, at):
+    for place, container in _containers(spec, prefix):
         for index, port in enumerate(container.get("ports") or ()):
             name, where = port.get("name"), f"{place}.ports[{index}]"
             if name and name in seen:
@@ -181,27 +193,27 @@ def _file(path: str, owner: str) -> str:
     return f"{quoted(path)} ({owner})" if owner else quoted(path)
 
 
-def _containers(spec: Spec, at: str) -> Iterator[tuple[str, Spec]]:
+def _containers(spec: Spec, prefix: str) -> Iterator[tuple[str, Spec]]:
     for group in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(group) or ()):
-            yield f"{at}spec.{group}[{index}]", container
+            yield f"{prefix}spec.{group}[{index}]", container
 
 
-def _selection(spec: Spec, at: str) -> Iterator[str]:
+def _selection(spec: Spec, prefix: str) -> Iterator[str]:
     for key in sorted(spec.get("nodeSelector") or {}):
         text = label_text(key)
         if text:
-            yield f"{at}spec.nodeSelector[{key}]: {text}"
+            yield f"{prefix}spec.nodeSelector[{key}]: {text}"
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     name = "requiredDuringSchedulingIgnoredDuringExecution"
     for index, term in enumerate((affinity.get(name) or {}).get("nodeSelectorTerms") or ()):
-        yield from _term(term, f"{at}spec.affinity.nodeAffinity.{name}.nodeSelectorTerms[{index}]")
+        yield from _term(term, f"{prefix}spec.affinity.nodeAffinity.{name}.nodeSelectorTerms[{index}]")
     name = "preferredDuringSchedulingIgnoredDuringExecution"
     for index, weighted in enumerate(affinity.get(name) or ()):
         term = weighted.get("preference") or {}
-        yield from _term(term, f"{at}spec.affinity.nodeAffinity.{name}[{index}].preference", values=True)
+        yield from _term(term, f"{prefix}spec.affinity.nodeAffinity.{name}[{index}].preference", values=True)
     for index, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
-        place = f"{at}spec.topologySpreadConstraints[{index}]"
+        place = f"{prefix}spec.topologySpreadConstraints[{index}]"
         key = constraint.get("topologyKey", "")
         text = label_text(key)
         if text:
@@ -220,30 +232,30 @@ def _term(term: Spec, path: str, values: bool = False) -> Iterator[str]:
                 yield f"{path}.matchExpressions[{index}].values[{number}]: {value} is invalid, {text}"
 
 
-def _volumes(spec: Spec, at: str) -> Iterator[str]:
+def _volumes(spec: Spec, prefix: str) -> Iterator[str]:
     for index, volume in enumerate(spec.get("volumes") or ()):
         for kind, text in _OLD_VOLUMES.items():
             if kind in volume:
                 shown = "storageOS" if kind == "storageos" else kind
-                yield f"{at}spec.volumes[{index}].{shown}: {text}"
+                yield f"{prefix}spec.volumes[{index}].{shown}: {text}"
         claim = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
         if claim:
             yield from claim_warnings(
-                claim.get("spec") or {}, f"{at}spec.volumes[{index}].ephemeral.volumeClaimTemplate.spec"
+                claim.get("spec") or {}, f"{prefix}spec.volumes[{index}].ephemeral.volumeClaimTemplate.spec"
             )
 
 
-def _names(spec: Spec, at: str) -> Iterator[str]:
+def _names(spec: Spec, prefix: str) -> Iterator[str]:
     for field, key in (("hostAliases", "ip"), ("imagePullSecrets", "name")):
         seen: set[str] = set()
         for index, item in enumerate(spec.get(field) or ()):
             name = item.get(key, "")
             if name in seen:
-                yield f"{at}spec.{field}[{index}].{key}: duplicate {key} {quoted(name)}"
+                yield f"{prefix}spec.{field}[{index}].{key}: duplicate {key} {quoted(name)}"
             seen.add(name)
     for index, item in enumerate(spec.get("imagePullSecrets") or ()):
         if not item.get("name"):
-            yield f'{at}spec.imagePullSecrets[{index}].name: invalid empty name ""'
+            yield f'{prefix}spec.imagePullSecrets[{index}].name: invalid empty name ""'
 
 
 def _container(place: str, container: Spec) -> Iterator[str]:
@@ -263,10 +275,10 @@ def _container(place: str, container: Spec) -> Iterator[str]:
             seen.add(name)
 
 
-def _ports(spec: Spec, at: str) -> list[str]:
+def _ports(spec: Spec, prefix: str) -> list[str]:
     ports: list[str] = []
     seen: dict[tuple[Any, Any], list[tuple[str, Spec]]] = {}
-    for place, container in _containers(spec, at):
+    for place, container in _containers(spec, prefix):
         for index, port in enumerate(container.get("ports") or ()):
             where = f"{place}.ports[{index}]"
             if port.get("hostIP") and not port.get("hostPort"):
