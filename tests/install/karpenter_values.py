@@ -104,6 +104,7 @@ OLDEST: dict[str, Any] = {
     "clusterName": "demo",
     "clusterEndpoint": "https://demo.example",
     "aws.defaultInstanceProfile": "KarpenterNodeInstanceProfile-demo",
+    "aws.enablePodENI": False,
 }
 OLDER: dict[str, Any] = {
     "settings.aws.assumeRoleARN": "arn:aws:iam::111122223333:role/r",
@@ -196,7 +197,7 @@ WITH: dict[str, dict[str, Any]] = {
     "controller.sidecarVolumeMounts": {"controller.sidecarContainer": [{"name": "proxy", "image": "proxy"}]},
 }
 #: Said in a value that holds in any case: nothing changes, and nothing need be said.
-ALREADY_SO = frozenset({"logConfig.enabled", "logConfig.logLevel.webhook", "webhook.logLevel"})
+ALREADY_SO = frozenset({"logConfig.logLevel.webhook"})
 
 
 def nested(paths: dict[str, Any]) -> dict[str, Any]:

@@ -76,17 +76,48 @@ def rendered(chart: Chart, *paths: str) -> tuple[list[dict[str, Any]], str]:
     return chart.objects(KARPENTER, given), chart.notes(KARPENTER, given)
 
 
-@pytest.mark.parametrize("path", ALL)
-def test_each_value_is_honoured_or_named_as_without_effect(chart: Chart, path: str) -> None:
-    before = WITH.get(path, {})
+def effects(chart: Chart, path: str, before: dict[str, Any]) -> tuple[bool, bool]:
+    """Whether a value changes an object, and whether the notes say that it has no effect."""
     given = nested({**before, path: ALL[path]})
     objects, notes = chart.objects(KARPENTER, given), chart.notes(KARPENTER, given)
     plain_objects, plain_notes = rendered(chart, *before)
-    changed = objects != plain_objects
     named = notes != plain_notes and any(
         path.startswith(line.removeprefix("* ").split(" = ")[0]) for line in notes.splitlines() if line.startswith("* ")
     )
-    assert changed or named or path in ALREADY_SO
+    return objects != plain_objects, named
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_each_value_is_honoured_or_named_as_without_effect(chart: Chart, path: str) -> None:
+    """Alone, and together with what it needs."""
+    assert any(effects(chart, path, {})) == (path not in ALREADY_SO)
+    if path in WITH:
+        assert any(effects(chart, path, WITH[path])) == (path not in ALREADY_SO)
+
+
+#: One value of every type; a path takes those of its own type, a number also where text holds one.
+TYPES: tuple[Any, ...] = ("two words", 7, 0.5, True, ["x"], [{"x": 1}], {"x": 1})
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_a_wrong_type_is_refused_for_each_value(chart: Chart, path: str) -> None:
+    refused = []
+    for value in TYPES:
+        try:
+            chart.objects(KARPENTER, nested({path: value}))
+        except ValuesError as problem:
+            assert str(problem).startswith(path.rpartition(".")[0])
+            refused.append(value)
+    expected = ALL[path]
+    if isinstance(expected, dict | list):
+        assert [value for value in TYPES if not isinstance(value, dict | list) and value not in refused] in (
+            [],
+            ["two words"],  # an image is a reference too
+        )
+        assert {"x": 1} in refused or isinstance(expected, dict) or path == "controller.sidecarContainer"
+    else:
+        assert [{"x": 1}] in refused and ["x"] in refused and (True in refused or isinstance(expected, bool))
+        assert {"x": 1} in refused or path in ("controller.image", "webhook.image")
 
 
 def test_the_controller_reads_every_variable_of_the_chart(chart: Chart) -> None:
@@ -176,6 +207,65 @@ def test_a_misspelt_value_is_named(chart: Chart) -> None:
 
 
 @pytest.mark.parametrize(
+    "path",
+    ["settings.aws.podENI", "settings.featureGates.nodeRepiar", "aws.clusterName", "webhook.certificate", "service.a"],
+)
+def test_a_misspelt_value_is_named_wherever_it_stands(chart: Chart, path: str) -> None:
+    notes = chart.notes(KARPENTER, nested({path: True, "settings.clusterName": "demo"}))
+    assert notes.count("has no effect") == 1
+    assert f"* {path} is no value of this chart and has no effect." in notes
+
+
+def test_what_karpenters_default_values_say_is_accepted(chart: Chart) -> None:
+    """Whole values files of releases are handed over; some of their defaults have odd types."""
+    given = nested(
+        {
+            "initContainers": {},
+            "controller.sidecarContainer": {},
+            "controller.securityContext": {},
+            "terminationGracePeriodSeconds": None,
+            "settings.aws.tags": None,
+            "serviceMonitor.sampleLimit": None,
+            "podDisruptionBudget.name": "karpenter",
+            "logConfig.enabled": False,
+            "logConfig.logLevel": {"global": "info", "controller": "info", "webhook": "error"},
+            "settings.clusterName": "demo",
+        }
+    )
+    assert chart.objects(KARPENTER, given)
+    assert "no effect" not in chart.notes(KARPENTER, given)
+
+
+@pytest.mark.parametrize(
+    ("given", "level"),
+    [
+        ({"logLevel": "debug", "controller.logLevel": "error"}, "error"),
+        ({"logLevel": "info", "logConfig.logLevel.global": "debug"}, "debug"),
+        ({"logLevel": "info", "logConfig.logLevel.global": "debug", "logConfig.enabled": False}, "info"),
+        ({"logConfig.logLevel.global": "info", "logConfig.logLevel.controller": "debug"}, "debug"),
+        ({"logConfig.logLevel": "debug"}, "debug"),
+    ],
+)
+def test_the_narrower_log_level_counts(chart: Chart, given: dict[str, Any], level: str) -> None:
+    assert environment(chart.objects(KARPENTER, nested(given)))["LOG_LEVEL"] == level
+
+
+def test_containers_and_strategies_of_older_charts(chart: Chart) -> None:
+    given = {
+        "controller.securityContext": {"runAsUser": 1000, "runAsNonRoot": False, "seLinuxOptions": {}},
+        "controller.sidecarContainer": {"name": "proxy", "image": "proxy"},
+        "strategy.type": "Recreate",
+    }
+    spec = by_kind(chart.objects(KARPENTER, nested(given)), "Deployment")["spec"]
+    controller, sidecar = spec["template"]["spec"]["containers"]
+    context = controller["securityContext"]
+    assert (context["runAsUser"], context["runAsNonRoot"], context["runAsGroup"]) == (1000, False, 65532)
+    assert "seLinuxOptions" not in context and context["readOnlyRootFilesystem"]
+    assert sidecar == {"name": "proxy", "image": "proxy"}
+    assert spec["strategy"] == {"type": "Recreate"}, "the server refuses rollingUpdate beside it"
+
+
+@pytest.mark.parametrize(
     ("path", "value"),
     [
         ("replicas", "two"),
@@ -189,6 +279,11 @@ def test_a_misspelt_value_is_named(chart: Chart) -> None:
         ("webhook.port", 0),
         ("settings.aws", "demo"),
         ("podDisruptionBudget.maxUnavailable", "half"),
+        ("podLabels.version", 1),
+        ("strategy.rollingUpdate.maxSurge", True),
+        ("controller.resources.limits.memory", "1 GB"),
+        ("controller.resources.requests", "1"),
+        ("podSecurityContext.fsGroup", "root"),
     ],
 )
 def test_a_wrong_type_is_refused_by_its_path(chart: Chart, path: str, value: Any) -> None:

@@ -34,6 +34,7 @@ from dovetail.install.doctor.node_groups import DISCOVERY
 from dovetail.install.doctor.permissions import BROAD_PASS_ROLE, BROAD_TERMINATION
 from dovetail.kube import resources as kinds
 from dovetail.model.kinds import crds
+from dovetail.model.labels import COMPUTE_TYPE, FARGATE
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 ARN = "arn:aws:iam::111122223333:role/nodes"
@@ -254,6 +255,12 @@ def changed_pool(budgets: Any = None, **conditions: tuple[str, str]) -> dict[str
     old["metadata"]["labels"] = {"karpenter.sh/nodepool": "default"}
     old["metadata"]["annotations"] = {"karpenter.sh/nodepool-hash": "1", **versions}
     return {POOLS: [changed], CLAIMS: [old]}
+
+
+def gated(gates: str) -> dict[str, Any]:
+    controller = deployment(KARPENTER)
+    controller["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "FEATURE_GATES", "value": gates}]
+    return {DEPLOYMENTS: [controller]}
 
 
 def cluster_autoscaler(*flags: str) -> dict[str, Any]:
@@ -701,6 +708,12 @@ CASES: list[tuple[str, Status, str, dict[str, Any]]] = [
     (
         "D12",
         FAILED,
+        "1 of its pods wait for Fargate nodes, first agent-1 for n1",
+        {PODS: [daemon_pod()], NODES: [node(**{COMPUTE_TYPE: FARGATE})]},
+    ),
+    (
+        "D12",
+        FAILED,
         "node n1 has no room for its request of cpu 500m",
         {PODS: [daemon_pod(since=ago(seconds=5), cpu="500m")], NODES: [node(cpu="200m")]},
     ),
@@ -766,7 +779,7 @@ CASES: list[tuple[str, Status, str, dict[str, Any]]] = [
     (
         "D15",
         FAILED,
-        "no DaemonSet tolerates the taint",
+        "no DaemonSet of yours tolerates the taint",
         {
             CLAIMS: [
                 {
@@ -975,6 +988,13 @@ CASES: list[tuple[str, Status, str, dict[str, Any]]] = [
     ),
     ("V05", WARNING, "so none is ever replaced", {**changed_pool(budgets=[{"nodes": "0"}])}),
     ("V05", WARNING, "is drifted since", changed_pool(Drifted=("True", ago(hours=2)))),
+    ("V05", WARNING, "the feature gate Drift is off", {**changed_pool(), **gated("SpotToSpot=true, Drift=false")}),
+    (
+        "V05",
+        WARNING,
+        "is drifted since",
+        {**changed_pool(Drifted=("True", ago(hours=2))), **gated("TerminateFirstDrift=false")},
+    ),
     ("V05", WARNING, "a changed Provisioner", {DEPLOYMENTS: [deployment(KARPENTER.replace("1.8.1", "0.31.4"))]}),
     ("V06", FAILED, "has all of these tags", {**cluster_autoscaler(f"{DISCOVERY}=asg:tag=a,b"), GROUPS: [group("a")]}),
     (

@@ -74,9 +74,9 @@ settings:
 """
 
 
-@pytest.fixture(scope="module")
-def helm() -> str:
-    built = subprocess.run([ROOT / "kubernetes" / "helm"], capture_output=True, text=True, check=True)
+@pytest.fixture(scope="module", params=["v3.22.0", pytest.param("v4.3.1", marks=pytest.mark.slow)])
+def helm(request: pytest.FixtureRequest) -> str:
+    built = subprocess.run([ROOT / "kubernetes" / "helm", request.param], capture_output=True, text=True, check=True)
     return built.stdout.strip()
 
 

@@ -17,7 +17,7 @@ from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.cloud.aws.client import Calls, Record
 from dovetail.controllers.settings import read
 from dovetail.install import cluster_autoscaler, removal, run
-from dovetail.install.chart import Chart, Release, chart_directory
+from dovetail.install.chart import Chart, Release, ValuesError, chart_directory
 from dovetail.install.discovery import Found, discover
 from dovetail.install.iam import OWNER_TAG
 from dovetail.install.kubernetes_parts import APPLIED, Object
@@ -425,6 +425,35 @@ def test_a_cluster_that_authenticates_by_config_map_gets_a_line_in_aws_auth(endp
         await site.uninstall()
         assert await site.state() == before
         cluster.access_config = {"authenticationMode": "API_AND_CONFIG_MAP"}
+
+    tell(endpoint, story)
+
+
+def test_a_whole_values_file_of_karpenter_leaves_the_name_to_the_cluster(endpoint: Endpoint) -> None:
+    """`helm show values` gives an empty name and Karpenter's image; a file kept from another cluster is refused."""
+
+    async def story(site: Site) -> None:
+        image = {"repository": "public.ecr.aws/karpenter/controller", "tag": "1.2.1", "digest": "sha256:0"}
+        settings = {"clusterName": "", "interruptionQueue": "", "clusterEndpoint": ""}
+        found, planned, _ = await site.planned(values={"settings": settings, "controller": {"image": image}})
+        bodies = [part.body for part in planned.cluster if isinstance(part, Object)]
+        deployment = next(body for body in bodies if body["kind"] == "Deployment")
+        container = deployment["spec"]["template"]["spec"]["containers"][0]
+        variables = {entry["name"]: entry.get("value") for entry in container["env"]}
+        assert variables["CLUSTER_NAME"] == CLUSTER
+        assert not variables.get("INTERRUPTION_QUEUE"), (
+            "an empty queue turns interruption handling off, as in Karpenter"
+        )
+        assert container["image"].startswith("dovetail/controller:")
+        assert "controller.image = public.ecr.aws/karpenter/controller@sha256:0 has no effect" in planned.notes
+        for values in ({"settings": {"aws": {"clusterName": "prod"}}}, {"clusterName": "prod"}):
+            with pytest.raises(RefusedError, match=rf"clusterName prod, and this is the cluster {CLUSTER}"):
+                plan(found, Options(release=RELEASE, values=values))
+        for release in (Release(name="karpenter", namespace="My Apps"), Release(name="a_b", namespace="karpenter")):
+            with pytest.raises(RefusedError, match=r"^--(namespace 'My Apps'|release 'a_b'): expected "):
+                plan(found, Options(release=release))
+        with pytest.raises(ValuesError, match="settings: "):
+            plan(found, Options(release=RELEASE, values={"settings": "demo"}))
 
     tell(endpoint, story)
 

@@ -41,16 +41,30 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* An image: a reference, or repository, tag and digest. A digest wins over a tag. */}}
-{{- define "dovetail.image" -}}
-{{- $image := .image }}
+{{/* The image that a value names: a reference, or repository, tag and digest. A digest wins over a tag. */}}
+{{- define "dovetail.reference" -}}
+{{- $image := default dict .image }}
 {{- if kindIs "string" $image }}
 {{- $image }}
 {{- else if $image.digest }}
-{{- printf "%s@%s" $image.repository $image.digest }}
+{{- printf "%s@%s" (default "dovetail/controller" $image.repository) $image.digest }}
 {{- else }}
-{{- printf "%s:%v" $image.repository (default .appVersion $image.tag) }}
+{{- printf "%s:%v" (default "dovetail/controller" $image.repository) (default .appVersion $image.tag) }}
 {{- end }}
+{{- end }}
+
+{{/* The same, or ours: values of a Karpenter release name Karpenter's own images, which are other programs. */}}
+{{- define "dovetail.image" -}}
+{{- $reference := include "dovetail.reference" . }}
+{{- if include "dovetail.isKarpenters" $reference }}
+{{- include "dovetail.reference" (dict "image" dict "appVersion" .appVersion) }}
+{{- else }}
+{{- $reference }}
+{{- end }}
+{{- end }}
+
+{{- define "dovetail.isKarpenters" -}}
+{{- if or (contains "karpenter/controller" .) (contains "karpenter/webhook" .) }}true{{ end }}
 {{- end }}
 
 {{/* Affinity, with the replicas' own selector in pod terms that have none. */}}
@@ -88,19 +102,13 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* The container's security context: fixed, but for what differs between nodes. */}}
+{{/* A container's security context: ours, with what is given over it. */}}
 {{- define "dovetail.securityContext" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
-{{- range $part := list "appArmorProfile" "seLinuxOptions" "seccompProfile" }}
-{{- with get (default dict $.securityContext) $part }}
-{{ $part }}:
-  {{- toYaml . | nindent 2 }}
+{{- $context := dict "runAsNonRoot" true "runAsUser" 65532 "runAsGroup" 65532 "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true "capabilities" (dict "drop" (list "ALL")) }}
+{{- range $field, $value := default dict .securityContext }}
+{{- if or $value (not (or (kindIs "map" $value) (kindIs "invalid" $value))) }}
+{{- $_ := set $context $field $value }}
 {{- end }}
 {{- end }}
+{{- toYaml $context }}
 {{- end }}

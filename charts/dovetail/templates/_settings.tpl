@@ -1,6 +1,7 @@
 {{/*
 The controller's environment. Each variable takes the first value that is there: today's name, that of Karpenter
-0.19 to 0.31 (`settings.aws`), that of 0.5 to 0.16 (top level or `controller`).
+0.19 to 0.31 (`settings.aws`), that of 0.5 to 0.16 (top level or `controller`). Of the values for logs the narrower one
+counts, as there: `controller`, then `logConfig` unless it is disabled, then the top level.
 */}}
 {{- define "dovetail.settings" -}}
 {{- $settings := default dict .Values.settings }}
@@ -8,9 +9,15 @@ The controller's environment. Each variable takes the first value that is there:
 {{- $old := default dict .Values.aws }}
 {{- $controller := .Values.controller }}
 {{- $log := default dict .Values.logConfig }}
+{{- if eq (toString $log.enabled) "false" }}
+{{- $log = dict }}
+{{- end }}
 {{- $logLevels := default dict $log.logLevel }}
+{{- if not (kindIs "map" $logLevels) }}
+{{- $logLevels = dict "global" $logLevels }}
+{{- end }}
 {{- $gates := include "dovetail.featureGates" . }}
-{{- $level := coalesce .Values.logLevel $logLevels.controller $logLevels.global $controller.logLevel "info" }}
+{{- $level := coalesce $controller.logLevel $logLevels.controller $logLevels.global .Values.logLevel "info" }}
 CLUSTER_NAME: {{ coalesce $settings.clusterName $aws.clusterName .Values.clusterName $controller.clusterName | default "" | toString | quote }}
 CLUSTER_ENDPOINT: {{ coalesce $settings.clusterEndpoint $aws.clusterEndpoint .Values.clusterEndpoint $controller.clusterEndpoint | default "" | toString | quote }}
 CLUSTER_CA_BUNDLE: {{ coalesce $settings.clusterCABundle $aws.clusterCABundle | default "" | toString | quote }}
@@ -49,9 +56,9 @@ DISABLE_LEADER_ELECTION: {{ default false $settings.disableLeaderElection | toSt
 SCHEDULER_CONFIG: {{ default "" $settings.schedulerConfig | quote }}
 FEATURE_GATES: {{ $gates | quote }}
 LOG_LEVEL: {{ $level | quote }}
-LOG_ENCODING: {{ coalesce .Values.logEncoding $log.logEncoding $controller.logEncoding "json" | quote }}
-LOG_OUTPUT_PATHS: {{ coalesce .Values.logOutputPaths $log.outputPaths $controller.outputPaths | default (list "stdout") | join "," | quote }}
-LOG_ERROR_OUTPUT_PATHS: {{ coalesce .Values.logErrorOutputPaths $log.errorOutputPaths $controller.errorOutputPaths | default (list "stderr") | join "," | quote }}
+LOG_ENCODING: {{ coalesce $controller.logEncoding $log.logEncoding .Values.logEncoding "json" | quote }}
+LOG_OUTPUT_PATHS: {{ coalesce $controller.outputPaths $log.outputPaths .Values.logOutputPaths | default (list "stdout") | join "," | quote }}
+LOG_ERROR_OUTPUT_PATHS: {{ coalesce $controller.errorOutputPaths $log.errorOutputPaths .Values.logErrorOutputPaths | default (list "stderr") | join "," | quote }}
 METRICS_PORT: {{ default dict $controller.metrics | dig "port" 8080 | toString | quote }}
 HEALTH_PROBE_PORT: {{ default dict $controller.healthProbe | dig "port" 8081 | toString | quote }}
 LEADER_ELECTION_NAMESPACE: {{ .Release.Namespace | quote }}

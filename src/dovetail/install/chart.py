@@ -45,7 +45,7 @@ class ValuesError(ValueError):
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
-    """What a release is called, and who makes it."""
+    """The name of a release, and the program that installs it."""
 
     name: str
     namespace: str
@@ -206,13 +206,23 @@ def schema_problems(value: Any, schema: Mapping[str, Any], root: Mapping[str, An
                 )
             )
     if isinstance(value, dict):
-        for key, item in value.items():
-            inner = schema.get("properties", {}).get(key, schema.get("additionalProperties", {}))
-            if isinstance(inner, Mapping):
-                problems += schema_problems(item, inner, root, f"{path}.{key}" if path else key)
+        problems += _map_problems(value, schema, root, path)
     if isinstance(value, list) and "items" in schema:
         for index, item in enumerate(value):
             problems += schema_problems(item, schema["items"], root, f"{path}[{index}]")
+    return problems
+
+
+def _map_problems(value: Json, schema: Mapping[str, Any], root: Mapping[str, Any], path: str) -> list[str]:
+    problems = [
+        message("{shown}: has no {key}", shown=path, key=key) for key in schema.get("required", ()) if key not in value
+    ]
+    if len(value) > schema.get("maxProperties", len(value)):
+        problems.append(message("{shown}: is not empty", shown=path))
+    for key, item in value.items():
+        inner = schema.get("properties", {}).get(key, schema.get("additionalProperties", {}))
+        if isinstance(inner, Mapping):
+            problems += schema_problems(item, inner, root, f"{path}.{key}" if path else key)
     return problems
 
 

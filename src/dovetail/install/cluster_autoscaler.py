@@ -44,7 +44,7 @@ async def deployment(account: Account, namespace: str) -> dict[str, Any] | None:
 
 
 def plan(
-    found: Found, there: Mapping[str, Any] | None, namespace: str, image: str, tag: str, *, removing: bool = False
+    discovered: Found, there: Mapping[str, Any] | None, namespace: str, image: str, tag: str, *, removing: bool = False
 ) -> AutoscalerInstallation:
     """Pure. Raises `RefusedError` where a Cluster Autoscaler that is not ours runs."""
     if there is not None and not removing and OWNER_TAG not in (there["metadata"].get("annotations") or {}):
@@ -56,33 +56,33 @@ def plan(
                 name=NAME,
             )
         )
-    irsa = found.issuer_registered or not found.pod_identity_agent
+    irsa = discovered.issuer_registered or not discovered.pod_identity_agent
     site = Site(
-        cluster=found.cluster,
-        region=found.region,
-        account=found.account,
-        partition=found.partition,
+        cluster=discovered.cluster,
+        region=discovered.region,
+        account=discovered.account,
+        partition=discovered.partition,
         namespace=namespace,
         service_account=NAME,
-        issuer=found.issuer if irsa else "",
+        issuer=discovered.issuer if irsa else "",
     )
-    role = bounded_name(f"ClusterAutoscalerRole-{found.cluster}")
-    bodies = manifests(found.cluster, image, tag, namespace, found.region)
+    role = bounded_name(f"ClusterAutoscalerRole-{discovered.cluster}")
+    bodies = manifests(discovered.cluster, image, tag, namespace, discovered.region)
     if site.issuer:
         account = next(body for body in bodies if body["kind"] == "ServiceAccount")
         account["metadata"] = {**account["metadata"], "annotations": {ROLE_ANNOTATION: site.role_arn(role)}}
-    owner = found.cluster
+    owner = discovered.cluster
     return AutoscalerInstallation(
         namespace=namespace,
-        cloud=tuple(_cloud_parts(found, site, role, removing=removing)),
+        cloud=tuple(_cloud_parts(discovered, site, role, removing=removing)),
         cluster=tuple(Object(body=annotated(body, owner), owner=owner, keep=True) for body in bodies),
     )
 
 
-def _cloud_parts(found: Found, site: Site, role: str, *, removing: bool) -> list[Part]:
+def _cloud_parts(discovered: Found, site: Site, role: str, *, removing: bool) -> list[Part]:
     owner, parts = site.cluster, list[Part]()
     arn = f"arn:{site.partition}:iam::{site.account}:oidc-provider/{site.issuer}"
-    if site.issuer and not (removing and found.autoscalers):  # Dovetail's own role needs the provider as well
+    if site.issuer and not (removing and discovered.autoscalers):  # Dovetail's own role needs the provider as well
         parts.append(OidcProvider(arn=arn, issuer=site.issuer, owner=owner))
     policies = {"ClusterAutoscaler": iam.cluster_autoscaler_policy(site)}
     parts.append(Role(name=role, owner=owner, trust=iam.controller_trust(site), inline=policies))

@@ -70,7 +70,7 @@ async def discover(account: Account, cluster: str | None, server: str) -> Found:
     """Read everything; nothing is written. `server` is the API server of the kubeconfig."""
     calls = account.calls
     identity = await calls("sts", "get_caller_identity")
-    name = cluster or await _cluster_of(account, server)
+    name = cluster or await cluster_of(account, server)
     try:
         described = (await calls("eks", "describe_cluster", name=name))["cluster"]
     except Exception as error:
@@ -88,7 +88,7 @@ async def discover(account: Account, cluster: str | None, server: str) -> Found:
     partition = str(identity["Arn"]).split(":")[1]
     registered = f"arn:{partition}:iam::{identity['Account']}:oidc-provider/{issuer}"
     providers = await calls("iam", "list_open_id_connect_providers")
-    found = Found(
+    discovered = Found(
         cluster=name,
         region=calls.region,
         account=str(identity["Account"]),
@@ -108,11 +108,11 @@ async def discover(account: Account, cluster: str | None, server: str) -> Found:
         node_claims=await _names(account, NODECLAIMS),
     )
     return msgspec.structs.replace(
-        found, foreign=await _foreign(account, found), tagged=await _tagged(account, found.cluster)
+        discovered, foreign=await _foreign(account, discovered), tagged=await _tagged(account, discovered.cluster)
     )
 
 
-async def _cluster_of(account: Account, server: str) -> str:
+async def cluster_of(account: Account, server: str) -> str:
     """The cluster that the kubeconfig speaks to; the only one there is, if it is unknown."""
     names = (await account.calls("eks", "list_clusters"))["clusters"]
     for name in names:
@@ -188,15 +188,15 @@ async def _names(account: Account, resource: Any) -> tuple[str, ...]:
     return tuple(obj["metadata"]["name"] for obj in listing.items)
 
 
-async def _foreign(account: Account, found: Found) -> frozenset[str]:
-    resources = [*found.node_subnets, *found.node_security_groups]
+async def _foreign(account: Account, discovered: Found) -> frozenset[str]:
+    resources = [*discovered.node_subnets, *discovered.node_security_groups]
     rows = await account.calls.all(
         "ec2", "describe_tags", "Tags", Filters=[{"Name": "resource-id", "Values": resources}]
     )
     return frozenset(
         row["ResourceId"]
         for row in rows
-        if row["Key"] == DISCOVERY_TAG and row["Value"] != found.cluster and row["ResourceId"] in resources
+        if row["Key"] == DISCOVERY_TAG and row["Value"] != discovered.cluster and row["ResourceId"] in resources
     )
 
 

@@ -92,19 +92,19 @@ class _Action(msgspec.Struct, frozen=True):
 
 def _pieces(source: str) -> Iterator[Text | _Action]:
     """Text and actions, with the blanks removed that `{{-` and `-}}` remove."""
-    at, trim = 0, False
-    for found in _ACTION.finditer(source):
-        text = source[at : found.start()]
+    position, trim = 0, False
+    for action in _ACTION.finditer(source):
+        text = source[position : action.start()]
         if trim:
             text = text.lstrip(" \t\r\n")
-        if found[1]:
+        if action[1]:
             text = text.rstrip(" \t\r\n")
         if text:
             yield Text(text)
-        if not found[2].startswith("/*"):
-            yield _Action(found[2].strip(), source.count("\n", 0, found.start()) + 1)
-        at, trim = found.end(), bool(found[3])
-    rest = source[at:]
+        if not action[2].startswith("/*"):
+            yield _Action(action[2].strip(), source.count("\n", 0, action.start()) + 1)
+        position, trim = action.end(), bool(action[3])
+    rest = source[position:]
     yield Text(rest.lstrip(" \t\r\n") if trim else rest)
 
 
@@ -179,44 +179,48 @@ class _Parser:
 
     def _pipeline(self, text: str, line: int) -> Pipeline:
         tokens: list[tuple[str, str]] = []
-        at = 0
+        position = 0
         text = text.strip()
-        while at < len(text):
-            found = _TOKEN.match(text, at)
-            if not found or found.lastgroup is None:
-                raise TemplateError(f"{self._name}:{line}: cannot read {text[at:]!r}")
-            kind = "close" if found["close"] else found.lastgroup
-            value = found["after"] if found["close"] else found[kind]
+        while position < len(text):
+            token = _TOKEN.match(text, position)
+            if not token or token.lastgroup is None:
+                raise TemplateError(f"{self._name}:{line}: cannot read {text[position:]!r}")
+            kind = "close" if token["close"] else token.lastgroup
+            value = token["after"] if token["close"] else token[kind]
             tokens.append((kind, value or ""))
-            at = found.end()
+            position = token.end()
         pipeline, left = self._commands(tokens, 0, line)
         if left != len(tokens):
             raise TemplateError(f"{self._name}:{line}: cannot read {text!r}")
         return pipeline
 
-    def _commands(self, tokens: Sequence[tuple[str, str]], at: int, line: int) -> tuple[Pipeline, int]:
+    def _commands(self, tokens: Sequence[tuple[str, str]], position: int, line: int) -> tuple[Pipeline, int]:
         variable, declares = "", False
-        if at + 1 < len(tokens) and tokens[at][0] == "variable" and tokens[at + 1][0] in ("declare", "assign"):
-            variable, declares = tokens[at][1], tokens[at + 1][0] == "declare"
-            at += 2
+        if (
+            position + 1 < len(tokens)
+            and tokens[position][0] == "variable"
+            and tokens[position + 1][0] in ("declare", "assign")
+        ):
+            variable, declares = tokens[position][1], tokens[position + 1][0] == "declare"
+            position += 2
         commands: list[tuple[Any, ...]] = []
         command: list[Any] = []
-        while at < len(tokens) and tokens[at][0] != "close":
-            kind, value = tokens[at]
-            at += 1
+        while position < len(tokens) and tokens[position][0] != "close":
+            kind, value = tokens[position]
+            position += 1
             if kind == "pipe":
                 commands.append(tuple(command))
                 command = []
             elif kind == "open":
-                inner, at = self._commands(tokens, at, line)
-                if at >= len(tokens):
+                inner, position = self._commands(tokens, position, line)
+                if position >= len(tokens):
                     raise TemplateError(f"{self._name}:{line}: a parenthesis is not closed")
-                command.append(Chain(inner, _fields(tokens[at][1])))
-                at += 1
+                command.append(Chain(inner, _fields(tokens[position][1])))
+                position += 1
             else:
                 command.append(_operand(kind, value))
         commands.append(tuple(command))
-        return Pipeline(tuple(commands), variable, declares), at
+        return Pipeline(tuple(commands), variable, declares), position
 
 
 def _fields(text: str) -> tuple[str, ...]:

@@ -162,44 +162,51 @@ def terraform(site: Site) -> str:
             )
         )
     if site.queue:
-        blocks.append(
-            _block(
-                "aws_sqs_queue",
-                "interruption",
-                name=site.queue,
-                tags={OWNER_TAG: site.cluster},
-                message_retention_seconds=QUEUE_RETENTION_S,
-                sqs_managed_sse_enabled=True,
-            )
-        )
-        blocks.append(
-            _block(
-                "aws_sqs_queue_policy",
-                "interruption",
-                queue_url=_Name("aws_sqs_queue.interruption.url"),
-                policy=_Json(queue_policy(site)),
-            )
-        )
-        for event, pattern in EVENT_PATTERNS.items():
-            name = _snake(event)
-            blocks.append(
-                _block(
-                    "aws_cloudwatch_event_rule",
-                    name,
-                    name=rule_name(site, event),
-                    event_pattern=_Json(pattern),
-                    tags={OWNER_TAG: site.cluster},
-                )
-            )
-            blocks.append(
-                _block(
-                    "aws_cloudwatch_event_target",
-                    name,
-                    arn=_Name("aws_sqs_queue.interruption.arn"),
-                    rule=_Name(f"aws_cloudwatch_event_rule.{name}.name"),
-                )
-            )
+        blocks += _terraform_queue(site)
     return "\n".join(blocks)
+
+
+def _terraform_queue(site: Site) -> list[str]:
+    """The queue of interruption notices, its policy, and the rules that fill it."""
+    blocks = []
+    blocks.append(
+        _block(
+            "aws_sqs_queue",
+            "interruption",
+            name=site.queue,
+            tags={OWNER_TAG: site.cluster},
+            message_retention_seconds=QUEUE_RETENTION_S,
+            sqs_managed_sse_enabled=True,
+        )
+    )
+    blocks.append(
+        _block(
+            "aws_sqs_queue_policy",
+            "interruption",
+            queue_url=_Name("aws_sqs_queue.interruption.url"),
+            policy=_Json(queue_policy(site)),
+        )
+    )
+    for event, pattern in EVENT_PATTERNS.items():
+        name = _snake(event)
+        blocks.append(
+            _block(
+                "aws_cloudwatch_event_rule",
+                name,
+                name=rule_name(site, event),
+                event_pattern=_Json(pattern),
+                tags={OWNER_TAG: site.cluster},
+            )
+        )
+        blocks.append(
+            _block(
+                "aws_cloudwatch_event_target",
+                name,
+                arn=_Name("aws_sqs_queue.interruption.arn"),
+                rule=_Name(f"aws_cloudwatch_event_rule.{name}.name"),
+            )
+        )
+    return blocks
 
 
 def cluster_autoscaler_terraform(site: Site) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,51 +60,70 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     notes: str
 
 
-def site_of(found: Found, options: Options) -> Site:
+def site_of(discovered: Found, options: Options) -> Site:
     """Names of everything at AWS; what the values already name is taken."""
     settings = options.values.get("settings") or {}
     aws = settings.get("aws") or {}
     account = options.values.get("serviceAccount") or {}
     gates = settings.get("featureGates") or {}
-    irsa = found.issuer_registered or not found.pod_identity_agent
+    irsa = discovered.issuer_registered or not discovered.pod_identity_agent
     return Site(
-        cluster=found.cluster,
-        region=found.region,
-        account=found.account,
-        partition=found.partition,
-        queue=str(settings.get("interruptionQueue") or aws.get("interruptionQueueName") or found.cluster),
+        cluster=discovered.cluster,
+        region=discovered.region,
+        account=discovered.account,
+        partition=discovered.partition,
+        queue=str(settings.get("interruptionQueue") or aws.get("interruptionQueueName") or discovered.cluster),
         namespace=options.release.namespace,
         service_account=str(account.get("name") or options.release.name),
-        issuer=found.issuer if irsa else "",
+        issuer=discovered.issuer if irsa else "",
         reboots=str(gates.get("nodeRepair", "")).lower() == "true",
     )
 
 
-def plan(found: Found, options: Options) -> Installation:
+def plan(discovered: Found, options: Options) -> Installation:
     """Every part of the installation."""
+    _refuse_bad_names(options.release)
+    chart = Chart(chart_directory())
+    chart.values(options.values)
     if not options.removing:
-        _refuse_a_second(found, options.release)
-    site = site_of(found, options)
+        _refuse_a_second(discovered, options.release)
+    site = site_of(discovered, options)
+    _refuse_another_cluster(options.values, site.cluster)
     given_role = ((options.values.get("serviceAccount") or {}).get("annotations") or {}).get(ROLE_ANNOTATION)
     base: Json = {"settings": {"clusterName": site.cluster, "interruptionQueue": site.queue}}
     if site.issuer:
         base["serviceAccount"] = {"annotations": {ROLE_ANNOTATION: site.role_arn(site.controller_role)}}
     values = merge_values(options.values, base)
-    chart = Chart(chart_directory())
+    # A whole values file of Karpenter says "" for the cluster; an empty queue is a choice (no interruption handling).
+    values["settings"]["clusterName"] = values["settings"].get("clusterName") or site.cluster
     return Installation(
         site=site,
         release=options.release,
         values=values,
-        cloud=tuple(_cloud_parts(found, site, given_role, removing=options.removing)),
+        cloud=tuple(_cloud_parts(discovered, site, given_role, removing=options.removing)),
         cluster=tuple(_cluster_parts(chart, options.release, values, site.cluster)),
-        first_pool=tuple(_first_pool(found, site)) if _wants_pool(found, options) else (),
+        first_pool=tuple(_first_pool(discovered, site)) if _wants_pool(discovered, options) else (),
         notes=chart.notes(options.release, values),
     )
 
 
-def _refuse_a_second(found: Found, release: Release) -> None:
+def _refuse_bad_names(release: Release) -> None:
+    """Before anything is made: the API server would refuse them after the account has been changed."""
+    for option, name in (("--namespace", release.namespace), ("--release", release.name)):
+        if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,51}[a-z0-9])?", name):
+            raise RefusedError(
+                message(
+                    "{option} {name!r}: expected up to 53 lower-case letters, digits and hyphens, "
+                    "with a letter or digit at both ends",
+                    option=option,
+                    name=name,
+                )
+            )
+
+
+def _refuse_a_second(discovered: Found, release: Release) -> None:
     """Two autoscalers must not run for one cluster."""
-    for deployment in found.autoscalers:
+    for deployment in discovered.autoscalers:
         metadata = deployment["metadata"]
         if not is_ours(deployment) and deployment["spec"].get("replicas", 1):
             raise RefusedError(
@@ -126,23 +146,46 @@ def _refuse_a_second(found: Found, release: Release) -> None:
             )
 
 
+def _refuse_another_cluster(values: Json, cluster: str) -> None:
+    """Values kept from another cluster would install a controller that looks for instances there."""
+    settings = values.get("settings") or {}
+    maps = {
+        "settings": settings,
+        "settings.aws": settings.get("aws") or {},
+        "": values,
+        "controller": values.get("controller") or {},
+    }
+    for path, entries in maps.items():
+        named = entries.get("clusterName") if isinstance(entries, Mapping) else None
+        if named and named != cluster:
+            raise RefusedError(
+                message(
+                    "the values say {path} {named}, and this is the cluster {cluster}; correct the value, or choose "
+                    "the cluster with --cluster and --context",
+                    path=f"{path}.clusterName".removeprefix("."),
+                    named=named,
+                    cluster=cluster,
+                )
+            )
+
+
 def is_ours(obj: Mapping[str, Any]) -> bool:
     return OWNER_TAG in (obj["metadata"].get("annotations") or {})
 
 
-def _wants_pool(found: Found, options: Options) -> bool:
+def _wants_pool(discovered: Found, options: Options) -> bool:
     """A cluster with NodePools of its own needs no first one."""
-    return options.removing or (options.node_pool and not set(found.node_pools) - {"default"})
+    return options.removing or (options.node_pool and not set(discovered.node_pools) - {"default"})
 
 
-def _cloud_parts(found: Found, site: Site, given_role: str | None, *, removing: bool) -> list[Part]:
+def _cloud_parts(discovered: Found, site: Site, given_role: str | None, *, removing: bool) -> list[Part]:
     owner = site.cluster
     parts: list[Part] = [
         Role(name=site.node_role, owner=owner, trust=iam.node_trust(site), attached=iam.node_policy_arns(site)),
         InstanceProfile(name=site.instance_profile, owner=owner, role=site.node_role),
     ]
     if given_role is None or given_role == site.role_arn(site.controller_role):
-        if site.issuer and not (removing and found.installed_cluster_autoscaler):  # whose role needs the provider
+        if site.issuer and not (removing and discovered.installed_cluster_autoscaler):  # whose role needs the provider
             arn = f"arn:{site.partition}:iam::{site.account}:oidc-provider/{site.issuer}"
             parts.append(OidcProvider(arn=arn, issuer=site.issuer, owner=owner))
         inline = {f"Karpenter{name}": policy for name, policy in iam.controller_policies(site).items()}
@@ -162,11 +205,11 @@ def _cloud_parts(found: Found, site: Site, given_role: str | None, *, removing: 
         name = iam.rule_name(site, event)
         arn = f"arn:{site.partition}:events:{site.region}:{site.account}:rule/{name}"
         parts.append(EventRule(name=name, owner=owner, arn=arn, pattern=dict(pattern), target=site.queue_arn))
-    tagged = [("subnet", name) for name in found.node_subnets]
-    tagged += [(message("security group"), name) for name in found.node_security_groups]
+    tagged = [("subnet", name) for name in discovered.node_subnets]
+    tagged += [(message("security group"), name) for name in discovered.node_security_groups]
     parts += [DiscoveryTag(kind=kind, resource=name, owner=owner) for kind, name in tagged]
     role_arn = site.role_arn(site.node_role)
-    by_entries = "API" in found.authentication_mode
+    by_entries = "API" in discovered.authentication_mode
     if by_entries:
         parts.append(AccessEntry(cluster=site.cluster, role_arn=role_arn, owner=owner))
     if removing or not by_entries:  # the mode may have changed since the installation
@@ -185,14 +228,14 @@ def _cluster_parts(chart: Chart, release: Release, values: Json, owner: str) -> 
     return parts
 
 
-def _first_pool(found: Found, site: Site) -> list[Part]:
+def _first_pool(discovered: Found, site: Site) -> list[Part]:
     """An EC2NodeClass and a NodePool that fit the cluster: images, architecture and network of its node groups."""
-    by_tag = not found.foreign
+    by_tag = not discovered.foreign
 
     def terms(names: tuple[str, ...]) -> list[Json]:
         return [{"tags": {DISCOVERY_TAG: site.cluster}}] if by_tag else [{"id": name} for name in names]
 
-    kinds = {group.ami_type for group in found.node_groups if group.ami_type}
+    kinds = {group.ami_type for group in discovered.node_groups if group.ami_type}
     family = "bottlerocket" if kinds and all(kind.startswith("BOTTLEROCKET") for kind in kinds) else "al2023"
     arm = bool(kinds) and all("ARM" in kind for kind in kinds)
     node_class: Json = {
@@ -202,8 +245,8 @@ def _first_pool(found: Found, site: Site) -> list[Part]:
         "spec": {
             "amiSelectorTerms": [{"alias": f"{family}@latest"}],
             "role": site.node_role,
-            "subnetSelectorTerms": terms(found.node_subnets),
-            "securityGroupSelectorTerms": terms(found.node_security_groups),
+            "subnetSelectorTerms": terms(discovered.node_subnets),
+            "securityGroupSelectorTerms": terms(discovered.node_security_groups),
         },
     }
     requirements = [

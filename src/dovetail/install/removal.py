@@ -54,19 +54,19 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
     cloud: tuple[Part, ...]
 
 
-def plan_removal(found: Found, planned: Installation, nodes: Nodes) -> Removal:
+def plan_removal(discovered: Found, planned: Installation, nodes: Nodes) -> Removal:
     """Pure. Raises `RefusedError` while nodes would be lost."""
-    if found.node_claims and nodes is Nodes.REFUSE:
-        shown = ", ".join(found.node_claims[:5]) + (" …" if len(found.node_claims) > 5 else "")
+    if discovered.node_claims and nodes is Nodes.REFUSE:
+        shown = ", ".join(discovered.node_claims[:5]) + (" …" if len(discovered.node_claims) > 5 else "")
         raise RefusedError(
             message(
                 "{count} nodes would be lost ({shown}); --drain moves their pods and ends them, "
                 "--keep-nodes leaves them running without an autoscaler",
-                count=len(found.node_claims),
+                count=len(discovered.node_claims),
                 shown=shown,
             )
         )
-    others = [name for name in found.node_pools if name != "default"]
+    others = [name for name in discovered.node_pools if name != "default"]
     if others and nodes is Nodes.REFUSE:
         raise RefusedError(
             message(
@@ -83,7 +83,9 @@ def plan_removal(found: Found, planned: Installation, nodes: Nodes) -> Removal:
     tags = [part for part in planned.cloud if isinstance(part, DiscoveryTag)]
     covered = {tag.resource for tag in tags}
     owner = planned.site.cluster
-    stray = [DiscoveryTag(kind="resource", resource=name, owner=owner) for name in found.tagged if name not in covered]
+    stray = [
+        DiscoveryTag(kind="resource", resource=name, owner=owner) for name in discovered.tagged if name not in covered
+    ]
     return Removal(
         release=tuple(reversed(rest)),
         definitions=tuple(kinds["CustomResourceDefinition"]),
@@ -266,9 +268,11 @@ async def _delete(account: Account, resource: Resource, name: str, namespace: st
         return
 
 
-async def hand_back(account: Account, found: Found, planned: Installation, report: Report, *, wait_s: float) -> None:
+async def hand_back(
+    account: Account, discovered: Found, planned: Installation, report: Report, *, wait_s: float
+) -> None:
     """Return to the Karpenter that was taken over: it waits for the lease, then ours goes."""
-    former = [obj for obj in found.autoscalers if FORMER_REPLICAS in (obj["metadata"].get("annotations") or {})]
+    former = [obj for obj in discovered.autoscalers if FORMER_REPLICAS in (obj["metadata"].get("annotations") or {})]
     if not former:
         raise RefusedError(message("no Deployment was taken over; there is nothing to hand back to"))
     for deployment in former:

@@ -96,11 +96,11 @@ def _kind_is(kind: str, value: Any) -> bool:
 def _printf(form: str, *values: Any) -> str:
     left = list(values)
 
-    def put(found: re.Match[str]) -> str:
-        if found[0] == "%%":
+    def put(match: re.Match[str]) -> str:
+        if match[0] == "%%":
             return "%"
         value = left.pop(0)
-        return json.dumps(text_of(value)) if found[0] == "%q" else text_of(value)
+        return json.dumps(text_of(value)) if match[0] == "%q" else text_of(value)
 
     return re.sub(r"%[svdq%]", put, form)
 
@@ -186,6 +186,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "ne": lambda a, b: not _equal(a, b),
     "nindent": lambda width, text: "\n" + _indent(width, text),
     "not": lambda value: not truth(value),
+    "omit": lambda target, *keys: {key: value for key, value in target.items() if key not in keys},
     "printf": _printf,
     "quote": _quote,
     "replace": lambda old, new, text: text.replace(old, new),
@@ -194,7 +195,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "splitList": lambda glue, text: text.split(glue),
     "squote": lambda value: f"'{text_of(value)}'",
     "ternary": lambda yes, no, test: yes if test else no,
-    "title": lambda text: re.sub(r"\b[a-z]", lambda found: found[0].upper(), text),
+    "title": lambda text: re.sub(r"\b[a-z]", lambda match: match[0].upper(), text),
     "toJson": lambda value: json.dumps(value, sort_keys=True, separators=(",", ":")),
     "toString": _to_string,
     "toYaml": _to_yaml,

@@ -20,14 +20,18 @@ from dovetail.model.kinds import crds
 _OWN_VARIABLES = frozenset({"LEADER_ELECTION_NAMESPACE", "METRICS_PORT", "HEALTH_PROBE_PORT", "MEMORY_LIMIT"})
 
 
-def karpenter_of(found: Found) -> Mapping[str, Any]:
+def karpenter_of(discovered: Found) -> Mapping[str, Any]:
     """The Deployment that is taken over, or was."""
-    candidates = [obj for obj in found.autoscalers if not is_ours(obj)]
+    candidates = [obj for obj in discovered.autoscalers if not is_ours(obj)]
     if len(candidates) != 1:
         names = ", ".join(f"{o['metadata']['namespace']}/{o['metadata']['name']}" for o in candidates) or "none"
         label = "app.kubernetes.io/name=karpenter"
         raise RefusedError(
-            message("--take-over needs one Deployment labelled {label}; there are: {names}", label=label, names=names)
+            message(
+                "--take-over and --hand-back need one Deployment of Karpenter, labelled {label}; there are: {names}",
+                label=label,
+                names=names,
+            )
         )
     return candidates[0]
 
@@ -36,12 +40,12 @@ def values_of(deployment: Mapping[str, Any]) -> Json:
     """The chart's values that say what a running Karpenter's Deployment says."""
     spec = deployment["spec"]["template"]["spec"]
     container = spec["containers"][0]
-    known = {name.upper() for name in get_type_hints(Settings)} - _OWN_VARIABLES
-    known -= {name.upper() for name in (*WITHOUT_EFFECT, *REFUSED)}
+    names = {name.upper() for name in get_type_hints(Settings)} - _OWN_VARIABLES
+    names -= {name.upper() for name in (*WITHOUT_EFFECT, *REFUSED)}
     variables = [
         {"name": row["name"], "value": row["value"]}
         for row in container.get("env") or ()
-        if row["name"] in known and row.get("value")
+        if row["name"] in names and row.get("value")
     ]
     values: Json = {
         "serviceAccount": {"create": False, "name": spec.get("serviceAccountName", "default")},
@@ -55,13 +59,13 @@ def values_of(deployment: Mapping[str, Any]) -> Json:
     return values
 
 
-def plan_take_over(found: Found, options: Options, release_name: str = "dovetail") -> Installation:
+def plan_take_over(discovered: Found, options: Options, release_name: str = "dovetail") -> Installation:
     """Our release beside Karpenter's, in its namespace; nothing at AWS changes."""
-    deployment = karpenter_of(found)
+    deployment = karpenter_of(discovered)
     namespace = deployment["metadata"]["namespace"]
     release = Release(name=release_name, namespace=namespace)
     values = merge_values(options.values, values_of(deployment))
-    site = site_of(found, Options(release=release, values=values))
+    site = site_of(discovered, Options(release=release, values=values))
     chart = Chart(chart_directory())
     definitions = Release(name="karpenter-crd", namespace=namespace)
     owner = site.cluster
@@ -78,9 +82,11 @@ def plan_take_over(found: Found, options: Options, release_name: str = "dovetail
     )
 
 
-async def take_over(account: Account, found: Found, planned: Installation, report: Report, *, wait_s: float) -> int:
+async def take_over(
+    account: Account, discovered: Found, planned: Installation, report: Report, *, wait_s: float
+) -> int:
     """Ours stands by first; then Karpenter is scaled to 0, gives up the lease, and ours leads."""
-    deployment = karpenter_of(found)
+    deployment = karpenter_of(discovered)
     metadata = deployment["metadata"]
     changed = await bring(account, planned.cluster, report)
     if wait_s:

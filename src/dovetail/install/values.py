@@ -63,31 +63,31 @@ def _check_size(file: Path, document: Any) -> None:
                 message("{file}: nested too deeply to be values of a chart; a YAML alias may repeat itself", file=file)
             )
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        waiting.extend((each, depth + 1) for each in inner)
+        waiting.extend((item, depth + 1) for item in inner)
 
 
 def set_value(values: Json, text: str) -> None:
     """`a.b=1,c[0]=x,d={x,y}` into `values`. A backslash takes the next character as it is."""
-    at = 0
-    while at < len(text):
-        found = _PART.match(text, at)
-        if not found or text[found.end() : found.end() + 1] != "=":
+    position = 0
+    while position < len(text):
+        match = _PART.match(text, position)
+        if not match or text[match.end() : match.end() + 1] != "=":
             raise ValuesError(message("--set {text}: expected key=value", text=text))
-        path = _path(found[0])
-        at = found.end() + 1
-        if text[at : at + 1] == "{":
-            end = text.find("}", at)
+        path = _path(match[0])
+        position = match.end() + 1
+        if text[position : position + 1] == "{":
+            end = text.find("}", position)
             if end < 0:
                 raise ValuesError(message("--set {text}: a brace is not closed", text=text))
-            value: Any = [_typed(part) for part in _split(text[at + 1 : end], ",") if part]
-            at = end + 1
+            value: Any = [_typed(part) for part in _split(text[position + 1 : end], ",") if part]
+            position = end + 1
         else:
-            item = re.compile(r"(?:\\.|[^\\,])*").match(text, at)
+            item = re.compile(r"(?:\\.|[^\\,])*").match(text, position)
             assert item is not None
-            value, at = _typed(item[0]), item.end()
+            value, position = _typed(item[0]), item.end()
         _put(values, path, value, text)
-        if text[at : at + 1] == ",":
-            at += 1
+        if text[position : position + 1] == ",":
+            position += 1
 
 
 def _split(text: str, mark: str) -> list[str]:

@@ -19,34 +19,29 @@ from dovetail.install.doctor.facts import (
     Fault,
     Json,
     NotAvailable,
-    State,
+    Status,
     condition,
     environment,
     failure,
     shortened,
     warning,
 )
-from dovetail.install.doctor.permissions import BROAD_PASS_ROLE, BROAD_TERMINATION, LAUNCH, PASS_ROLE, Denial
+from dovetail.install.doctor.permissions import (
+    BROAD_TERMINATION,
+    FEATURES,
+    INTERRUPTIONS,
+    LAUNCH,
+    PRICES,
+    REMOVAL,
+    Denial,
+)
+from dovetail.install.iam import bounded_name
 from dovetail.kube.resources import DAEMONSETS, EC2NODECLASSES, SERVICEACCOUNTS
-from dovetail.language import message
+from dovetail.language import message, source
 from dovetail.model.formats import yaml_problem
 
 NODE_GROUPS = frozenset(("system:bootstrappers", "system:nodes"))
 NODE_USER = "system:node:{{EC2PrivateDNSName}}"
-JOIN_POLICIES = frozenset(("AmazonEKSWorkerNodePolicy", "AmazonEKSWorkerNodeMinimalPolicy"))
-PULL_POLICIES = frozenset(
-    (
-        "AmazonEC2ContainerRegistryReadOnly",
-        "AmazonEC2ContainerRegistryPullOnly",
-        "AmazonEC2ContainerRegistryPowerUser",
-        "AmazonEC2ContainerRegistryFullAccess",
-    )
-)
-CNI_POLICY = "AmazonEKS_CNI_Policy"
-#: Managed policies that grant neither joining nor pulling; any other policy may grant it, and is not read.
-UNRELATED_POLICIES = frozenset(
-    ("AmazonSSMManagedInstanceCore", "CloudWatchAgentServerPolicy", "AmazonEBSCSIDriverPolicy", CNI_POLICY)
-)
 
 
 def eks_cluster(facts: Facts) -> Json:
@@ -207,6 +202,13 @@ def _aws_auth_fault(data: Mapping[str, str] | None, arn: str) -> str:
 
 # D03: the controller's policy
 
+CONSEQUENCES = {
+    LAUNCH: source("launches fail with AccessDenied"),
+    REMOVAL: source("what it launched cannot be removed"),
+    INTERRUPTIONS: source("spot interruptions are not seen"),
+    PRICES: source("plans are made with the prices of the controller's release, not with those of today"),
+    FEATURES: source("reservations, placement groups or failed status checks are not seen"),
+}
 AUTH_REASONS = ("CreateFleetAuthCheckFailed", "CreateLaunchTemplateAuthCheckFailed", "RunInstancesAuthCheckFailed")
 
 
@@ -243,7 +245,23 @@ def put_policy(facts: Facts) -> str:
     )
 
 
-def _narrow_policy(facts: Facts) -> str:
+def grant(facts: Facts, denial: Denial) -> str:
+    """The command that ends a denial. A further policy does not undo a Deny: that has to go."""
+    role = controller_role(facts)
+    if not denial.is_explicit:
+        return put_policy(facts)
+    if denial.policy.startswith("arn:"):
+        return f"aws iam detach-role-policy --role-name {role} --policy-arn {denial.policy}"
+    if denial.policy:
+        return f"aws iam delete-role-policy --role-name {role} --policy-name {denial.policy}"
+    return message(
+        "aws iam get-account-authorization-details --filter Role LocalManagedPolicy --query "
+        "\"RoleDetailList[?RoleName=='{role}']\"  # find the statement with Effect Deny",
+        role=role,
+    )
+
+
+def narrow_policy(facts: Facts) -> str:
     """A further policy does not narrow one that is too broad: it has to be found and replaced."""
     role = controller_role(facts)
     return message(
@@ -272,31 +290,29 @@ def check_controller_policy(facts: Facts) -> Iterator[Fault]:
                 put_policy(facts),
                 symptom=True,
             )
-    denied: dict[tuple[str, str], list[str]] = {}
-    for denial in denials(facts, LAUNCH):
-        denied.setdefault((denial.resource, denial.decision), []).append(denial.action)
+    denied: dict[tuple[str, str, str], list[Denial]] = {}
+    for denial in denials(facts, *CONSEQUENCES):
+        denied.setdefault((denial.purpose, denial.resource, denial.decision), []).append(denial)
     role = controller_role(facts)
-    for (resource, decision), actions in denied.items():
-        explicit = decision == "explicitDeny"
+    # Policies of a role that was never meant for a controller: that it has this role at all is the fault (D04).
+    described = facts.answers.get(f"role {role}")
+    foreign = described is not None and bool(described.data) and not _is_for_pods(described.data)
+    for (purpose, resource, _), rows in denied.items():
         where = "" if resource == "*" else message(" on {resource}", resource=resource)
-        verb = message("deny") if explicit else message("do not allow")
-        yield failure(
+        status = Status.WARNING if purpose in (PRICES, FEATURES) else Status.FAILED
+        yield Fault(
+            status,
             f"role/{role}",
             message(
-                "its policies {verb} {actions}{where} with the controller's tags ({decision}): "
-                "launches fail with AccessDenied",
-                verb=verb,
-                actions=shortened(actions),
+                "its policies {verb} {actions}{where} with the controller's tags ({decision}): {consequence}",
+                verb=message("deny") if rows[0].is_explicit else message("do not allow"),
+                actions=shortened([row.action for row in rows]),
                 where=where,
-                decision=decision,
+                decision=rows[0].decision,
+                consequence=message(CONSEQUENCES[purpose]),
             ),
-            message(
-                "aws iam get-account-authorization-details --filter Role LocalManagedPolicy --query "
-                "\"RoleDetailList[?RoleName=='{role}']\"  # find the statement with Effect Deny",
-                role=role,
-            )
-            if explicit
-            else put_policy(facts),
+            grant(facts, rows[0]),
+            symptom=foreign,
         )
     if not denials(facts, BROAD_TERMINATION):
         yield warning(
@@ -305,7 +321,7 @@ def check_controller_policy(facts: Facts) -> Iterator[Fault]:
                 "its policies allow ec2:TerminateInstances on instances without the cluster's tag: it "
                 "may end instances of other clusters"
             ),
-            _narrow_policy(facts),
+            narrow_policy(facts),
         )
 
 
@@ -330,13 +346,13 @@ def check_controller_identity(facts: Facts) -> Iterator[Fault]:
                 namespace=namespace,
                 name=deployment["metadata"]["name"],
             ),
-            f"kubectl create serviceaccount {name} -n {namespace}",
+            f"kubectl create serviceaccount {name} -n {namespace} && {_annotation(facts, deployment, account)}",
         )
         return
     arn = (service_account["metadata"].get("annotations") or {}).get(ROLE_ANNOTATION, "")
     if arn:
         yield from _role_for_account_faults(facts, cluster, arn, account)
-    elif not _is_associated(facts, account):
+    elif not is_associated(facts, account):
         yield failure(
             subject,
             message(
@@ -344,7 +360,7 @@ def check_controller_identity(facts: Facts) -> Iterator[Fault]:
                 "controller has no AWS credentials of its own",
                 role_annotation=ROLE_ANNOTATION,
             ),
-            f"kubectl annotate serviceaccount {name} -n {namespace} {ROLE_ANNOTATION}=ROLE_ARN",
+            _annotation(facts, deployment, account),
         )
     else:
         yield from _associated_role_faults(facts, account)
@@ -352,11 +368,26 @@ def check_controller_identity(facts: Facts) -> Iterator[Fault]:
             yield from _agent_faults(facts)
 
 
+def _usual_role(facts: Facts) -> str:
+    return bounded_name(f"KarpenterControllerRole-{facts.cluster}")
+
+
+def _annotation(facts: Facts, deployment: Json, account: tuple[str, str]) -> str:
+    """The command that gives the service account the role that installations make; pods read it when they start."""
+    _, partition, _, _, owner, *_ = (eks_cluster(facts).get("arn") or "arn:aws:eks::ACCOUNT:cluster").split(":")
+    namespace, name = account
+    return (
+        f"kubectl annotate serviceaccount {name} -n {namespace} --overwrite"
+        f" {ROLE_ANNOTATION}=arn:{partition}:iam::{owner}:role/{_usual_role(facts)}"
+        f" && kubectl rollout restart deployment/{deployment['metadata']['name']} -n {namespace}"
+    )
+
+
 def _containers(deployment: Json) -> list[Json]:
     return deployment["spec"]["template"]["spec"].get("containers") or []
 
 
-def _is_associated(facts: Facts, account: tuple[str, str]) -> bool:
+def is_associated(facts: Facts, account: tuple[str, str]) -> bool:
     rows = facts.items("eks:ListPodIdentityAssociations")
     return any((row.get("namespace"), row.get("serviceAccount")) == account for row in rows)
 
@@ -408,6 +439,13 @@ def trusted_services(role: Json) -> list[str]:
     ]
 
 
+def _is_for_pods(role: Json) -> bool:
+    """Whether a role's trust policy admits service accounts of any cluster, rightly or not."""
+    statements = _listed(policy_document(role.get("AssumeRolePolicyDocument")).get("Statement"))
+    principals = [row.get("Principal") for row in statements if isinstance(row.get("Principal"), Mapping)]
+    return "pods.eks.amazonaws.com" in trusted_services(role) or any("Federated" in row for row in principals)
+
+
 def _agent_faults(facts: Facts) -> Iterator[Fault]:
     for daemon_set in facts.items(DAEMONSETS.name):
         if daemon_set["metadata"]["name"] == "eks-pod-identity-agent":
@@ -441,7 +479,22 @@ def _role_for_account_faults(facts: Facts, cluster: Json, arn: str, account: tup
                 role_annotation=ROLE_ANNOTATION,
                 arn=arn,
             ),
-            f"dovetail iam --cluster {facts.cluster}",
+            _annotation(facts, controller(facts), account)
+            if role_name != _usual_role(facts)
+            else f"dovetail install --namespace {namespace} --no-node-pool",
+        )
+        return
+    if not _is_for_pods(role) and role_name != _usual_role(facts):
+        yield failure(
+            f"serviceaccount/{namespace}/{name}",
+            message(
+                "annotation {role_annotation} names {arn}, and that role's trust policy admits {services}, no service "
+                "account",
+                role_annotation=ROLE_ANNOTATION,
+                arn=arn,
+                services=", ".join(trusted_services(role)) or message("no service"),
+            ),
+            _annotation(facts, controller(facts), account),
         )
         return
     providers = facts.items("iam:ListOpenIDConnectProviders")
@@ -532,133 +585,6 @@ def _is_met(operator: str, values: list[Any], actual: str) -> bool:
     if operator == "StringLike":
         return any(fnmatchcase(actual, str(value)) for value in values)
     return True
-
-
-EC2_TRUST = json.dumps(
-    {
-        "Version": "2012-10-17",
-        "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}],
-    }
-)
-
-
-# D05: the node role and its instance profile
-
-
-def check_node_role(facts: Facts) -> Iterator[Fault]:
-    for node_class in facts.items(EC2NODECLASSES.name):
-        name, spec = node_class["metadata"]["name"], node_class.get("spec") or {}
-        if ":" in (spec.get("role") or ""):
-            yield failure(
-                f"ec2nodeclass/{name}",
-                message("spec.role is {role!r}: the name of a role is expected, not its ARN", role=spec["role"]),
-                f"kubectl patch ec2nodeclass {name} --type=merge -p"
-                f' \'{{"spec":{{"role":"{spec["role"].rsplit("/", 1)[-1]}"}}}}\'',
-            )
-        profile = spec.get("instanceProfile")
-        if profile and not (facts.read(f"instance profile {profile}") or {}).get("Roles"):
-            yield failure(
-                f"ec2nodeclass/{name}",
-                message(
-                    "spec.instanceProfile {profile}: IAM has no such instance profile, or it has no role",
-                    profile=profile,
-                ),
-                f"aws iam add-role-to-instance-profile --instance-profile-name {profile} --role-name ROLE",
-            )
-    judged: set[str] = set()
-    for name, _, role in node_roles(facts):
-        if role not in judged:
-            judged.add(role)
-            yield from _role_faults(facts, name, role)
-    yield from _pass_role_faults(facts)
-
-
-def _pass_role_faults(facts: Facts) -> Iterator[Fault]:
-    """Only where the controller's permissions were simulated; D03 says so where they were not."""
-    answer = facts.answers.get("denied to the controller")
-    if answer is None or answer.state is not State.READ:
-        return
-    role = controller_role(facts)
-    for denial in denials(facts, PASS_ROLE):
-        yield failure(
-            f"role/{role}",
-            message(
-                "its policies do not allow iam:PassRole on {resource} to ec2.amazonaws.com ({decision}): "
-                "no instance gets the node role",
-                resource=denial.resource,
-                decision=denial.decision,
-            ),
-            put_policy(facts),
-        )
-    if not denials(facts, BROAD_PASS_ROLE):
-        yield warning(
-            f"role/{role}",
-            message(
-                "its policies allow iam:PassRole on every role to every service: the controller may hand "
-                "any role of the account to any program"
-            ),
-            _narrow_policy(facts),
-        )
-
-
-def _role_faults(facts: Facts, name: str, role: str) -> Iterator[Fault]:
-    described = facts.read(f"role {role}")
-    if described is None:
-        yield failure(
-            f"ec2nodeclass/{name}",
-            message("spec.role {role}: IAM has no such role, so no instance profile can be made", role=role),
-            f"aws iam create-role --role-name {role} --assume-role-policy-document '{EC2_TRUST}'",
-        )
-        return
-    if not any(service.startswith("ec2.amazonaws.com") for service in trusted_services(described)):
-        yield failure(
-            f"role/{role}",
-            message(
-                "its trust policy does not name ec2.amazonaws.com, so no instance of EC2NodeClass {name} can use it",
-                name=name,
-            ),
-            f"aws iam update-assume-role-policy --role-name {role} --policy-document '{EC2_TRUST}'",
-        )
-    attached = {row["PolicyName"] for row in facts.items(f"policies of {role}")}
-    if facts.items(f"inline policies of {role}") or attached - JOIN_POLICIES - PULL_POLICIES - UNRELATED_POLICIES:
-        return  # a policy of the operator's own may grant what the managed ones do
-    for policies, purpose in (
-        (JOIN_POLICIES, message("join the cluster")),
-        (PULL_POLICIES, message("pull images from ECR")),
-    ):
-        if not attached & policies:
-            first = "AmazonEKSWorkerNodePolicy" if policies is JOIN_POLICIES else "AmazonEC2ContainerRegistryPullOnly"
-            yield failure(
-                f"role/{role}",
-                message(
-                    "it has none of the policies {policies}: its nodes cannot {purpose}",
-                    policies=", ".join(sorted(policies)),
-                    purpose=purpose,
-                ),
-                f"aws iam attach-role-policy --role-name {role} --policy-arn arn:aws:iam::aws:policy/{first}",
-                safe=True,
-            )
-    if CNI_POLICY not in attached and _cni_uses_node_role(facts):
-        yield failure(
-            f"role/{role}",
-            message(
-                "neither it nor the service account kube-system/aws-node has {cni_policy}: pods get no "
-                "addresses and nodes stay NotReady",
-                cni_policy=CNI_POLICY,
-            ),
-            f"aws iam attach-role-policy --role-name {role} --policy-arn arn:aws:iam::aws:policy/{CNI_POLICY}",
-            safe=True,
-        )
-
-
-def _cni_uses_node_role(facts: Facts) -> bool:
-    """Whether the Amazon VPC CNI runs here and has no role of its own."""
-    if facts.named(DAEMONSETS.name, "aws-node", "kube-system") is None:
-        return False
-    account = facts.named(SERVICEACCOUNTS.name, "aws-node", "kube-system") or {"metadata": {}}
-    if (account["metadata"].get("annotations") or {}).get(ROLE_ANNOTATION):
-        return False
-    return not _is_associated(facts, ("kube-system", "aws-node"))
 
 
 def interruption_queue(facts: Facts) -> str:

@@ -38,7 +38,10 @@ ACTIONS = (
     "events:DescribeRule",
     "events:ListRuleNamesByTarget",
     "iam:GetInstanceProfile",
+    "iam:GetPolicy",
+    "iam:GetPolicyVersion",
     "iam:GetRole",
+    "iam:GetRolePolicy",
     "iam:ListAttachedRolePolicies",
     "iam:ListOpenIDConnectProviders",
     "iam:ListRolePolicies",
@@ -60,14 +63,15 @@ async def collect_account(
     now: datetime,
     progress: Callable[[str], None] = lambda step: None,
 ) -> tuple[str, Answers]:
-    """The cluster's name, found by its endpoint where it is not given, and what AWS says of it."""
+    """The cluster's name, found by its endpoint where it is not given or EKS has none of it, and what AWS says."""
     progress("EKS")
-    name = cluster or await _cluster_at(calls, server)
     made: Answers = {}
-    if name:
-        made["eks:DescribeCluster"] = await ask(
-            calls, "eks", "describe_cluster", "eks:DescribeCluster", "cluster", name=name
-        )
+    name, described = cluster, await _cluster(calls, cluster)
+    if described is None or described.state is State.ABSENT:
+        name = await _cluster_at(calls, server) or cluster
+        described = await _cluster(calls, name) if name != cluster else described
+    if described is not None:
+        made["eks:DescribeCluster"] = described
     classes = _data(answers, kinds.EC2NODECLASSES.name)
     progress(message("the account's network, roles, keys and queue"))
     await asyncio.gather(
@@ -85,6 +89,10 @@ async def collect_account(
 
 def _data(answers: Mapping[str, Answer], source: str) -> list[Json]:
     return list(answers[source].data or ()) if source in answers else []
+
+
+async def _cluster(calls: Calls, name: str) -> Answer | None:
+    return await ask(calls, "eks", "describe_cluster", "eks:DescribeCluster", "cluster", name=name) if name else None
 
 
 async def _cluster_at(calls: Calls, server: str) -> str:
@@ -401,9 +409,17 @@ async def _permissions(calls: Calls, answers: Mapping[str, Answer], cluster: str
             makes_profiles=any(spec.get("role") for spec in specs),
             reads_aliases=any(term.get("alias") for spec in specs for term in spec.get("amiSelectorTerms") or ()),
             keys=sorted(key["Arn"] for key in keys if key.get("KeyManager") != "AWS" and key.get("Arn")),
+            names_provisioners=all(_is_derived(node_class) for node_class in classes),
             spot="spot" in str([pool["spec"]["template"]["spec"].get("requirements") for pool in pools]),
+            dovetail=any("dovetail" in image for image in images(deployment)),
         ),
     )
+
+
+def _is_derived(node_class: Json) -> bool:
+    """Whether it stands for an AWSNodeTemplate."""
+    owners = (node_class.get("metadata") or {}).get("ownerReferences") or ()
+    return any(owner.get("kind") == "AWSNodeTemplate" for owner in owners)
 
 
 async def _associated_role(calls: Calls, deployment: Json, cluster: str, made: Answers) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 from dovetail.cloud.aws import catalog
 from dovetail.install.doctor.access import AUTH_REASONS
 from dovetail.install.doctor.controller import controllers, karpenter_version
-from dovetail.install.doctor.daemon_sets import tolerated
+from dovetail.install.doctor.daemon_sets import NODE_AGENTS, tolerated
 from dovetail.install.doctor.facts import (
     Facts,
     Fault,
@@ -33,6 +33,8 @@ from dovetail.model.lint.catalog import InstanceCatalog
 #: A node that takes longer to initialise waits for something that does not arrive.
 INITIALISATION_LIMIT = timedelta(minutes=10)
 INITIALISATION_WARNING = timedelta(minutes=2)
+#: The startup taint that the EBS CSI driver removes.
+EBS_STARTUP_TAINT = "ebs.csi.aws.com/agent-not-ready"
 #: The resource of branch network interfaces, for pods with security groups of their own.
 POD_ENI = "vpc.amazonaws.com/pod-eni"
 FIRST_POD_ENI = (0, 34, 0)
@@ -41,6 +43,7 @@ MAX_ALLOCATABLE_EXCESS = 0.005
 MAX_MEMORY_EXCESS_BYTES = 50 * 2**20
 #: What lint finds in a NodePool that can launch nothing.
 IMPOSSIBLE_CODES = frozenset(("DV104", "DV105", "DV108", "DV201", "DV202"))
+ARCHITECTURE = "kubernetes.io/arch"
 #: Conditions of an EC2NodeClass that other checks report.
 REPORTED_ELSEWHERE = frozenset(("SubnetsReady", "SecurityGroupsReady", "InstanceProfileReady"))
 
@@ -64,6 +67,7 @@ def check_node_pools(facts: Facts) -> Iterator[Fault]:
                     f"{finding.path}: {finding.message} ({finding.code})",
                     f"kubectl edit nodepool {name}" + (f"  # {finding.hint}" if finding.hint else ""),
                 )
+        yield from _architecture_faults(facts, pool)
         if not pool["spec"].get("limits"):
             yield warning(
                 f"nodepool/{name}",
@@ -71,6 +75,37 @@ def check_node_pools(facts: Facts) -> Iterator[Fault]:
                 f'kubectl patch nodepool {name} --type=merge -p \'{{"spec":{{"limits":{{"cpu":"1000"}}}}}}\'',
             )
     yield from check_pending(facts, instances)
+
+
+def _architecture_faults(facts: Facts, pool: Json) -> Iterator[Fault]:
+    """Images of another architecture than that of the instances that the pool requires."""
+    template = pool["spec"]["template"]["spec"]
+    node_class = facts.named(EC2NODECLASSES.name, (template.get("nodeClassRef") or {}).get("name", ""))
+    amis = ((node_class or {}).get("status") or {}).get("amis") or ()
+    required = _values_in(template.get("requirements"), ARCHITECTURE)
+    there = [_values_in(image.get("requirements"), ARCHITECTURE) for image in amis]
+    if node_class is None or not required or not there or any(not own or own & required for own in there):
+        return
+    yield failure(
+        f"nodepool/{pool['metadata']['name']}",
+        message(
+            "spec.template.spec.requirements asks for {key} {required}, and the images of EC2NodeClass {node_class} "
+            "are for {there} alone: no instance can be launched",
+            key=ARCHITECTURE,
+            required=", ".join(sorted(required)),
+            node_class=node_class["metadata"]["name"],
+            there=", ".join(sorted(set[str]().union(*there))),
+        ),
+        current_images(node_class),
+    )
+
+
+def _values_in(requirements: Sequence[Json] | None, key: str) -> set[str]:
+    """The values that requirements list for a label; none if they do not limit it so."""
+    lists = [
+        set(row.get("values") or ()) for row in requirements or () if row["key"] == key and row["operator"] == "In"
+    ]
+    return set.intersection(*lists) if lists else set()
 
 
 def _is_paused(pool: Json) -> bool:
@@ -196,7 +231,9 @@ def check_initialisation(facts: Facts) -> Iterator[Fault]:
         name = (claim.get("status") or {}).get("nodeName", "")
         taint, hopeless = _startup_taint(facts, claim, nodes.get(name))
         cause = f"{initialised.get('message', '')}" + (
-            message("; no DaemonSet tolerates the taint, so nothing on the node removes it") if hopeless else ""
+            message("; no DaemonSet of yours tolerates the taint, so nothing on the node removes it")
+            if hopeless
+            else ""
         )
         make = failure if hopeless or waited > INITIALISATION_LIMIT else warning
         yield make(
@@ -220,7 +257,8 @@ def _startup_taint(facts: Facts, claim: Json, node: Json | None) -> tuple[Json |
             tolerating = [
                 daemon_set
                 for daemon_set in facts.items(DAEMONSETS.name)
-                if tolerated(taint, daemon_set["spec"]["template"]["spec"].get("tolerations") or ())
+                if (daemon_set["metadata"]["name"] not in NODE_AGENTS or taint.get("key") == EBS_STARTUP_TAINT)
+                and tolerated(taint, daemon_set["spec"]["template"]["spec"].get("tolerations") or ())
             ]
             return taint, not tolerating
     return None, False
@@ -281,10 +319,11 @@ def check_ready(facts: Facts) -> Iterator[Fault]:
                     reason=row.get("reason", ""),
                     message=row.get("message", ""),
                 ),
-                f"kubectl edit ec2nodeclass {name}",
-                symptom=True,
+                current_images(node_class) if row["type"] == "AMIsReady" else f"kubectl edit ec2nodeclass {name}",
+                symptom=row.get("reason") != "AMINotFound",  # EC2 was asked, and has none
             )
     names = {node_class["metadata"]["name"] for node_class in classes}
+    leaving = {row["metadata"]["name"] for row in classes if row["metadata"].get("deletionTimestamp")}
     for pool in facts.items(NODEPOOLS.name):
         name = pool["metadata"]["name"]
         reference = pool["spec"]["template"]["spec"].get("nodeClassRef") or {}
@@ -295,7 +334,26 @@ def check_ready(facts: Facts) -> Iterator[Fault]:
                     "spec.template.spec.nodeClassRef.name {name!r}: there is no such EC2NodeClass",
                     name=reference.get("name"),
                 ),
-                "kubectl get ec2nodeclasses",
+                f"kubectl patch nodepool {name} --type=merge -p"
+                f' \'{{"spec":{{"template":{{"spec":{{"nodeClassRef":{{"name":"{min(names)}"}}}}}}}}}}\''
+                if len(names) == 1
+                else "kubectl get ec2nodeclasses",
+            )
+            continue
+        if reference.get("name") in leaving:
+            yield failure(
+                f"ec2nodeclass/{reference['name']}",
+                message(
+                    "metadata.deletionTimestamp is set while NodePool {pool} uses it: it launches nothing, and is gone "
+                    "once its NodeClaims are",
+                    pool=name,
+                ),
+                message(
+                    "kubectl wait --for=delete ec2nodeclass/{name} --timeout=10m  # then apply it again, or name "
+                    "another in NodePool {pool}",
+                    name=reference["name"],
+                    pool=name,
+                ),
             )
             continue
         for row in _first_causes(pool):
@@ -311,10 +369,22 @@ def check_ready(facts: Facts) -> Iterator[Fault]:
             if row["type"] == "NodeRegistrationHealthy":
                 yield warning(f"nodepool/{name}", text, remedy)
             else:
-                yield failure(f"nodepool/{name}", text, remedy, symptom=True)
+                yield failure(f"nodepool/{name}", text, remedy, symptom=row["type"] != "ValidationSucceeded")
 
 
 def _first_causes(obj: Json) -> list[Json]:
-    """The conditions that are False; Ready alone only where no other says why."""
+    """The conditions that are False; those that only wait for others where no other says why."""
     rows = false_conditions(obj)
-    return [row for row in rows if row["type"] != "Ready"] or rows
+    return [row for row in rows if row["type"] != "Ready" and row.get("reason") != "DependenciesNotReady"] or rows
+
+
+def current_images(node_class: Json) -> str:
+    """The command that selects the current images of the class's family; AL2 has none any more."""
+    name, spec = node_class["metadata"]["name"], node_class["spec"]
+    aliases = [str(term["alias"]).partition("@")[0] for term in spec.get("amiSelectorTerms") or () if term.get("alias")]
+    family = (aliases or [str(spec.get("amiFamily") or "").lower()])[0]
+    if family in ("", "custom"):
+        return f"kubectl edit ec2nodeclass {name}"
+    alias = "al2023" if family == "al2" else family
+    patch = json.dumps({"spec": {"amiFamily": None, "amiSelectorTerms": [{"alias": f"{alias}@latest"}]}})
+    return f"kubectl patch ec2nodeclass {name} --type=merge -p '{patch}'"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import cache
 
 import msgspec
 
 from dovetail.install.doctor.access import (
     check_controller_identity,
     check_controller_policy,
-    check_node_role,
     check_node_role_may_join,
 )
 from dovetail.install.doctor.addresses import check_max_pods
@@ -24,16 +24,17 @@ from dovetail.install.doctor.capacity import (
     check_ready,
 )
 from dovetail.install.doctor.controller import (
-    check_controller_runs,
     check_definitions,
     check_lease,
     check_rights,
     check_versions,
 )
+from dovetail.install.doctor.controller_pods import check_controller_runs
 from dovetail.install.doctor.daemon_sets import check_daemon_sets
 from dovetail.install.doctor.facts import Facts, Fault, Finding, NotAvailable, Status
 from dovetail.install.doctor.network import check_network
 from dovetail.install.doctor.node_groups import check_cluster_autoscaler
+from dovetail.install.doctor.node_role import check_node_role
 from dovetail.install.doctor.own_state import check_clocks, check_lab, check_safe_mode
 from dovetail.install.doctor.preinstall import check_cluster, check_other_controllers, check_room, check_subnets
 from dovetail.install.doctor.rollout import check_dns, check_rollout
@@ -42,7 +43,12 @@ from dovetail.install.doctor.spot import check_spot
 from dovetail.install.doctor.volumes import check_volume_keys
 from dovetail.language import message, source
 
-ACCOUNT, CONTROLLER, CAPACITY, WORKLOADS = "AWS account", "controller", source("NodePools and nodes"), "workloads"
+ACCOUNT, CONTROLLER, CAPACITY, WORKLOADS = (
+    source("AWS account"),
+    source("controller"),
+    source("NodePools and nodes"),
+    source("workloads"),
+)
 BEFORE = source("before the installation")
 
 
@@ -74,10 +80,10 @@ CHECKS: tuple[Check, ...] = (
     Check("P03", BEFORE, source("the cluster's subnets are usable"), check_subnets, when=When.BEFORE),
     Check("P04", BEFORE, source("no other autoscaler of nodes runs"), check_other_controllers, when=When.BEFORE),
     Check("D01", ACCOUNT, source("the node role may join the cluster"), check_node_role_may_join),
-    Check("D02", ACCOUNT, source("subnets and security groups are selected"), check_network),
+    Check("D02", ACCOUNT, source("subnets and security groups are selected"), check_network, ("D03", "D04")),
     Check("D03", ACCOUNT, source("the controller's policy allows launches"), check_controller_policy, ("D04",)),
     Check("D04", ACCOUNT, source("the controller has an AWS identity"), check_controller_identity),
-    Check("D05", ACCOUNT, source("the node role exists and has its policies"), check_node_role),
+    Check("D05", ACCOUNT, source("the node role exists and has its policies"), check_node_role, ("D03", "D04")),
     Check("D17", ACCOUNT, source("keys of volumes can be used"), check_volume_keys),
     Check("D18", ACCOUNT, source("subnets lead out of the VPC, or it has endpoints"), check_ways_out),
     Check("D06", CONTROLLER, source("custom resource definitions match"), check_definitions),
@@ -87,7 +93,7 @@ CHECKS: tuple[Check, ...] = (
         CONTROLLER,
         source("the controller runs, outside its own nodes"),
         check_controller_runs,
-        (*START, "D03", "D07", "D18", "V04"),
+        (*START, "D01", "D02", "D03", "D05", "D07", "D18", "V04"),
     ),
     Check("V01", CONTROLLER, source("one controller holds the lease"), check_lease, (*START, "D03", "D09", "V04")),
     Check("V02", CONTROLLER, source("the controller has its rights in the cluster"), check_rights),
@@ -133,17 +139,27 @@ def report(facts: Facts, only: Sequence[str] = (), *, pre: bool = False) -> list
     """
     checks = checks_of(pre=pre)
     faults = {check.id: faults_of(check, facts) for check in checks}
-    failed = {
-        check
-        for check, (rows, _) in faults.items()
-        if any(row.status is Status.FAILED and not row.symptom for row in rows)
-    }
+    failed = _failed(checks, {check: rows for check, (rows, _) in faults.items()})
     findings: list[Finding] = []
     for check in checks:
         if not only or check.id in only:
             explained_by = [cause for cause in check.causes if cause in failed]
             findings.extend(findings_of(check, *faults[check.id], explained_by))
     return findings
+
+
+def _failed(checks: Sequence[Check], faults: Mapping[str, Sequence[Fault]]) -> set[str]:
+    """The checks that fail by themselves: a symptom counts where none of its causes failed."""
+    causes = {check.id: check.causes for check in checks}
+
+    @cache
+    def fails(check: str) -> bool:
+        rows = [row for row in faults.get(check, ()) if row.status is Status.FAILED]
+        if not rows or not all(row.symptom for row in rows):
+            return bool(rows)
+        return not any(map(fails, causes[check]))
+
+    return {check.id for check in checks if fails(check.id)}
 
 
 def faults_of(check: Check, facts: Facts) -> tuple[list[Fault], str]:

@@ -26,6 +26,8 @@ ADMISSION = "admissionregistration.k8s.io"
 VPAS = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalers", "VerticalPodAutoscaler")
 CLUSTERROLES = Resource(RBAC, "v1", "clusterroles", "ClusterRole", False)
 CLUSTERROLEBINDINGS = Resource(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", False)
+ROLES = Resource(RBAC, "v1", "roles", "Role")
+ROLEBINDINGS = Resource(RBAC, "v1", "rolebindings", "RoleBinding")
 APISERVICES = Resource("apiregistration.k8s.io", "v1", "apiservices", "APIService", False)
 LIMITRANGES = Resource("", "v1", "limitranges", "LimitRange")
 VALIDATING = Resource(ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", False)
@@ -55,6 +57,8 @@ LISTED = (
     kinds.EC2NODECLASSES,
     CLUSTERROLES,
     CLUSTERROLEBINDINGS,
+    ROLES,
+    ROLEBINDINGS,
     VALIDATING,
     MUTATING,
 )
@@ -70,11 +74,13 @@ NODE_METRICS = f"{METRICS}/nodes"
 #: Variables of containers that checks read; every other may hold a secret and is dropped.
 KEPT_VARIABLES = frozenset(
     (
+        "CLUSTER_ENDPOINT",
         "CLUSTER_NAME",
         "INTERRUPTION_QUEUE",
         "AWS_REGION",
         "AWS_ROLE_ARN",
         "LEADER_ELECTION_NAME",
+        "LEADER_ELECTION_NAMESPACE",
         "DISABLE_LEADER_ELECTION",
         "FEATURE_GATES",
         "ISOLATED_VPC",
@@ -271,10 +277,10 @@ async def _text(kube: Kube, path: str, query: tuple[tuple[str, str], ...] = ()) 
 async def _aws_auth(kube: Kube) -> Answer:
     right = message("get configmaps in kube-system")
     try:
-        found = await kube.get(kinds.CONFIGMAPS, "aws-auth", "kube-system")
+        config_map = await kube.get(kinds.CONFIGMAPS, "aws-auth", "kube-system")
     except KubeError as error:
         return _without(error, right)
-    return Answer(data={"mapRoles": (found.get("data") or {}).get("mapRoles", "")}, right=right)
+    return Answer(data={"mapRoles": (config_map.get("data") or {}).get("mapRoles", "")}, right=right)
 
 
 async def _raw(kube: Kube, path: str) -> tuple[Answer, datetime | None]:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from datetime import timedelta
-from functools import partial
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 from dovetail import __version__
-from dovetail.install.doctor.collect import CLUSTERROLEBINDINGS, CLUSTERROLES, VERSION
+from dovetail.install.doctor.collect import CLUSTERROLEBINDINGS, CLUSTERROLES, ROLEBINDINGS, ROLES, VERSION
 from dovetail.install.doctor.facts import (
     Facts,
     Fault,
@@ -22,7 +19,7 @@ from dovetail.install.doctor.facts import (
     warning,
 )
 from dovetail.install.rbac import RULES, Grant, Scope, When, grants
-from dovetail.kube.resources import CRDS, DEPLOYMENTS, ENDPOINTSLICES, LEASES, NODES, PODS, SERVICES
+from dovetail.kube.resources import CRDS, DEPLOYMENTS, ENDPOINTSLICES, LEASES, NODES, SERVICES
 from dovetail.language import message, source
 from dovetail.model.kinds import crds
 
@@ -49,34 +46,32 @@ FIXED_AMI_DRIFT = {(0, 31): 5, (0, 32): 10, (0, 33): 5, (0, 34): 6, (0, 35): 5, 
 MAX_KUBELET_LAG = 3
 #: A lease may be this much older than it says before its holder counts as gone.
 LEASE_TOLERANCE_S = 15.0
-MAX_RESTARTS = 3
-RESTART_WINDOW = timedelta(hours=1)
-#: Above so many nodes less than one CPU throttles the leader.
-MANY_NODES = 100
-#: How long a controller may take to be ready.
-STARTING = timedelta(minutes=2)
 
 
 def controllers(facts: Facts) -> list[Json]:
     """Deployments of Dovetail and of Karpenter, in that order."""
-    found = [
+    deployments = [
         deployment
         for deployment in facts.items(DEPLOYMENTS.name)
         if (deployment["metadata"].get("labels") or {}).get(LABEL) in ("karpenter", "dovetail")
-        and (_image(deployment, "dovetail") or _image(deployment, "karpenter"))
+        and (
+            _image(deployment, "dovetail")
+            or _image(deployment, "karpenter")
+            or "CLUSTER_NAME" in environment(deployment)  # with an image of another name
+        )
     ]
-    return sorted(found, key=lambda deployment: not is_dovetail(deployment))
+    return sorted(deployments, key=lambda deployment: not is_dovetail(deployment))
 
 
 def controller(facts: Facts) -> Json:
     """The one that runs; both may be installed after a take-over, with one of them scaled to 0."""
-    found = controllers(facts)
-    running = [deployment for deployment in found if deployment["spec"].get("replicas", 1)]
-    if not found:
+    deployments = controllers(facts)
+    running = [deployment for deployment in deployments if deployment["spec"].get("replicas", 1)]
+    if not deployments:
         raise NotAvailable(
             message("no Deployment with the label {label}=karpenter: no controller is installed here", label=LABEL)
         )
-    return (running or found)[0]
+    return (running or deployments)[0]
 
 
 def controller_account(facts: Facts) -> tuple[str, str]:
@@ -370,156 +365,6 @@ def _dotted(version: tuple[int, int, int]) -> str:
     return ".".join(map(str, version))
 
 
-# D09: the controller can run
-
-
-def check_controller_runs(facts: Facts) -> Iterator[Fault]:
-    deployment = controller(facts)
-    namespace, name = deployment["metadata"]["namespace"], deployment["metadata"]["name"]
-    subject = f"deployment/{namespace}/{name}"
-    if deployment["spec"].get("replicas", 1) == 0:
-        yield failure(
-            subject,
-            message("spec.replicas is 0: no controller runs"),
-            f"kubectl scale deployment {name} -n {namespace} --replicas=2",
-        )
-        return
-    pods = _pods_of(facts, deployment)
-    pending = [pod for pod in pods if unschedulable_message(pod)]
-    make = warning if _is_rolling(deployment) else failure
-    for pod in pending:
-        yield make(
-            f"pod/{name_of(pod)}",
-            message(
-                "a replica of the controller cannot be scheduled: {unschedulable_message}",
-                unschedulable_message=unschedulable_message(pod),
-            ),
-            f"kubectl scale deployment {name} -n {namespace} --replicas={max(1, len(pods) - len(pending))}",
-        )
-    if not (deployment.get("status") or {}).get("readyReplicas") and not pending:
-        states = [state for pod in pods if (state := _waiting_reason(pod))]
-        starting = not states and any(_is_new(facts, pod) for pod in pods)
-        make = partial(failure, symptom=not any("Image" in state for state in states)) if not starting else warning
-        yield make(
-            subject,
-            message("status.readyReplicas is 0: no replica of the controller is ready")
-            + (
-                f" ({states[0]})"
-                if states
-                else message("; it was started less than two minutes ago")
-                if starting
-                else ""
-            ),
-            f"kubectl logs -n {namespace} deployment/{name} --tail=50",
-        )
-    managed = {
-        node["metadata"]["name"]: node["metadata"]["labels"][NODEPOOL_LABEL]
-        for node in facts.items(NODES.name)
-        if NODEPOOL_LABEL in (node["metadata"].get("labels") or {})
-    }
-    for pod in pods:
-        node = pod["spec"].get("nodeName")
-        if node in managed:
-            yield failure(
-                f"pod/{name_of(pod)}",
-                message(
-                    "spec.nodeName {node} belongs to NodePool {managed}: the controller runs on a node that "
-                    "it may remove itself",
-                    node=node,
-                    managed=managed[node],
-                ),
-                f"kubectl cordon {node} && kubectl delete pod {pod['metadata']['name']} -n {namespace}",
-            )
-        yield from _restart_faults(facts, pod)
-    yield from _request_faults(facts, deployment, subject)
-
-
-def _pods_of(facts: Facts, deployment: Json) -> list[Json]:
-    labels = (deployment["spec"].get("selector") or {}).get("matchLabels") or {}
-    return [
-        pod
-        for pod in facts.items(PODS.name)
-        if pod["metadata"].get("namespace") == deployment["metadata"]["namespace"]
-        and not pod["metadata"].get("deletionTimestamp")
-        and labels
-        and labels.items() <= (pod["metadata"].get("labels") or {}).items()
-    ]
-
-
-def _is_rolling(deployment: Json) -> bool:
-    """Whether pods of a former template are being replaced: one more than its replicas may wait meanwhile."""
-    status = deployment.get("status") or {}
-    wanted = int(deployment["spec"].get("replicas", 1))
-    return bool(status.get("updatedReplicas", wanted) < wanted or status.get("replicas", 0) > wanted)
-
-
-def _is_new(facts: Facts, pod: Json) -> bool:
-    created = moment(pod["metadata"].get("creationTimestamp"))
-    return created is not None and facts.time - created < STARTING
-
-
-def _waiting_reason(pod: Json) -> str:
-    """Why a container of it does not start; empty if none waits."""
-    for row in (pod.get("status") or {}).get("containerStatuses") or ():
-        waiting = (row.get("state") or {}).get("waiting") or {}
-        if waiting.get("reason"):
-            return f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
-    return ""
-
-
-def unschedulable_message(pod: Json) -> str:
-    """What the scheduler says of a pod that fits nowhere; empty for others."""
-    for row in (pod.get("status") or {}).get("conditions") or ():
-        if row.get("type") == "PodScheduled" and row.get("status") == "False" and row.get("reason") == "Unschedulable":
-            return str(row.get("message") or message("no node fits"))
-    return ""
-
-
-def _restart_faults(facts: Facts, pod: Json) -> Iterator[Fault]:
-    for row in (pod.get("status") or {}).get("containerStatuses") or ():
-        ended = (row.get("lastState") or {}).get("terminated") or {}
-        finished = moment(ended.get("finishedAt"))
-        recent = finished is not None and facts.time - finished < RESTART_WINDOW
-        if row.get("restartCount", 0) > MAX_RESTARTS and recent:
-            namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
-            yield failure(
-                f"pod/{namespace}/{name}",
-                message(
-                    "container {name} was restarted {restartCount} times, last with {reason} (exit code {exitCode})",
-                    name=row["name"],
-                    restartCount=row["restartCount"],
-                    reason=ended.get("reason", "no reason"),
-                    exitCode=ended.get("exitCode", "unknown"),
-                ),
-                f"kubectl logs -n {namespace} {name} -c {row['name']} --previous --tail=50",
-                symptom=ended.get("reason") != "OOMKilled",
-            )
-
-
-def _request_faults(facts: Facts, deployment: Json, subject: str) -> Iterator[Fault]:
-    from dovetail.model import quantity
-
-    count = len(facts.items(NODES.name))
-    if count <= MANY_NODES:
-        return
-    box = deployment["spec"]["template"]["spec"]["containers"][0]
-    resources: dict[str, Any] = box.get("resources") or {}
-    cpu = (resources.get("requests") or resources.get("limits") or {}).get("cpu", "0")
-    if quantity.milli(cpu) < 1000:
-        yield warning(
-            subject,
-            message(
-                "resources.requests.cpu of container {name} is {cpu} with {count} nodes: a throttled "
-                "leader loses its lease",
-                name=box["name"],
-                cpu=cpu,
-                count=count,
-            ),
-            f"kubectl set resources deployment {deployment['metadata']['name']}"
-            f" -n {deployment['metadata']['namespace']} -c {box['name']} --requests=cpu=1,memory=1Gi",
-        )
-
-
 # V01: the lease
 
 
@@ -549,7 +394,7 @@ def check_lease(facts: Facts) -> Iterator[Fault]:
     running = [row for row in controllers(facts) if (row.get("status") or {}).get("readyReplicas")]
     if running and not holders:
         deployment = running[0]
-        if not is_dovetail(deployment) and karpenter_version(deployment) is None:
+        if not held and not is_dovetail(deployment) and karpenter_version(deployment) is None:
             return  # whether another controller elects a leader is not known
         if environment(deployment).get("DISABLE_LEADER_ELECTION") == "true":
             return
@@ -601,6 +446,44 @@ def check_rights(facts: Facts) -> Iterator[Fault]:
                 "no ClusterRole bound to it grants {shown}{more}: the controller is refused by the API server",
                 shown=shown,
                 more=more,
+            ),
+            f"dovetail install --namespace {namespace} --release {deployment['metadata']['name']} --no-node-pool",
+        )
+    else:
+        yield from _lease_right_faults(facts, deployment, rules, roles)
+
+
+def _lease_right_faults(
+    facts: Facts, deployment: Json, rules: Sequence[Json], cluster_roles: Mapping[str, Json]
+) -> Iterator[Fault]:
+    """Leader election takes rights on leases, which the chart grants in one namespace alone."""
+    namespace, name = controller_account(facts)
+    variables = environment(deployment)
+    where = variables.get("LEADER_ELECTION_NAMESPACE") or namespace
+    if variables.get("DISABLE_LEADER_ELECTION") == "true":
+        return
+    local = {row["metadata"]["name"]: row for row in facts.items(ROLES.name) if row["metadata"]["namespace"] == where}
+    bound = list(rules)
+    for binding in facts.items(ROLEBINDINGS.name):
+        subjects = binding.get("subjects") or ()
+        if binding["metadata"]["namespace"] == where and any(_is_account(row, namespace, name) for row in subjects):
+            table = local if binding["roleRef"]["kind"] == "Role" else cluster_roles
+            bound += (table.get(binding["roleRef"]["name"]) or {}).get("rules") or []
+    # Which lease is a setting: a rule for one of that kind is enough.
+    unnamed = [{key: value for key, value in rule.items() if key != "resourceNames"} for rule in bound]
+    verbs = [
+        verb
+        for verb in ("get", "update")
+        if not any(_grants(rule, Grant(verb, LEASES.group, "leases")) for rule in unnamed)
+    ]
+    if verbs:
+        yield failure(
+            f"serviceaccount/{namespace}/{name}",
+            message(
+                "no Role bound to it in namespace {where} grants {verbs} leases: the controller cannot be elected, and "
+                "does nothing",
+                where=where,
+                verbs=", ".join(verbs),
             ),
             f"dovetail install --namespace {namespace} --release {deployment['metadata']['name']} --no-node-pool",
         )

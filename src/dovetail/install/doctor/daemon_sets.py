@@ -6,7 +6,7 @@ A node that exists is not replaced for a DaemonSet that came later: its pod wait
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from dovetail.install.doctor.collect import LIMITRANGES
@@ -14,10 +14,11 @@ from dovetail.install.doctor.facts import Facts, Fault, Json, condition, failure
 from dovetail.kube.resources import DAEMONSETS, NODEPOOLS, NODES, PODS
 from dovetail.language import message
 from dovetail.model import quantity
+from dovetail.model.labels import COMPUTE_TYPE, FARGATE
 
 #: A pod that waits for longer waits for something that does not arrive by itself.
 PENDING_LIMIT = timedelta(minutes=5)
-#: Without these pods a node is never ready.
+#: Without these pods a node is never ready; of a NodePool's own startup taints they remove none.
 NODE_AGENTS = frozenset(("aws-node", "kube-proxy", "ebs-csi-node", "eks-pod-identity-agent"))
 
 
@@ -41,8 +42,12 @@ def _pending_faults(facts: Facts) -> Iterator[Fault]:
             pending[f"{pod['metadata']['namespace']}/{owner['name']}"].append(pod)
     if not pending:
         return
-    room = free_resources(facts)
+    room, fargate = free_resources(facts), _fargate_nodes(facts)
     for name, pods in sorted(pending.items()):
+        on_fargate = [pod for pod in pods if _node_of(pod) in fargate]
+        if on_fargate:
+            yield _fargate_fault(name, on_fargate)
+        pods = [pod for pod in pods if _node_of(pod) not in fargate]
         stuck = [pod for pod in pods if _lacks(pod, room) or _is_old(facts, pod)]
         if not stuck:
             continue
@@ -61,9 +66,56 @@ def _pending_faults(facts: Facts) -> Iterator[Fault]:
                 name=stuck[0]["metadata"]["name"],
                 cause=cause,
             ),
-            f"kubectl patch daemonset {short} -n {namespace} --type=merge -p"
-            ' \'{"spec":{"template":{"spec":{"priorityClassName":"system-node-critical"}}}}\'',
+            _way_out(facts, stuck[0], short, namespace),
         )
+
+
+def _way_out(facts: Facts, pod: Json, name: str, namespace: str) -> str:
+    """A higher priority, where the node would hold the pod without others; else smaller requests."""
+    node = facts.named(NODES.name, _node_of(pod))
+    allocatable = quantity.resources(((node or {}).get("status") or {}).get("allocatable") or {})
+    over = {key: allocatable.get(key, 0) for key, amount in _requests(pod).items() if amount > allocatable.get(key, 0)}
+    if node is None or not over:
+        return (
+            f"kubectl patch daemonset {name} -n {namespace} --type=merge -p"
+            ' \'{"spec":{"template":{"spec":{"priorityClassName":"system-node-critical"}}}}\''
+        )
+    smaller = quantity.format_resources({key: max(1, amount // 10) for key, amount in over.items()})
+    requests = ",".join(f"{key}={amount}" for key, amount in smaller.items())
+    return message(
+        "kubectl set resources daemonset {name} -n {namespace} --requests={requests}  # the whole node has {whole}",
+        name=name,
+        namespace=namespace,
+        requests=requests,
+        whole=", ".join(f"{key} {amount}" for key, amount in quantity.format_resources(over).items()),
+    )
+
+
+def _fargate_nodes(facts: Facts) -> frozenset[str]:
+    return frozenset(
+        node["metadata"]["name"]
+        for node in facts.items(NODES.name)
+        if (node["metadata"].get("labels") or {}).get(COMPUTE_TYPE) == FARGATE
+    )
+
+
+def _fargate_fault(name: str, pods: Sequence[Json]) -> Fault:
+    """Fargate runs a single pod on a node: the DaemonSet has to leave its nodes out."""
+    namespace, _, short = name.partition("/")
+    expression = f'{{"key":"{COMPUTE_TYPE}","operator":"NotIn","values":["{FARGATE}"]}}'
+    terms = f'{{"nodeSelectorTerms":[{{"matchExpressions":[{expression}]}}]}}'
+    affinity = f'{{"nodeAffinity":{{"requiredDuringSchedulingIgnoredDuringExecution":{terms}}}}}'
+    return failure(
+        f"daemonset/{name}",
+        message(
+            "{count} of its pods wait for Fargate nodes, first {name} for {node}; Fargate runs no pod of a DaemonSet",
+            count=len(pods),
+            name=pods[0]["metadata"]["name"],
+            node=_node_of(pods[0]),
+        ),
+        f"kubectl patch daemonset {short} -n {namespace} --type=merge -p"
+        f' \'{{"spec":{{"template":{{"spec":{{"affinity":{affinity}}}}}}}}}\'',
+    )
 
 
 def _is_old(facts: Facts, pod: Json) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 
 from dovetail.install.doctor.access import eks_cluster
@@ -45,6 +46,74 @@ def _reported_faults(facts: Facts, node_class: Json) -> Iterator[Fault]:
             )
 
 
+def _own(facts: Facts, field: str) -> list[Json]:
+    """The cluster's own subnets, or its own security group, as far as they were read."""
+    network = eks_cluster(facts).get("resourcesVpcConfig") or {}
+    if field == "subnetSelectorTerms":
+        described = facts.answers.get("cluster subnets")
+        rows = {row["SubnetId"]: row for row in (described.data if described is not None else None) or ()}
+        ids = network.get("subnetIds") or list(rows)
+    else:
+        described = facts.answers.get("control plane groups")
+        rows = {row["GroupId"]: row for row in (described.data if described is not None else None) or ()}
+        ids = [network["clusterSecurityGroupId"]] if network.get("clusterSecurityGroupId") else list(rows)[:1]
+    return [{**rows.get(resource, {}), "id": resource} for resource in ids]
+
+
+def _terms(facts: Facts, name: str, field: str) -> Sequence[Json]:
+    node_class = facts.named(EC2NODECLASSES.name, name) or {}
+    return (node_class.get("spec") or {}).get(field) or ()
+
+
+def _patch(name: str, field: str, terms: Sequence[Json]) -> str:
+    patch = json.dumps({"spec": {field: terms}}, separators=(",", ":"))
+    return f"kubectl patch ec2nodeclass {name} --type=merge -p '{patch}'"
+
+
+def _selection(facts: Facts, name: str, field: str) -> str:
+    """The command by which the cluster's own subnets or group are selected.
+
+    The selector is corrected where they all have its tags with other values; else they get the tags, or are named.
+    """
+    own = _own(facts, field)
+    ids = [row["id"] for row in own] or ["SUBNET_ID" if field == "subnetSelectorTerms" else "GROUP_ID"]
+    tags = next((term["tags"] for term in _terms(facts, name, field) if term.get("tags")), None)
+    if tags is None:
+        return _patch(name, field, [{"id": resource} for resource in ids])
+    values = {key: {_tag(row, key) for row in own} for key in tags}
+    if own and all(len(there) == 1 and None not in there for there in values.values()):
+        return _patch(name, field, [{"tags": {key: next(iter(there)) for key, there in values.items()}}])
+    wanted = " ".join(f"Key={key},Value={facts.cluster if value == '*' else value}" for key, value in tags.items())
+    return f"aws ec2 create-tags --resources {' '.join(ids)} --tags {wanted} --region {facts.region}"
+
+
+def _tag(row: Json, key: str) -> str | None:
+    return next((str(tag["Value"]) for tag in row.get("Tags") or () if tag["Key"] == key), None)
+
+
+def _deselection(facts: Facts, name: str, field: str, foreign: Sequence[str]) -> str:
+    """The command after which resources of another VPC are not selected: they lose the tags, or are not named."""
+    terms = _terms(facts, name, field)
+    keys = list(dict.fromkeys(key for term in terms for key in term.get("tags") or ()))
+    if not keys or any(term.get("id") in foreign for term in terms):
+        return _patch(name, field, [{"id": row["id"]} for row in _own(facts, field)])
+    listed = " ".join(f"Key={key}" for key in keys)
+    return f"aws ec2 delete-tags --resources {' '.join(foreign)} --tags {listed} --region {facts.region}"
+
+
+def _another_zone(facts: Facts, name: str, zones: set[str], selected: Sequence[str]) -> str:
+    """The command that selects the cluster's subnets of other zones as well."""
+    field = "subnetSelectorTerms"
+    more = [row["id"] for row in _own(facts, field) if row.get("AvailabilityZone") not in {*zones, None}]
+    tags = next((term["tags"] for term in _terms(facts, name, field) if term.get("tags")), None)
+    if tags is None and more:
+        return _patch(name, field, [{"id": resource} for resource in (*selected, *more)])
+    pairs = (tags or {"karpenter.sh/discovery": facts.cluster}).items()
+    wanted = " ".join(f"Key={key},Value={facts.cluster if value == '*' else value}" for key, value in pairs)
+    where = " ".join(more) or "SUBNET_ID"
+    return f"aws ec2 create-tags --resources {where} --tags {wanted} --region {facts.region}"
+
+
 def _subnet_faults(facts: Facts, name: str) -> Iterator[Fault]:
     subject = f"ec2nodeclass/{name}"
     subnets = facts.items(f"subnets of {name}")
@@ -52,7 +121,7 @@ def _subnet_faults(facts: Facts, name: str) -> Iterator[Fault]:
         yield failure(
             subject,
             message("spec.subnetSelectorTerms selects no subnet, so no instance can be launched"),
-            f"aws ec2 create-tags --resources SUBNET_ID --tags Key=karpenter.sh/discovery,Value={facts.cluster}",
+            _selection(facts, name, "subnetSelectorTerms"),
         )
         return
     zones = {str(row.get("AvailabilityZone")) for row in subnets}
@@ -64,8 +133,7 @@ def _subnet_faults(facts: Facts, name: str) -> Iterator[Fault]:
                 "capacity, no instance can be launched",
                 next=next(iter(zones)),
             ),
-            f"aws ec2 create-tags --resources SUBNET_ID --tags Key=karpenter.sh/discovery,Value={facts.cluster}"
-            f" --region {facts.region}",
+            _another_zone(facts, name, zones, [str(row["SubnetId"]) for row in subnets]),
         )
     network = eks_cluster(facts).get("resourcesVpcConfig") or {}
     vpc = network.get("vpcId")
@@ -79,7 +147,7 @@ def _subnet_faults(facts: Facts, name: str) -> Iterator[Fault]:
                 foreign=", ".join(foreign),
                 vpc=vpc,
             ),
-            f"aws ec2 delete-tags --resources {' '.join(foreign)} --tags Key=karpenter.sh/discovery",
+            _deselection(facts, name, "subnetSelectorTerms", foreign),
         )
     if (eks_cluster(facts).get("kubernetesNetworkConfig") or {}).get("ipFamily") == "ipv6":
         return
@@ -112,7 +180,7 @@ def _security_group_faults(facts: Facts, name: str) -> Iterator[Fault]:
         yield failure(
             subject,
             message("spec.securityGroupSelectorTerms selects no security group, so no instance can be launched"),
-            f"aws ec2 create-tags --resources GROUP_ID --tags Key=karpenter.sh/discovery,Value={facts.cluster}",
+            _selection(facts, name, "securityGroupSelectorTerms"),
         )
         return
     vpc = (eks_cluster(facts).get("resourcesVpcConfig") or {}).get("vpcId")
@@ -126,12 +194,14 @@ def _security_group_faults(facts: Facts, name: str) -> Iterator[Fault]:
                 foreign=", ".join(foreign),
                 vpc=vpc,
             ),
-            f"aws ec2 delete-tags --resources {' '.join(foreign)} --tags Key=karpenter.sh/discovery",
+            _deselection(facts, name, "securityGroupSelectorTerms", foreign),
         )
     else:
         yield from _path_faults(facts, subject, groups)
     key = f"kubernetes.io/cluster/{facts.cluster}"
+    shared = (eks_cluster(facts).get("resourcesVpcConfig") or {}).get("clusterSecurityGroupId")
     tagged = [row["GroupId"] for row in groups if any(tag["Key"] == key for tag in row.get("Tags") or ())]
+    tagged.sort(key=lambda group: group != shared)  # EKS gives its own group the tag, and gives it back
     if len(tagged) > 1:
         yield warning(
             subject,
@@ -142,7 +212,7 @@ def _security_group_faults(facts: Facts, name: str) -> Iterator[Fault]:
                 tagged=", ".join(tagged),
                 key=key,
             ),
-            f"aws ec2 delete-tags --resources {' '.join(tagged[1:])} --tags Key={key}",
+            f"aws ec2 delete-tags --resources {' '.join(tagged[1:])} --tags Key={key} --region {facts.region}",
         )
 
 

@@ -62,7 +62,7 @@ def _group_faults(facts: Facts, deployment: Json) -> Iterator[Fault]:
                 message(
                     "{edit}  # put {cluster} in its place",
                     edit=edit,
-                    cluster=facts.cluster or "the name of the cluster",
+                    cluster=facts.cluster or message("the name of the cluster"),
                 ),
             )
             continue

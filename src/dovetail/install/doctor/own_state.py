@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from dovetail.install.doctor.collect import LAB_FAULTS, SAFE_MODE
-from dovetail.install.doctor.facts import Facts, Fault, State, moment, name_of, warning
+from dovetail.install.doctor.facts import Facts, Fault, Json, State, moment, name_of, warning
 from dovetail.kube.resources import LEASES
 from dovetail.language import message
 
@@ -15,11 +15,15 @@ MAX_CLOCK_LEAD = timedelta(seconds=60)
 NOTHING_BROKEN = "nothing is broken"
 
 
-def check_safe_mode(facts: Facts) -> Iterator[Fault]:
-    """The last event about it says whether it lasts; one reason is enough, since all NodePools get the same."""
+def safe_mode_event(facts: Facts) -> Json | None:
+    """The event by which safe mode began, if it lasts; one is enough, since all NodePools get the same."""
     events = sorted(facts.items(SAFE_MODE), key=lambda event: str(_time(event)))
-    if events and events[-1].get("type") == "Warning":
-        event = events[-1]
+    return events[-1] if events and events[-1].get("type") == "Warning" else None
+
+
+def check_safe_mode(facts: Facts) -> Iterator[Fault]:
+    event = safe_mode_event(facts)
+    if event is not None:
         yield warning(
             f"nodepool/{(event.get('regarding') or event.get('involvedObject') or {}).get('name', '')}",
             message("the controller is in safe mode: {note}", note=event.get("note") or event.get("message", "")),

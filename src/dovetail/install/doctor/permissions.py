@@ -1,13 +1,15 @@
 """What the controller's role has to be allowed, as requests for IAM's policy simulator.
 
 The simulator evaluates every policy of the role, its boundary and the organisation's policies. A denial that names
-context keys which a request here does not set is no evidence, and is left out.
+context keys which a request here does not set is no evidence, and is left out; not so where a denial is what is hoped
+for: a policy that asks for more than the request has is narrow.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 import msgspec
@@ -16,16 +18,14 @@ from dovetail.cloud.aws.client import Calls
 from dovetail.install.doctor.aws_call import ask
 from dovetail.install.doctor.facts import Answer, State
 from dovetail.install.iam import EKS_CLUSTER, NODECLASS, NODEPOOL, REGION_TAG
+from dovetail.model.labels import PROVISIONER_NAME
 
 RIGHT = "iam:SimulatePrincipalPolicy"
-LAUNCH, PASS_ROLE, VOLUME_KEY, SPOT_ROLE_CREATION = (
-    "launch",
-    "pass role",
-    "volume key",
-    "spot role",
-)
+LAUNCH, REMOVAL, INTERRUPTIONS, PRICES, FEATURES = "launch", "removal", "interruptions", "prices", "features"
+PASS_ROLE, VOLUME_KEY, SPOT_ROLE_CREATION = "pass role", "volume key", "spot role"
 #: Requests that ought to be denied.
 BROAD_TERMINATION, BROAD_PASS_ROLE = "terminate any instance", "pass any role"
+UNWANTED = (BROAD_TERMINATION, BROAD_PASS_ROLE)
 READS = (
     "Images",
     "Instances",
@@ -35,6 +35,8 @@ READS = (
     "SecurityGroups",
     "Subnets",
 )
+#: What Dovetail reads beside: without it reservations, placement groups and status checks are not seen.
+FEATURE_READS = ("CapacityReservations", "InstanceStatus", "PlacementGroups")
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,12 +49,17 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Denial(msgspec.Struct, frozen=True):
-    """`decision` is IAM's word: implicitDeny, or explicitDeny."""
+    """`decision` is IAM's word: implicitDeny, or explicitDeny; `policy` is the name or ARN of the one that denies."""
 
     purpose: str
     action: str
     resource: str
     decision: str
+    policy: str = ""
+
+    @property
+    def is_explicit(self) -> bool:
+        return self.decision == "explicitDeny"
 
 
 class Role(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +74,10 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
     reads_aliases: bool = False
     keys: Sequence[str] = ()
     spot: bool = False
+    #: Whether it is Dovetail's: Karpenter's versions differ in what they read beside.
+    dovetail: bool = False
+    #: Whether its instances are named as Karpenter named those of a Provisioner: policies of that time ask for it.
+    names_provisioners: bool = False
 
     @property
     def partition(self) -> str:
@@ -90,14 +101,18 @@ def trials(role: Role) -> list[Trial]:
     tagged = {f"aws:{kind}/{key}": value for kind in ("RequestTag", "ResourceTag") for key, value in tags.items()}
     tagged |= {f"ec2:ResourceTag/{key}": value for key, value in tags.items()} | region
     launch = ("ec2:CreateFleet", "ec2:RunInstances")
+    name = f"{PROVISIONER_NAME}/default" if role.names_provisioners else "default/default-any"
     made = [
         Trial(purpose=LAUNCH, actions=launch, resource=f"{ec2}:instance/*", context=tagged),
         Trial(purpose=LAUNCH, actions=launch, resource=f"{ec2}:subnet/*", context=tagged),
         Trial(
             purpose=LAUNCH,
-            actions=("ec2:CreateLaunchTemplate", "ec2:DeleteLaunchTemplate"),
+            actions=("ec2:CreateLaunchTemplate",),
             resource=f"{ec2}:launch-template/*",
             context=tagged,
+        ),
+        Trial(
+            purpose=REMOVAL, actions=("ec2:DeleteLaunchTemplate",), resource=f"{ec2}:launch-template/*", context=tagged
         ),
         Trial(
             purpose=LAUNCH,
@@ -105,8 +120,20 @@ def trials(role: Role) -> list[Trial]:
             resource=f"{ec2}:instance/*",
             context={**tagged, "ec2:CreateAction": "CreateFleet"},
         ),
-        Trial(purpose=LAUNCH, actions=("ec2:TerminateInstances",), resource=f"{ec2}:instance/*", context=tagged),
+        Trial(
+            purpose=REMOVAL,
+            actions=("ec2:TerminateInstances",),
+            resource=f"{ec2}:instance/*",
+            context={**tagged, **{f"{prefix}:ResourceTag/Name": name for prefix in ("aws", "ec2")}},
+        ),
         Trial(purpose=LAUNCH, actions=[f"ec2:Describe{kind}" for kind in READS], context=region),
+        Trial(
+            purpose=LAUNCH,
+            actions=("eks:DescribeCluster",),
+            resource=f"arn:{role.partition}:eks:{role.region}:{role.account}:cluster/{role.cluster}",
+            context=region,
+        ),
+        Trial(purpose=PRICES, actions=("ec2:DescribeSpotPriceHistory", "pricing:GetProducts"), context=region),
         Trial(
             purpose=BROAD_TERMINATION,
             actions=("ec2:TerminateInstances",),
@@ -119,13 +146,17 @@ def trials(role: Role) -> list[Trial]:
         made.append(Trial(purpose=LAUNCH, actions=("ssm:GetParameter",), resource=parameter, context=region))
     if role.queue_arn:
         actions = ("sqs:DeleteMessage", "sqs:GetQueueUrl", "sqs:ReceiveMessage")
-        made.append(Trial(purpose=LAUNCH, actions=actions, resource=role.queue_arn, context=region))
+        made.append(Trial(purpose=INTERRUPTIONS, actions=actions, resource=role.queue_arn, context=region))
+    if role.dovetail:
+        made.append(Trial(purpose=FEATURES, actions=[f"ec2:Describe{kind}" for kind in FEATURE_READS], context=region))
     if role.makes_profiles:
         profile = (
             f"arn:{role.partition}:iam::{role.account}:instance-profile/karpenter/{role.region}/{role.cluster}/any"
         )
         actions = ("iam:AddRoleToInstanceProfile", "iam:CreateInstanceProfile", "iam:GetInstanceProfile")
         made.append(Trial(purpose=LAUNCH, actions=actions, resource=profile, context=tagged))
+        removal = ("iam:DeleteInstanceProfile", "iam:RemoveRoleFromInstanceProfile")
+        made.append(Trial(purpose=REMOVAL, actions=removal, resource=profile, context=tagged))
     passed = {"iam:PassedToService": "ec2.amazonaws.com" + (".cn" if role.partition == "aws-cn" else ""), **region}
     made += [
         Trial(purpose=PASS_ROLE, actions=("iam:PassRole",), resource=node_role, context=passed)
@@ -160,7 +191,54 @@ async def simulate(calls: Calls, role: Role) -> Answer:
     refused = next((answer for answer in answers if answer.state is not State.READ), None)
     if refused is not None:
         return refused
-    return Answer(data=[denial for answer in answers for denial in answer.data], right=RIGHT)
+    denials = [msgspec.convert(denial, Denial) for answer in answers for denial in answer.data]
+    if any(denial.is_explicit for denial in denials):
+        documents = await _documents(calls, role.arn.rsplit("/", 1)[-1])
+        denials = [
+            msgspec.structs.replace(denial, policy=_denying(documents, denial.action)) if denial.is_explicit else denial
+            for denial in denials
+        ]
+    return Answer(data=msgspec.to_builtins(denials), right=RIGHT)
+
+
+async def _documents(calls: Calls, role: str) -> dict[str, Any]:
+    """The policies of a role that can be read: inline ones by name, attached ones by ARN."""
+    made: dict[str, Any] = {}
+    inline = await ask(calls, "iam", "list_role_policies", "iam:ListRolePolicies", "PolicyNames", RoleName=role)
+    for name in inline.data or ():
+        answer = await ask(
+            calls, "iam", "get_role_policy", "iam:GetRolePolicy", "PolicyDocument", RoleName=role, PolicyName=name
+        )
+        made[name] = answer.data
+    attached = await ask(
+        calls, "iam", "list_attached_role_policies", "iam:ListAttachedRolePolicies", "AttachedPolicies", RoleName=role
+    )
+    for row in attached.data or ():
+        arn = row["PolicyArn"]
+        policy = await ask(calls, "iam", "get_policy", "iam:GetPolicy", "Policy", PolicyArn=arn)
+        version = (policy.data or {}).get("DefaultVersionId")
+        if version:
+            answer = await ask(
+                calls, "iam", "get_policy_version", "iam:GetPolicyVersion", "PolicyVersion", PolicyArn=arn,
+                VersionId=version,
+            )  # fmt: skip
+            made[arn] = (answer.data or {}).get("Document")
+    return made
+
+
+def _denying(documents: Mapping[str, Any], action: str) -> str:
+    """The first policy with a Deny for the action; conditions and resources are not compared."""
+    for name, document in documents.items():
+        for statement in _list((document or {}).get("Statement")):
+            patterns = [str(pattern).lower() for pattern in _list(statement.get("Action"))]
+            if statement.get("Effect") == "Deny" and any(fnmatchcase(action.lower(), pattern) for pattern in patterns):
+                return name
+    return ""
+
+
+def _list(value: Any) -> list[Any]:
+    """IAM writes a single element without its list."""
+    return value if isinstance(value, list) else [value] if value else []
 
 
 async def _simulated(calls: Calls, role: Role, trial: Trial) -> Answer:
@@ -184,7 +262,7 @@ async def _simulated(calls: Calls, role: Role, trial: Trial) -> Answer:
     denials = [
         msgspec.to_builtins(Denial(trial.purpose, row["EvalActionName"], trial.resource, row["EvalDecision"]))
         for row in said.data or ()
-        if row["EvalDecision"] != "allowed" and not _inconclusive(row, trial.context)
+        if row["EvalDecision"] != "allowed" and (trial.purpose in UNWANTED or not _inconclusive(row, trial.context))
     ]
     return Answer(data=denials, right=RIGHT)
 

@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from datetime import timedelta
 
-from dovetail.install.doctor.controller import controllers, karpenter_version, unschedulable_message
+from dovetail.install.doctor.controller import controllers, karpenter_version
+from dovetail.install.doctor.controller_pods import unschedulable_message
 from dovetail.install.doctor.facts import Facts, Fault, Json, condition, environment, failure, moment, name_of, warning
-from dovetail.kube.resources import DEPLOYMENTS, NODECLAIMS, NODEPOOLS, NODES, PODS
+from dovetail.kube.resources import DEPLOYMENTS, NODECLAIMS, NODEPOOLS, NODES, PODS, SERVICES
 from dovetail.language import message
 from dovetail.model import quantity
 
@@ -44,7 +45,8 @@ def check_rollout(facts: Facts) -> Iterator[Fault]:
         pool = pools.get(str((claim["metadata"].get("labels") or {}).get("karpenter.sh/nodepool")))
         if pool is not None and not claim["metadata"].get("deletionTimestamp") and _differs(pool, claim):
             changed[pool["metadata"]["name"]].append(claim)
-    drift_is_off = bool(running) and "Drift=false" in environment(running[0]).get("FEATURE_GATES", "")
+    gates = environment(running[0]).get("FEATURE_GATES", "") if running else ""
+    drift_is_off = "Drift=false" in (gate.strip() for gate in gates.split(","))
     for name, claims in sorted(changed.items()):
         yield from _held_faults(facts, pools[name], claims, drift_is_off)
 
@@ -168,6 +170,7 @@ def _dns_faults(facts: Facts, deployment: Json) -> Iterator[Fault]:
                 ),
                 f"kubectl describe deployment {name} -n kube-system",
             )
+    yield from _dns_service_faults(facts, deployment, subject)
     for host in sorted({str(pod["spec"].get("nodeName")) for pod in pods}):
         memory = quantity.resources((nodes.get(host, {}).get("status") or {}).get("allocatable") or {}).get("memory")
         if memory is not None and memory < SMALLEST_DNS_NODE_BYTES:
@@ -182,6 +185,23 @@ def _dns_faults(facts: Facts, deployment: Json) -> Iterator[Fault]:
                 ),
                 message("kubectl drain {host} --ignore-daemonsets  # after larger nodes have joined", host=host),
             )
+
+
+def _dns_service_faults(facts: Facts, deployment: Json, subject: str) -> Iterator[Fault]:
+    """Pods ask the address of a Service; replicas behind none are not asked."""
+    labels = (deployment["spec"]["template"].get("metadata") or {}).get("labels") or {}
+    selectors = [
+        (service.get("spec") or {}).get("selector") or {}
+        for service in facts.items(SERVICES.name)
+        if service["metadata"].get("namespace") == "kube-system"
+    ]
+    if labels and not any(selector and selector.items() <= labels.items() for selector in selectors):
+        yield failure(
+            subject,
+            message("no Service of kube-system selects its pods: no name is resolved in the cluster"),
+            f"aws eks create-addon --cluster-name {facts.cluster} --addon-name coredns --resolve-conflicts OVERWRITE"
+            f" --region {facts.region}",
+        )
 
 
 def _was_killed(facts: Facts, pod: Json) -> bool:

@@ -75,8 +75,7 @@ def _spot_role_faults(facts: Facts, pools: list[str]) -> Iterator[Fault]:
                     safe=True,
                 )
                 return
-    labels = [claim["metadata"].get("labels") or {} for claim in facts.items(NODECLAIMS.name)]
-    if facts.read(f"role {SPOT_ROLE}") is not None or any(row.get(CAPACITY_TYPE) == "spot" for row in labels):
+    if facts.read(f"role {SPOT_ROLE}") is not None:
         return
     answer = facts.answers.get("denied to the controller")
     asked = answer is not None and answer.state is State.READ

@@ -75,7 +75,7 @@ def _use_faults(facts: Facts, subject: str, where: str, key: Json, effect: str) 
             message(
                 "{where}: the key's policy denies its use ({Sid}): {effect}",
                 where=where,
-                Sid=denied[0].get("Sid") or "a statement with Effect Deny",
+                Sid=denied[0].get("Sid") or message("a statement with Effect Deny"),
                 effect=effect,
             ),
             message(

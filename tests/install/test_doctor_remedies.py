@@ -1,0 +1,166 @@
+"""The remedies that `dovetail doctor` prints: of the right object, so that typing them mends the fault."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.install.doctor.checks import report
+from dovetail.install.doctor.collect import CLUSTERROLEBINDINGS, CLUSTERROLES, ROLEBINDINGS, ROLES
+from dovetail.install.doctor.facts import Finding, Status
+from dovetail.install.rbac import RULES, Scope, grants
+from dovetail.kube import resources as kinds
+from tests.install.test_doctor_checks import KARPENTER, THREE, a_class, denial, deployment, facts, pool, subnet
+
+CLUSTER_GRANTS = [
+    row for row in grants(rule for rule in RULES if rule.scope is Scope.CLUSTER) if row.resource != "leases"
+]
+CLASSES, DEPLOYMENTS = kinds.EC2NODECLASSES.name, kinds.DEPLOYMENTS.name
+NETWORK = {"vpcId": "vpc-1", "subnetIds": ["subnet-1", "subnet-2"], "clusterSecurityGroupId": "sg-1"}
+CLUSTER = {"accessConfig": {"authenticationMode": "CONFIG_MAP"}, "resourcesVpcConfig": NETWORK}
+
+
+def tagged(row: dict[str, Any], **tags: str) -> dict[str, Any]:
+    return {**row, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
+
+
+def findings(check: str, status: Status = Status.FAILED, **answers: Any) -> list[Finding]:
+    given = {"eks:DescribeCluster": CLUSTER, **answers}
+    return [row for row in report(facts(answers=given)) if row.id == check and row.status is status]
+
+
+def selecting(field: str, *terms: dict[str, Any]) -> dict[str, Any]:
+    return {CLASSES: [a_class(**{field: list(terms)})]}
+
+
+def test_a_misspelt_tag_value_is_corrected_in_the_selector() -> None:
+    own = [tagged(subnet(f"subnet-{n}", zone), discovery="demo") for n, zone in ((1, "a"), (2, "b"))]
+    given = {**selecting("subnetSelectorTerms", {"tags": {"discovery": "dmeo"}}), "subnets of default": []}
+    (row,) = findings("D02", **given, **{"cluster subnets": own})
+    terms = '{"spec":{"subnetSelectorTerms":[{"tags":{"discovery":"demo"}}]}}'
+    assert row.remedy == f"kubectl patch ec2nodeclass default --type=merge -p '{terms}'"
+    (row,) = findings("D02", **given)
+    assert row.remedy.startswith("aws ec2 create-tags --resources subnet-1 subnet-2 --tags Key=discovery,Value=dmeo ")
+
+
+def test_a_subnet_of_another_vpc_is_not_selected_any_more() -> None:
+    """One that is named by its id keeps being selected whatever tags it has."""
+    foreign = {"subnets of default": [subnet("subnet-9", "a", vpc="vpc-2"), subnet("subnet-8", "b", vpc="vpc-2")]}
+    (row,) = findings("D02", **selecting("subnetSelectorTerms", {"id": "subnet-9"}, {"id": "subnet-8"}), **foreign)
+    assert row.remedy.endswith('\'{"spec":{"subnetSelectorTerms":[{"id":"subnet-1"},{"id":"subnet-2"}]}}\'')
+    (row,) = findings("D02", **selecting("subnetSelectorTerms", {"tags": {"team": "a"}}), **foreign)
+    assert row.remedy.startswith("aws ec2 delete-tags --resources subnet-9 subnet-8 --tags Key=team --region ")
+
+
+def test_a_single_zone_is_widened_by_the_subnets_of_the_cluster() -> None:
+    given = {"subnets of default": [subnet("subnet-1", "a")]}
+    (row,) = findings("D02", Status.WARNING, **selecting("subnetSelectorTerms", {"tags": {"team": "a"}}), **given)
+    assert row.remedy.startswith("aws ec2 create-tags --resources subnet-2 --tags Key=team,Value=a ")
+    (row,) = findings("D02", Status.WARNING, **selecting("subnetSelectorTerms", {"id": "subnet-1"}), **given)
+    assert row.remedy.endswith('[{"id":"subnet-1"},{"id":"subnet-2"}]}}\'')
+
+
+def test_of_two_groups_with_the_cluster_tag_the_one_of_eks_keeps_it() -> None:
+    rows = [tagged({"GroupId": group, "VpcId": "vpc-1"}) for group in ("sg-0", "sg-1")]
+    for row in rows:
+        row["Tags"] = [{"Key": "kubernetes.io/cluster/demo", "Value": "owned"}]
+    given = {**selecting("securityGroupSelectorTerms", {"tags": {"a": "b"}}), "security groups of default": rows}
+    (second,) = findings("D02", Status.WARNING, **given)
+    assert second.remedy.startswith("aws ec2 delete-tags --resources sg-0 --tags Key=kubernetes.io/cluster/demo")
+
+
+def test_a_service_account_with_the_node_role_is_given_the_role_of_the_controller() -> None:
+    """Changing the trust policy of the node role would take it from the nodes."""
+    annotations = {"eks.amazonaws.com/role-arn": "arn:aws:iam::111122223333:role/nodes"}
+    account = {"metadata": {"name": "karpenter", "namespace": "kube-system", "annotations": annotations}}
+    given = {
+        DEPLOYMENTS: [deployment(KARPENTER)],
+        kinds.CRDS.name: THREE,
+        kinds.SERVICEACCOUNTS.name: [account],
+        "eks:DescribeCluster": {**CLUSTER, "arn": "arn:aws:eks:us-west-2:111122223333:cluster/demo"},
+        "denied to the controller": [
+            denial("launch", "ec2:CreateFleet"),
+            denial("pass role", "iam:PassRole"),
+        ],
+    }
+    rows = [row for row in report(facts(answers=given)) if row.status is Status.FAILED]
+    assert [row.id for row in rows] == ["D04"]
+    assert "admits ec2.amazonaws.com, no service account" in rows[0].message
+    assert rows[0].remedy.startswith("kubectl annotate serviceaccount karpenter -n kube-system --overwrite")
+
+
+def test_an_endpoint_of_another_cluster_fails() -> None:
+    for stated, fails in (("https://A.eks.amazonaws.com/", False), ("https://b.eks.amazonaws.com", True), ("", False)):
+        lone = deployment(KARPENTER)
+        lone["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "CLUSTER_ENDPOINT", "value": stated}]
+        described = {**CLUSTER, "endpoint": "https://a.eks.amazonaws.com"}
+        rows = findings("D09", **{DEPLOYMENTS: [lone], "eks:DescribeCluster": described})
+        assert [row.remedy.rpartition(" ")[2] for row in rows] == (
+            ["CLUSTER_ENDPOINT=https://a.eks.amazonaws.com"] if fails else []
+        )
+
+
+def test_dns_without_a_service_fails() -> None:
+    labels = {"k8s-app": "kube-dns"}
+    dns = deployment("coredns:1", "coredns")
+    dns["spec"]["template"]["metadata"] = {"labels": labels}
+    service = {"metadata": {"name": "kube-dns", "namespace": "kube-system"}, "spec": {"selector": labels}}
+    given = {DEPLOYMENTS: [dns]}
+    assert [row.object for row in findings("V04", **given)] == ["deployment/kube-system/coredns"]
+    assert findings("V04", **given, **{kinds.SERVICES.name: [service]}) == []
+
+
+def test_rights_on_leases_are_granted_in_the_namespace_of_the_election() -> None:
+    """Without them the controller is never elected, and is not ready for it."""
+    account = {"kind": "ServiceAccount", "name": "karpenter", "namespace": "kube-system"}
+    everything = [{"verbs": ["*"], "apiGroups": ["*"], "resources": [row.resource]} for row in CLUSTER_GRANTS]
+    lease = {"verbs": ["get", "update"], "apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+
+    def bound(namespace: str, rules: list[dict[str, Any]]) -> list[Finding]:
+        where = {"name": "karpenter", "namespace": namespace}
+        reference = {"roleRef": {"kind": "Role", "name": "karpenter"}, "subjects": [account]}
+        return findings(
+            "V02",
+            **{
+                DEPLOYMENTS: [deployment("dovetail/controller:1")],
+                CLUSTERROLES.name: [{"metadata": {"name": "karpenter"}, "rules": everything}],
+                CLUSTERROLEBINDINGS.name: [{**reference, "metadata": {"name": "karpenter"}}],
+                ROLES.name: [{"metadata": where, "rules": rules}],
+                ROLEBINDINGS.name: [{**reference, "metadata": where}],
+            },
+        )
+
+    assert bound("kube-system", [lease | {"resourceNames": ["karpenter-leader-election"]}]) == []
+    assert ["get, update leases" in row.message for row in bound("kube-system", [])] == [True]
+    assert len(bound("elsewhere", [lease])) == 1
+
+
+def test_images_that_do_not_exist_fail_beside_a_class_without_subnets() -> None:
+    """Two faults in two classes: neither explains the other. What only waits for a condition is not reported."""
+    waiting = {
+        "type": "ValidationSucceeded",
+        "status": "False",
+        "reason": "DependenciesNotReady",
+        "message": "Awaiting",
+    }
+    old = {"type": "AMIsReady", "status": "False", "reason": "AMINotFound", "message": "none"}
+    images = a_class(
+        amiFamily="AL2", amiSelectorTerms=[{"alias": "al2@latest"}], subnetSelectorTerms=[{"id": "subnet-1"}]
+    )
+    images |= {"metadata": {"name": "images"}, "status": {"conditions": [old, waiting]}}
+    both: dict[str, Any] = {CLASSES: [a_class(), images], "subnets of default": [], "role of images": "nodes"}
+    both |= {f"{kind} of images": facts().answers[f"{kind} of default"] for kind in ("subnets", "security groups")}
+    rows = [row for row in report(facts(answers=both)) if row.status is Status.FAILED]
+    assert [(row.id, row.object) for row in rows] == [("D02", "ec2nodeclass/default"), ("V03", "ec2nodeclass/images")]
+    patch = '{"spec": {"amiFamily": null, "amiSelectorTerms": [{"alias": "al2023@latest"}]}}'
+    assert rows[1].remedy == f"kubectl patch ec2nodeclass images --type=merge -p '{patch}'"
+
+
+def test_images_of_another_architecture_fail() -> None:
+    def image(architecture: str) -> dict[str, Any]:
+        return {"requirements": [{"key": "kubernetes.io/arch", "operator": "In", "values": [architecture]}]}
+
+    amd64 = pool(requirements=[{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}])
+    for there, fails in ((["arm64"], True), (["arm64", "amd64"], False)):
+        node_class = {**a_class(amiFamily="AL2023"), "status": {"amis": [image(name) for name in there]}}
+        rows = findings("D10", **{kinds.NODEPOOLS.name: [amd64], CLASSES: [node_class]})
+        assert ["are for arm64 alone" in row.message for row in rows] == ([True] if fails else [])
