@@ -68,6 +68,8 @@ def test_the_region_is_the_one_asked_for_or_the_inputs_or_the_environments(monke
     assert region_of("ap-northeast-1", _objects(node)) == "ap-northeast-1"
     assert region_of(None, _objects(node)) == "eu-west-1"
     assert region_of(None, _objects(zoned)) == "us-west-2"
+    node_zone = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n2", "labels": {ZONE: "eu-central-1b"}}}
+    assert region_of(None, _objects(node_zone)) == "eu-central-1"
     assert region_of(None, _objects()) == "us-east-1"
     monkeypatch.delenv("AWS_REGION")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-2")

@@ -21,6 +21,7 @@ from dovetail.model.instance_type import InstanceType
 from dovetail.offline.diff.changes import Change, Offerings, Price, Replicas
 from dovetail.offline.diff.cluster import complete
 from dovetail.offline.diff.prediction import Outcome
+from dovetail.studies.setups import DOVETAIL_SETTINGS
 from dovetail.studies.what_if.cloud import RestoredCloud
 from dovetail.studies.what_if.observation import Observation
 from dovetail.studies.what_if.run import BOOT, Setup, apply_change, run, until_rest
@@ -91,7 +92,7 @@ def _parts() -> Parts:
 
 def _fleet() -> Autoscaled:
     cloud = partial(RestoredCloud, region=REGION, classes={})
-    return Autoscaled(Asked(types=types(), region=REGION, market=BOOT, make_cloud=cloud))
+    return Autoscaled(Asked(types=types(), region=REGION, market=BOOT, make_cloud=cloud, settings=DOVETAIL_SETTINGS))
 
 
 async def _warm_up(lab: Lab, fleet: Autoscaled, items: list[Json]) -> list[Json]:

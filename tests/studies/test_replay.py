@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from click.testing import CliRunner
 from dovetail.cli.main import main
 from dovetail.lab.durations import Seconds
 from dovetail.lab.scenario.schema import ScenarioError, Step, Vanish
-from dovetail.offline.recording import Recording, read
+from dovetail.offline.recording import OfferingKey, Recording, Writer, key_of, read
 from dovetail.offline.timeline import Timeline, timeline
 from dovetail.studies.recorded import report
 from dovetail.studies.recorded.replay import Question, Replay, first_difference, pairs, replay
@@ -97,6 +98,7 @@ def test_a_lab_run_replayed_on_its_own_nodes_is_as_it_was_at_every_minute(record
     assert outcome.recorded.launched >= 10 and outcome.recorded.pods > 40
     assert apart(outcome.recorded, outcome.replayed, minutes_late=0) == []
     assert outcome.first_difference is None and outcome.problems == ()
+    assert outcome.replayed.evictions == outcome.recorded.evictions > 0
 
 
 def test_a_lab_run_replayed_with_its_own_autoscaler_is_as_it_was(recording: Recording, play: Play) -> None:
@@ -148,6 +150,39 @@ def test_a_change_of_size_is_a_scale_and_a_change_of_template_is_applied(recordi
     applied = [step for step in steps if _kind(step) == "Deployment"]
     assert len(applied) == 2  # it came, and its template changed
     assert not [step for step in steps if _kind(step) in ("Pod", "ReplicaSet")]
+
+
+def _pod(name: str, **status: Any) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
+    spec = {"nodeName": "node", "containers": [{"name": "main", "image": "pause"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
+
+
+def test_a_pod_that_was_evicted_is_evicted_in_the_replay(tmp_path: Path) -> None:
+    """By the eviction API, and by a kubelet under pressure, which leaves the pod; a deleted one is deleted."""
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    with Writer.create(tmp_path / "evicted.dvrec", start, "evictions", b"evicted in a rec") as writer:
+        for name in ("drained", "pressed", "deleted"):
+            writer.put(start, _pod(name, phase="Running"))
+        writer.begin()
+        target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+        drained = _pod("drained", phase="Running", conditions=[target])
+        writer.put(start + timedelta(seconds=60), drained)
+        drained["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:30Z"
+        writer.put(start + timedelta(seconds=61), drained)
+        writer.delete(start + timedelta(seconds=90), key_of(drained), drained)
+        writer.put(start + timedelta(seconds=120), _pod("pressed", phase="Failed", reason="Evicted"))
+        writer.delete(start + timedelta(seconds=180), key_of(_pod("deleted")), _pod("deleted", phase="Running"))
+        writer.close(start + timedelta(seconds=300))
+    recording = read(tmp_path / "evicted.dvrec")
+    made = build(recording, one_by_one=True)
+    steps = [
+        (step.at - made.lead_s, act, target.name)
+        for step in made.workload.scenario.steps
+        for act, target in (("evict", step.evict), ("delete", step.delete))
+        if target is not None
+    ]
+    assert steps == [(61.0, "evict", "drained"), (120.0, "evict", "pressed"), (180.0, "delete", "deleted")]
 
 
 def _kind(step: Step) -> str:
@@ -244,3 +279,38 @@ def test_a_recording_is_a_workload_of_compare(recording: Recording, tmp_path: Pa
     assert len(kept) == 1
     both = CliRunner().invoke(main, ["compare", "web", "--recording", str(recording.path)])
     assert both.exit_code == 2 and "leave one of them out" in both.output
+
+
+def _with_prices(recording: Recording, target: Path, changes: dict[float, float]) -> Recording:
+    """The recording with prices of every c5: so many dollars from so many seconds on."""
+    types = [f"c5.{size}" for size in ("large", "xlarge", "2xlarge")]
+    with Writer.create(target, recording.start, "with prices", b"with prices test") as writer:
+        for body in recording.objects_at(recording.start):
+            writer.put(recording.start, body)
+        writer.begin()
+        left = sorted(changes.items())
+        for event in recording.events(recording.start, recording.end):
+            while left and (event.time - recording.start).total_seconds() >= left[0][0]:
+                at, dollars = left.pop(0)
+                for name in types:
+                    key = OfferingKey("ap-northeast-2", name, "", "on-demand")
+                    writer.price(recording.start + timedelta(seconds=at), key, dollars, "test")
+            if event.type == "DELETED":
+                writer.delete(event.time, key_of(event.object), event.object)
+            else:
+                writer.put(event.time, event.object)
+        writer.close(recording.end)
+    return read(target)
+
+
+def test_prices_that_change_in_a_recording_change_what_is_launched(recording: Recording, tmp_path: Path) -> None:
+    """c5 is cheap until the pods of the third minute come, and dear from then on."""
+    repriced = _with_prices(recording, tmp_path / "prices.dvrec", {1.0: 0.001, 100.0: 5.0})
+    outcome = replay(repriced, Question(autoscaler=NodeAutoscaler.DOVETAIL), tmp_path / "replay.dvrec")
+    launched = [decision for decision in outcome.replayed.decisions if decision.action == "launch"]
+    early = {decision.instance_type.split(".")[0] for decision in launched if decision.at < 100.0}
+    late = {decision.instance_type.split(".")[0] for decision in launched if decision.at >= 100.0}
+    assert early == {"c5"}
+    assert late == {"m5"}
+    assert outcome.replayed.lower_bound is not None
+    assert outcome.replayed.dollars >= outcome.replayed.lower_bound

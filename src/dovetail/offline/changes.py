@@ -17,10 +17,10 @@ import msgspec
 from dovetail.language import message
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, WELL_KNOWN, ZONE
 from dovetail.model.lint.requirements import meant_key
-from dovetail.model.quantity import format_resources, parse, resources
+from dovetail.model.quantity import format_resources, resources
 from dovetail.model.spelling import nearest
 from dovetail.offline.evaluation import Evaluation
-from dovetail.planner.plan import Funnel, Unschedulable
+from dovetail.planner.plan import Exclusion, Funnel, Unschedulable
 
 Json = dict[str, Any]
 
@@ -47,6 +47,7 @@ class _Case:
         self.evaluation, self.key, self.why = evaluation, key, why
         self.pool_name = pool
         self.funnel: Funnel | None = why.pools.get(self.pool_name)
+        self.exclusion = self.funnel.exclusion if self.funnel is not None else Exclusion()
         self.pool = find(evaluation.manifests, "NodePool", "", self.pool_name)
         self.owner = owner_of(evaluation.manifests, key)
         self.spec: Json = pod_spec(self.owner) if self.owner is not None else {}
@@ -107,15 +108,15 @@ def owner_of(manifests: Sequence[Json], key: str) -> Json | None:
                 if manifest.get("kind") == kind and key.startswith(mine):
                     return manifest
         return None
-    found = pod
+    top = pod
     for _ in range(2):  # a pod's ReplicaSet, and its Deployment
-        owners = (found.get("metadata") or {}).get("ownerReferences") or ()
-        owner = next((each for each in owners if each.get("controller")), None)
+        owners = (top.get("metadata") or {}).get("ownerReferences") or ()
+        owner = next((owner for owner in owners if owner.get("controller")), None)
         above = find(manifests, owner["kind"], namespace, owner["name"]) if owner else None
         if above is None or above["kind"] not in _TEMPLATED:
             break
-        found = above
-    return found
+        top = above
+    return top
 
 
 def pod_spec(manifest: Json) -> Json:
@@ -127,17 +128,17 @@ def pod_spec(manifest: Json) -> Json:
 
 def applied(manifests: Sequence[Json], changes: Sequence[Change]) -> list[Json]:
     """The manifests after the changes. Pods of a changed workload are what it would make of its template."""
-    found = [copy.deepcopy(manifest) for manifest in manifests]
+    changed = [copy.deepcopy(manifest) for manifest in manifests]
     for change in changes:
         kind, _, path = change.object.partition("/")
         namespace, _, name = path.rpartition("/")
-        for manifest in found:
+        for manifest in changed:
             metadata = manifest.get("metadata") or {}
             named = str(manifest.get("kind", "")).lower() == kind and metadata.get("name") == name
             if named and _within(metadata, namespace):
                 _merge(manifest, change.patch)
-                _spread_to_pods(found, manifest, change.patch)
-    return found
+                _spread_to_pods(changed, manifest, change.patch)
+    return changed
 
 
 def _spread_to_pods(manifests: list[Json], owner: Json, patch: Json) -> None:
@@ -159,7 +160,7 @@ def _spread_to_pods(manifests: list[Json], owner: Json, patch: Json) -> None:
 def _owned(manifest: Json, names: set[str], namespace: str) -> bool:
     metadata = manifest.get("metadata") or {}
     owners = metadata.get("ownerReferences") or ()
-    return (metadata.get("namespace") or "default") == namespace and any(each.get("name") in names for each in owners)
+    return (metadata.get("namespace") or "default") == namespace and any(owner.get("name") in names for owner in owners)
 
 
 def _merge(target: Json, patch: Json) -> None:
@@ -168,7 +169,7 @@ def _merge(target: Json, patch: Json) -> None:
             target.pop(key, None)
         elif key == "containers" and isinstance(target.get(key), list):
             for container in value:
-                mine = next((each for each in target[key] if each.get("name") == container.get("name")), None)
+                mine = next((own for own in target[key] if own.get("name") == container.get("name")), None)
                 if mine is not None:
                     _merge(mine, container)
         elif isinstance(value, dict) and isinstance(target.get(key), dict):
@@ -183,19 +184,21 @@ def _merge(target: Json, patch: Json) -> None:
 def _tolerations(case: _Case) -> Iterator[Change]:
     template = ((case.pool or {}).get("spec") or {}).get("template") or {}
     taints = (template.get("spec") or {}).get("taints") or ()
-    words = case.funnel.emptied_by if case.funnel is not None else ""
-    needed = [each for each in taints if each.get("key", "") in words and each.get("effect") != "PreferNoSchedule"]
+    refused = case.exclusion.taints
+    needed = [
+        taint for taint in taints if taint.get("key", "") in refused and taint.get("effect") != "PreferNoSchedule"
+    ]
     added = [
         {
-            "key": each["key"],
-            "operator": "Equal" if each.get("value") else "Exists",
-            "effect": each["effect"],
-            **({"value": each["value"]} if each.get("value") else {}),
+            "key": taint["key"],
+            "operator": "Equal" if taint.get("value") else "Exists",
+            "effect": taint["effect"],
+            **({"value": taint["value"]} if taint.get("value") else {}),
         }
-        for each in needed
+        for taint in needed
     ]
     if added:
-        keys = ", ".join(str(each["key"]) for each in added)
+        keys = ", ".join(str(toleration["key"]) for toleration in added)
         yield from case.of_pod(
             message("tolerate the taint {keys}", keys=keys),
             {"tolerations": [*case.spec.get("tolerations", ()), *added]},
@@ -204,18 +207,16 @@ def _tolerations(case: _Case) -> Iterator[Change]:
 
 def _selector(case: _Case) -> Iterator[tuple[str, str]]:
     """The labels of the pod's nodeSelector that the cause names."""
-    words = case.funnel.emptied_by if case.funnel is not None else ""
     for key, value in (case.spec.get("nodeSelector") or {}).items():
-        if words.startswith(f"{key} ") or f"refused for {key} " in words or not words:
+        if key in case.exclusion.labels or case.funnel is None:
             yield key, str(value)
 
 
 def _meant_label(case: _Case) -> Iterator[Change]:
     """Correct a misspelt key or value of the nodeSelector."""
-    words = case.funnel.emptied_by if case.funnel is not None else ""
-    meant = words.partition("did you mean ")[2].partition("?")[0].partition(" of NodePool ")[0]
+    meant = case.exclusion.meant
     for key, value in _selector(case):
-        if meant and "no node has that label" in words:
+        if meant and case.exclusion.unknown_label:
             yield from case.of_pod(
                 message("select {meant} instead of {key}", meant=meant, key=key),
                 {"nodeSelector": {key: None, meant: value}},
@@ -247,29 +248,37 @@ def _drop_selector(case: _Case) -> Iterator[Change]:
         yield from case.of_pod(
             message("drop {key}={value} from the nodeSelector", key=key, value=value), {"nodeSelector": {key: None}}
         )
-    words = case.funnel.emptied_by if case.funnel is not None else ""
     affinity = case.spec.get("affinity") or {}
     required = (affinity.get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     terms = copy.deepcopy(required.get("nodeSelectorTerms") or [])
     for term in terms:
-        kept = [each for each in term.get("matchExpressions") or () if not words.startswith(f"{each.get('key')} ")]
+        kept = [
+            expression
+            for expression in term.get("matchExpressions") or ()
+            if expression.get("key") not in case.exclusion.labels
+        ]
         if len(kept) < len(term.get("matchExpressions") or ()):
-            dropped = [each["key"] for each in term["matchExpressions"] if each not in kept]
+            dropped = [expression["key"] for expression in term["matchExpressions"] if expression not in kept]
             term["matchExpressions"] = kept
             whole = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-            empty = not any(each.get("matchExpressions") or each.get("matchFields") for each in terms)
+            empty = not any(term.get("matchExpressions") or term.get("matchFields") for term in terms)
             spec = {"affinity": {"nodeAffinity": None if empty else whole}}
             yield from case.of_pod(message("drop {dropped} from the node affinity", dropped=", ".join(dropped)), spec)
 
 
 def _widen(case: _Case) -> Iterator[Change]:
-    """Let the requirements that the remedy names allow the nearest miss."""
-    if case.funnel is None or case.funnel.nearest is None or "widen its " not in case.funnel.remedy:
+    """Let the requirements that forbid the nearest miss allow it."""
+    forbidding = case.exclusion.forbidding
+    if case.funnel is None or case.funnel.nearest is None or not forbidding:
         return
-    named = case.funnel.remedy.partition("widen its ")[2]
     choice = case.funnel.nearest
     kind = next(
-        (each for pool in case.evaluation.snapshot.pools for each in pool.types if each.name == choice.instance_type),
+        (
+            instance_type
+            for pool in case.evaluation.snapshot.pools
+            for instance_type in pool.types
+            if instance_type.name == choice.instance_type
+        ),
         None,
     )
     values: dict[str, str] = {
@@ -282,12 +291,12 @@ def _widen(case: _Case) -> Iterator[Change]:
         key = str(need.get("key"))
         label = kind.labels.get(key, ()) if kind is not None else ()
         value = values.get(key) or (label[0] if label else "")
-        if f"{key} {need.get('operator')}" not in named or not value:
+        if (key, need.get("operator")) not in forbidding or not value:
             continue
         if need["operator"] == "In" and value not in need.get("values", ()):
             need["values"] = [*need.get("values", ()), value]
         elif need["operator"] == "NotIn":
-            need["values"] = [each for each in need.get("values", ()) if each != value]
+            need["values"] = [name for name in need.get("values", ()) if name != value]
         elif need["operator"] in ("Gt", "Lt", "Gte", "Lte"):
             step = {"Gt": -1, "Lt": 1, "Gte": 0, "Lte": 0}[need["operator"]]
             need["values"] = [str(int(value) + step)]
@@ -301,15 +310,14 @@ def _widen(case: _Case) -> Iterator[Change]:
 
 def _own_requirement(case: _Case) -> Iterator[Change]:
     """Correct the requirement of a pool that leaves nothing."""
-    words = case.funnel.emptied_by if case.funnel is not None else ""
-    for at, need in enumerate(case.requirements):
-        if f"{need.get('key')} {need.get('operator')}" not in words:
+    for index, need in enumerate(case.requirements):
+        if (need.get("key"), need.get("operator")) not in case.exclusion.own_requirements:
             continue
         values = [str(value) for value in need.get("values") or ()]
         key = meant_key(values) if need.get("key") == INSTANCE_TYPE and values else None
         changed = case.requirements
         if key is not None:
-            changed[at]["key"] = key
+            changed[index]["key"] = key
             yield from case.require(
                 message("write the key {key} instead of {instance_type}", key=key, instance_type=INSTANCE_TYPE), changed
             )
@@ -319,12 +327,12 @@ def _own_requirement(case: _Case) -> Iterator[Change]:
         }
         meant = [nearest(value, there) or value for value in values]
         if meant != values:
-            changed[at]["values"] = meant
+            changed[index]["values"] = meant
             yield from case.require(
                 message("write {meant} instead of {values}", meant=", ".join(meant), values=", ".join(values)), changed
             )
         changed = case.requirements
-        del changed[at]
+        del changed[index]
         yield from case.require(
             message(
                 "drop the requirement {key} of NodePool {pool_name}", key=need.get("key"), pool_name=case.pool_name
@@ -338,38 +346,29 @@ def _values(types: Sequence[Any], key: str) -> Iterator[str]:
         if key == INSTANCE_TYPE:
             yield kind.name
         elif key in (ZONE, CAPACITY_TYPE):
-            yield from (each.zone if key == ZONE else each.capacity_type for each in kind.offerings)
+            yield from (offering.zone if key == ZONE else offering.capacity_type for offering in kind.offerings)
         else:
             yield from kind.labels.get(key, ())
 
 
 def _ask_less(case: _Case) -> Iterator[Change]:
     """Ask for as much as the nearest miss has: from the largest container."""
-    funnel = case.funnel
+    name, most = case.exclusion.resource, case.exclusion.available
     containers = case.spec.get("containers") or ()
-    if funnel is None or not containers:
+    if most is None or not containers:
         return
-    for name in ("cpu", "memory", "ephemeral-storage", *_extended(containers)):
-        most = _at_most(funnel.emptied_by, name)
-        if most is None:
-            continue
-        total = sum(_amount(each, name) for each in containers)
-        largest = max(containers, key=lambda each: _amount(each, name))
-        less = _amount(largest, name) - (total - most)
-        if less <= 0:
-            continue
-        text = format_resources({name: less})[name]
-        limits = (largest.get("resources") or {}).get("limits") or {}
-        lowered: Json = {"requests": {name: text}}
-        if (name in limits and resources({name: limits[name]})[name] < less) or name not in ("cpu", "memory"):
-            lowered["limits"] = {name: text}
-        change = {"containers": [{"name": largest.get("name"), "resources": lowered}]}
-        yield from case.of_pod(message("ask for {name} {text}", name=name, text=text), change)
-
-
-def _extended(containers: Sequence[Json]) -> list[str]:
-    names = {name for each in containers for name in ((each.get("resources") or {}).get("requests") or {})}
-    return sorted(names - {"cpu", "memory", "ephemeral-storage"})
+    total = sum(_amount(container, name) for container in containers)
+    largest = max(containers, key=lambda container: _amount(container, name))
+    less = _amount(largest, name) - (total - most)
+    if less <= 0:
+        return
+    text = format_resources({name: less})[name]
+    limits = (largest.get("resources") or {}).get("limits") or {}
+    lowered: Json = {"requests": {name: text}}
+    if (name in limits and resources({name: limits[name]})[name] < less) or name not in ("cpu", "memory"):
+        lowered["limits"] = {name: text}
+    change = {"containers": [{"name": largest.get("name"), "resources": lowered}]}
+    yield from case.of_pod(message("ask for {name} {text}", name=name, text=text), change)
 
 
 def _amount(container: Json, name: str) -> int:
@@ -378,38 +377,26 @@ def _amount(container: Json, name: str) -> int:
     return resources({name: amount})[name] if amount is not None else 0
 
 
-def _at_most(words: str, name: str) -> int | None:
-    """The most there is of a resource, by the words of the cause; rounded down, since they are rounded."""
-    if not words.startswith(f"{name} "):
-        return None
-    text = words.partition("(at most ")[2].partition(")")[0].partition(",")[0]
-    if not text:
-        return None
-    amount = resources({name: text})[name]
-    return int(amount * 0.98) if parse(text).nano and text[-1:] == "i" else amount
-
-
 def _raise_limit(case: _Case) -> Iterator[Change]:
     """Raise the limit by what the nearest miss needs."""
     funnel = case.funnel
     limits = ((case.pool or {}).get("spec") or {}).get("limits") or {}
     if funnel is None or funnel.nearest is None:
         return
-    name = funnel.emptied_by.partition(" limit")[0]
-    left = funnel.emptied_by.partition("limit (")[2].partition(" left")[0]
+    name, left = case.exclusion.limit, case.exclusion.limit_left
     if name not in limits:
         return
     kind = next(
         (
-            each
+            instance_type
             for pool in case.evaluation.snapshot.pools
-            for each in pool.types
-            if each.name == funnel.nearest.instance_type
+            for instance_type in pool.types
+            if instance_type.name == funnel.nearest.instance_type
         ),
         None,
     )
     needed = 1 if name == "nodes" else (kind.capacity.get(name, 0) if kind is not None else 0)
-    used = resources({name: limits[name]})[name] - resources({name: left or 0})[name]
+    used = resources({name: limits[name]})[name] - left
     raised = format_resources({name: used + needed})[name]
     yield from case.of_pool(
         message("raise limits.{name} to {raised}", name=name, raised=raised), {"limits": {name: raised}}
@@ -417,13 +404,12 @@ def _raise_limit(case: _Case) -> Iterator[Change]:
 
 
 def _lower_min_values(case: _Case) -> Iterator[Change]:
-    words = case.funnel.emptied_by if case.funnel is not None else ""
     changed, lowered = case.requirements, []
-    there = words.partition("(there ")[2].rpartition(" ")[2].rstrip(")")
+    there = case.exclusion.min_values
     for need in changed:
-        if need.get("minValues") and (f" of {need.get('key')}" in words or not words):
-            if there.isdigit() and int(there) > 0 and f" of {need.get('key')} (" in words:
-                need["minValues"] = int(there)
+        if need.get("minValues") and (need.get("key") in there or case.funnel is None):
+            if there.get(str(need.get("key"))):
+                need["minValues"] = there[str(need.get("key"))]
             else:
                 need.pop("minValues")
             lowered.append(str(need.get("key")))
@@ -433,10 +419,14 @@ def _lower_min_values(case: _Case) -> Iterator[Change]:
 
 def _prefer_spread(case: _Case) -> Iterator[Change]:
     constraints = copy.deepcopy(case.spec.get("topologySpreadConstraints") or [])
-    hard = [each for each in constraints if each.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule"]
-    for each in hard:
-        each["whenUnsatisfiable"] = "ScheduleAnyway"
-        each.pop("minDomains", None)
+    hard = [
+        constraint
+        for constraint in constraints
+        if constraint.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule"
+    ]
+    for constraint in hard:
+        constraint["whenUnsatisfiable"] = "ScheduleAnyway"
+        constraint.pop("minDomains", None)
     if hard:
         what = message("make the topology spread a preference (whenUnsatisfiable: ScheduleAnyway)")
         yield from case.of_pod(what, {"topologySpreadConstraints": constraints})
@@ -463,9 +453,8 @@ def _prefer(kind: str) -> Callable[[_Case], Iterator[Change]]:
 
 def _name_class(case: _Case) -> Iterator[Change]:
     """A NodeClass that was misspelt."""
-    words = case.funnel.emptied_by if case.funnel is not None else ""
-    meant = words.partition("did you mean ")[2].partition("?")[0]
-    if meant and "does not exist" in words:
+    meant = case.exclusion.meant
+    if meant:
         reference = {"template": {"spec": {"nodeClassRef": {"name": meant}}}}
         yield from case.of_pool(
             message("let NodePool {pool_name} use the EC2NodeClass {meant}", pool_name=case.pool_name, meant=meant),
@@ -476,11 +465,11 @@ def _name_class(case: _Case) -> Iterator[Change]:
 def _no_host_ports(case: _Case) -> Iterator[Change]:
     changed = [
         {
-            "name": each.get("name"),
-            "ports": [{k: v for k, v in port.items() if k != "hostPort"} for port in each["ports"]],
+            "name": container.get("name"),
+            "ports": [{k: v for k, v in port.items() if k != "hostPort"} for port in container["ports"]],
         }
-        for each in case.spec.get("containers") or ()
-        if any(port.get("hostPort") for port in each.get("ports") or ())
+        for container in case.spec.get("containers") or ()
+        if any(port.get("hostPort") for port in container.get("ports") or ())
     ]
     if changed:
         yield from case.of_pod(message("use no host port"), {"containers": changed})
@@ -505,14 +494,14 @@ _PROPOSALS: Mapping[str, tuple[Callable[[_Case], Iterator[Change]], ...]] = {
 
 def proposals(evaluation: Evaluation, key: str, why: Unschedulable) -> list[Change]:
     """Changes that the cause suggests, untried."""
-    found: list[Change] = []
+    changes: list[Change] = []
     blamed = next(iter(why.pools), "")
     usable = [name for name, funnel in why.pools.items() if funnel.suits and name != blamed]
     for name in (blamed, *usable[: MAX_POOLS - 1]):
         case = _Case(evaluation, key, why, name)
         code = case.funnel.code if case.funnel is not None else why.code
-        found += [change for make in _PROPOSALS.get(code, ()) for change in make(case)][:MAX_PROPOSALS]
-    return found
+        changes += [change for make in _PROPOSALS.get(code, ()) for change in make(case)][:MAX_PROPOSALS]
+    return changes
 
 
 def what_it_takes(evaluation: Evaluation, key: str) -> tuple[Change, ...]:

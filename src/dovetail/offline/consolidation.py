@@ -25,7 +25,7 @@ from dovetail.model.pods import Pod
 from dovetail.model.workloads import PodDisruptionBudget
 from dovetail.offline.objects import Objects
 from dovetail.planner.consolidate.candidates import movable_pods
-from dovetail.planner.consolidate.policy import Quota, Terms
+from dovetail.planner.consolidate.policy import ConsolidationPolicy, RemovalQuota
 from dovetail.planner.snapshot import NodeState, Snapshot
 
 #: A pool with the Balanced policy wants at least this part of the share that is disturbed to be saved.
@@ -33,21 +33,21 @@ _BALANCED = 0.5
 _AMOUNT = re.compile(r"([0-9]+)(%?)", re.ASCII)
 
 
-def fleet(objects: Objects, snapshot: Snapshot, now: datetime) -> tuple[Snapshot, Terms]:
-    """The snapshot with all nodes that may not go held, and the terms for the others."""
+def fleet(objects: Objects, snapshot: Snapshot, now: datetime) -> tuple[Snapshot, ConsolidationPolicy]:
+    """The snapshot with all nodes that may not go held, and the consolidation policy."""
     pools = {pool.name: pool for pool in objects.of(NodePool)}
     nodes = {node.metadata.name: node for node in objects.of(Node)}
     claims = {claim.name: claim for claim in objects.of(NodeClaim)}
     pods = [pod for state in snapshot.nodes for pod in state.pods]
     ready = objects.counted
-    pdbs = tuple(each if each.metadata.key in ready else _counted(each, pods) for each in snapshot.budgets)
+    pdbs = tuple(budget if budget.metadata.key in ready else _counted(budget, pods) for budget in snapshot.budgets)
     watch = PdbIndex(pdbs)
     held = []
     for state in snapshot.nodes:
         why = next(_reasons(state, nodes.get(state.name), claims.get(state.claim or ""), pools, watch, now), "")
         held.append(replace(state, movable=not why, held_by=why))
     snapshot = replace(snapshot, nodes=tuple(held), budgets=pdbs)
-    return snapshot, _terms(objects, snapshot, nodes, now)
+    return snapshot, _policy(objects, snapshot, nodes, now)
 
 
 def _reasons(
@@ -72,9 +72,9 @@ def _reasons(
     if pool is not None:
         yield from _of_pool(pool, state, claim, now)
     of_node = candidates.node_blockers(node, claim, terminating=False, nominated=False)
-    found = of_node if claim is not None else candidates.forbidden(node, (), now)
-    known = [each for each in found if not (each.code == "NOT_INITIALIZED" and state.initialized)]
-    yield from map(candidates.describe, [*known, *candidates.pod_blockers(state.pods, watch, now)])
+    blockers = of_node if claim is not None else candidates.forbidden(node, (), now)
+    applicable = [blocker for blocker in blockers if not (blocker.code == "NOT_INITIALIZED" and state.initialized)]
+    yield from map(candidates.describe, [*applicable, *candidates.pod_blockers(state.pods, watch, now)])
 
 
 def _of_pool(pool: NodePool, state: NodeState, claim: NodeClaim | None, now: datetime) -> Iterator[str]:
@@ -89,7 +89,7 @@ def _of_pool(pool: NodePool, state: NodeState, claim: NodeClaim | None, now: dat
     if claim is not None and not claim.is_true("Consolidatable"):
         ready = claim.condition("Initialized")
         moments = (claim.status.last_pod_event_time, ready.last_transition_time if ready else None)
-        since = max((at for at in moments if at is not None and at <= now), default=None)
+        since = max((moment for moment in moments if moment is not None and moment <= now), default=None)
         until = since + duration.parse(disruption.consolidate_after) if since else now
         if until > now:
             yield message(
@@ -99,23 +99,23 @@ def _of_pool(pool: NodePool, state: NodeState, claim: NodeClaim | None, now: dat
             )
 
 
-def _terms(objects: Objects, snapshot: Snapshot, nodes: Mapping[str, Node], now: datetime) -> Terms:
-    quotas, dues = {}, {}
-    trouble = {state.name: _trouble(state) for state in snapshot.nodes}
+def _policy(objects: Objects, snapshot: Snapshot, nodes: Mapping[str, Node], now: datetime) -> ConsolidationPolicy:
+    quotas, min_savings = {}, {}
+    eviction_units = {state.name: _eviction_units(state) for state in snapshot.nodes}
     for pool in objects.of(NodePool):
         mine = [state for state in snapshot.nodes if state.pool == pool.name and state.initialized]
         away = sum(state.deleting or _unready(nodes.get(state.name)) for state in mine)
         if pool.name in objects.budgeted:
             given = pool.spec.disruption.budgets
             empty, used = (budgets.allowance(given, why, len(mine), now).nodes for why in ("Empty", "Underutilized"))
-            quotas[pool.name] = Quota(empty=max(0, empty - away), used=max(0, used - away))
+            quotas[pool.name] = RemovalQuota(empty=max(0, empty - away), used=max(0, used - away))
         if pool.spec.disruption.consolidation_policy == "Balanced":
             cost, all_trouble = sum(state.price or 0.0 for state in mine), sum(1.0 + _moving(state) for state in mine)
-            dues[pool.name] = _BALANCED * cost / all_trouble if all_trouble else 0.0
-    return Terms(budgets=quotas, dues=dues, trouble=trouble)
+            min_savings[pool.name] = _BALANCED * cost / all_trouble if all_trouble else 0.0
+    return ConsolidationPolicy(budgets=quotas, min_savings=min_savings, eviction_units=eviction_units)
 
 
-def _trouble(state: NodeState) -> float:
+def _eviction_units(state: NodeState) -> float:
     return 1.0 + _moving(state) if movable_pods(state) else 0.0
 
 

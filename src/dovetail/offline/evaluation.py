@@ -48,8 +48,8 @@ class Evaluation:
         for manifest in manifests:
             self.objects.add(manifest)
         self.region = "" if types else region_of(region or _region_of_classes(self.objects.node_classes), self.objects)
-        found = types or load(self.region)
-        snapshot = snapshot_module.snapshot(self.objects, found, any_type=bool(types), region=self.region)
+        offered = types or load(self.region)
+        snapshot = snapshot_module.snapshot(self.objects, offered, any_type=bool(types), region=self.region)
         if whole_cluster and not self.objects.of(NodePool):
             snapshot = replace(snapshot, pools=())
         self.snapshot = replace(_within_subnets(snapshot, self.objects), unavailable=unavailable)
@@ -110,7 +110,7 @@ def _within_subnets(snapshot: Snapshot, objects: Objects) -> Snapshot:
         key = (id(pool.types), own)
         if key not in kept:
             kept[key] = tuple(
-                replace(kind, offerings=tuple(each for each in kind.offerings if each.zone in own))
+                replace(kind, offerings=tuple(offering for offering in kind.offerings if offering.zone in own))
                 for kind in pool.types
             )
         return replace(pool, types=kept[key])
@@ -127,14 +127,14 @@ def _within_subnets(snapshot: Snapshot, objects: Objects) -> Snapshot:
 
 def manifests_of(documents: Iterable[Any]) -> list[Json]:
     """Documents with their lists taken apart."""
-    found: list[Json] = []
+    manifests: list[Json] = []
     for document in documents:
         if isinstance(document, list):
-            found += manifests_of(document)
+            manifests += manifests_of(document)
         elif isinstance(document, dict) and str(document.get("kind", "")).endswith("List") and "items" in document:
             kind = str(document["kind"]).removesuffix("List")
             items = [item if "kind" in item or not kind else {"kind": kind, **item} for item in document["items"] or ()]
-            found += manifests_of(items)
+            manifests += manifests_of(items)
         elif isinstance(document, dict):
-            found.append(document)
-    return found
+            manifests.append(document)
+    return manifests

@@ -36,7 +36,7 @@ def write(name: str, text: str) -> None:
 
 
 def _within(folder: Path) -> list[Path]:
-    files = sorted(each for each in folder.rglob("*") if each.suffix in _ENDINGS)
+    files = sorted(path for path in folder.rglob("*") if path.suffix in _ENDINGS)
     if not files:
         raise Problem(
             message(

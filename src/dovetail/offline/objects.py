@@ -157,14 +157,14 @@ class Objects:
             items = source["items"] or []
             if not isinstance(items, list):
                 raise Problem(message("{kind}: items: {shown} is not a list", kind=kind, shown=_shown(items)))
-            for each in items:
-                typed = kind != "List" and isinstance(each, dict)
-                self.add({"kind": kind.removesuffix("List"), **each} if typed else each)
+            for item in items:
+                typed = kind != "List" and isinstance(item, dict)
+                self.add({"kind": kind.removesuffix("List"), **item} if typed else item)
             return
         if kind in _CHECKED and "apiVersion" in source:
             self.refused += _check(source)
-        for each in _current(kind, source):
-            self._add_one(each)
+        for item in _current(kind, source):
+            self._add_one(item)
 
     def _add_one(self, source: Json) -> None:
         kind = source["kind"]
@@ -175,23 +175,23 @@ class Objects:
                 self.ignored[kind] = self.ignored.get(kind, 0) + 1
             return
         try:
-            found = msgspec.convert(without_nulls(source), _KINDS[kind], strict=False)
+            converted = msgspec.convert(without_nulls(source), _KINDS[kind], strict=False)
         except msgspec.ValidationError as problem:
             raise Problem(f"{_named(source)}: {_mistyped(str(problem), source)}") from problem
         for where, amounts in _amounts(source):
             _check_amounts(source, where, amounts)
         _check_counts(source)
-        for each in objections(_named(source), _at(source, _PODS[kind]), _PODS[kind]) if kind in _PODS else ():
-            if not found.metadata.uid:  # what a server has stored it has not refused
-                self.doubtful.setdefault(each, []).append(_named(source))
-        self._keep(kind, found, source)
+        for objection in objections(_named(source), _at(source, _PODS[kind]), _PODS[kind]) if kind in _PODS else ():
+            if not converted.metadata.uid:  # what a server has stored it has not refused
+                self.doubtful.setdefault(objection, []).append(_named(source))
+        self._keep(kind, converted, source)
 
-    def _keep(self, kind: str, found: Any, source: Json) -> None:
-        same, name = self._by_kind.setdefault(kind, {}), found.metadata.name
-        namespace = found.metadata.namespace or "default"
+    def _keep(self, kind: str, converted: Any, source: Json) -> None:
+        same, name = self._by_kind.setdefault(kind, {}), converted.metadata.name
+        namespace = converted.metadata.namespace or "default"
         prefix = _at(source, "metadata").get("generateName")
         if not name and prefix:
-            name = next(each for index in count() if (namespace, each := f"{prefix}{index}") not in same)
+            name = next(candidate for index in count() if (namespace, candidate := f"{prefix}{index}") not in same)
         if not name:
             raise Problem(message("{kind} without a name; every object needs metadata.name", kind=kind))
         if same.pop((namespace, name), None) is not None:
@@ -201,7 +201,7 @@ class Objects:
             self.budgeted.add(name)
         if kind == "PodDisruptionBudget" and "disruptionsAllowed" in _at(source, "status"):
             self.counted.add(f"{home}/{name}")
-        same[namespace, name] = replace(found, metadata=replace(found.metadata, name=name, namespace=home))
+        same[namespace, name] = replace(converted, metadata=replace(converted.metadata, name=name, namespace=home))
 
     def of(self, kind: type[T]) -> list[T]:
         return list(self._by_kind.get(kind.__name__, {}).values())
@@ -261,7 +261,7 @@ def _mistyped(problem: str, source: Json) -> str:
         for name, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", field):
             value = value[int(number) if number else name]
         if field.endswith("[...]") and wanted:  # some value of a mapping
-            name, value = next(each for each in value.items() if not isinstance(each[1], _TYPES[wanted[1]]))
+            name, value = next(item for item in value.items() if not isinstance(item[1], _TYPES[wanted[1]]))
             field = f"{field.removesuffix('[...]')}.{name}"
     except (KeyError, IndexError, TypeError, AttributeError, StopIteration):
         return f"{field}: {what}"
@@ -292,8 +292,8 @@ def _at(source: Json, where: str) -> Json:
     place: Any = source
     for key in where.split("."):
         place = place.get(key) or {}
-    found: Json = place
-    return found
+    inner: Json = place
+    return inner
 
 
 def _check_amounts(source: Json, where: str, amounts: Json) -> None:
@@ -342,8 +342,8 @@ def read(paths: Iterable[str]) -> Objects:
     for name, text in list(texts(paths)):
         try:
             for document in _documents(text):
-                for each in document if isinstance(document, list) else [document]:
-                    objects.add(each)
+                for item in document if isinstance(document, list) else [document]:
+                    objects.add(item)
         except Problem as problem:
             raise Problem(f"{name}: {problem.message}") from problem
         except RecursionError as problem:
@@ -365,40 +365,40 @@ def _documents(text: str) -> list[Any]:
     from dovetail.offline.strict_yaml import StrictLoader
 
     try:
-        found = [each for each in yaml.load_all(text, Loader=StrictLoader) if each is not None]
+        documents = [document for document in yaml.load_all(text, Loader=StrictLoader) if document is not None]
     except yaml.YAMLError as problem:
         raise Problem(message("not YAML: {problem}", problem=yaml_problem(problem))) from problem
-    if _written(found, {}) > _MOST_WRITTEN:
+    if _written(documents, {}) > _MOST_WRITTEN:
         raise Problem(message("aliases make it endless, or nearly so; write out what they stand for"))
-    return found
+    return documents
 
 
-def _written(value: Any, known: dict[int, float]) -> float:
+def _written(value: Any, sizes: dict[int, float]) -> float:
     """How many values there are once every alias is written out: no end of them where one is part of itself."""
     if not isinstance(value, dict | list):
         return 1
-    if id(value) not in known:
-        known[id(value)] = inf
+    if id(value) not in sizes:
+        sizes[id(value)] = inf
         members = value.values() if isinstance(value, dict) else value
-        known[id(value)] = 1 + sum(_written(each, known) for each in members)
-    return known[id(value)]
+        sizes[id(value)] = 1 + sum(_written(member, sizes) for member in members)
+    return sizes[id(value)]
 
 
 def _mapping(pairs: list[tuple[str, Any]]) -> Json:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise Problem(message('"{twice}" is given twice in one object; keep one of them', twice=twice))
-    return found
+    return mapping
 
 
 def _in_a_row(text: str) -> Iterator[Any]:
     """JSON documents one after the other, as several answers of kubectl come."""
-    decoder, at = json.JSONDecoder(object_pairs_hook=_mapping), 0
-    while at < len(text):
-        if text[at].isspace():
-            at += 1
+    decoder, position = json.JSONDecoder(object_pairs_hook=_mapping), 0
+    while position < len(text):
+        if text[position].isspace():
+            position += 1
             continue
-        document, at = decoder.raw_decode(text, at)
+        document, position = decoder.raw_decode(text, position)
         yield document

@@ -37,7 +37,7 @@ def objections(name: str, spec: Json, where: str) -> tuple[str, ...]:
     """
     said: Json = {field: spec[field] for field in _WHERE if spec.get(field)}
     for group in _GROUPS:
-        reduced = [_reduced(each) for each in spec.get(group) or ()]
+        reduced = [_reduced(container) for container in spec.get(group) or ()]
         if any(reduced):
             said[group] = reduced
     if not said:
@@ -51,19 +51,19 @@ def objections(name: str, spec: Json, where: str) -> tuple[str, ...]:
 def _reduced(container: Json) -> Json:
     """What a container says that could be wrong: most ask for a little of what there is everywhere."""
     resources = container.get("resources") or {}
-    found = {"ports": container["ports"]} if container.get("ports") else {}
+    reduced = {"ports": container["ports"]} if container.get("ports") else {}
     if resources.get("limits") or not _PLAIN.issuperset(resources.get("requests") or ()):
-        found["resources"] = {field: resources[field] for field in ("limits", "requests") if resources.get(field)}
-    return found
+        reduced["resources"] = {field: resources[field] for field in ("limits", "requests") if resources.get(field)}
+    return reduced
 
 
 @lru_cache(maxsize=1024)
 def _heard(said: bytes, where: str) -> tuple[str, tuple[str, ...]]:
     """The first thing that makes no sense, and all others; most pods say what others have said."""
     spec = without_nulls(msgspec.json.decode(said))
-    found = list(_complaints(spec, where))
-    senseless = (each for each in found if _senseless(each, spec, where))
-    return next(map(str, senseless), ""), tuple(map(str, found))
+    complaints = list(_complaints(spec, where))
+    senseless = (complaint for complaint in complaints if _senseless(complaint, spec, where))
+    return next(map(str, senseless), ""), tuple(map(str, complaints))
 
 
 def _complaints(spec: Json, where: str) -> Iterator[FieldError]:
@@ -72,17 +72,17 @@ def _complaints(spec: Json, where: str) -> Iterator[FieldError]:
     yield from scheduling.tolerations(spec.get("tolerations", ()), f"{where}.tolerations")
     yield from scheduling.spread(spec.get("topologySpreadConstraints", ()), f"{where}.topologySpreadConstraints")
     for group in _GROUPS:
-        for at, container in enumerate(spec.get(group, ())):
-            yield from _of_container(container, f"{where}.{group}[{at}]")
+        for index, container in enumerate(spec.get(group, ())):
+            yield from _of_container(container, f"{where}.{group}[{index}]")
 
 
 def _of_container(container: Json, where: str) -> Iterator[FieldError]:
     amounts = {
-        field: {name: str(amount) for name, amount in found.items()}
-        for field, found in container.get("resources", {}).items()
+        field: {name: str(amount) for name, amount in amounts.items()}
+        for field, amounts in container.get("resources", {}).items()
     }
     yield from resources.requirements(_completed(amounts), f"{where}.resources")
-    entries = [{"protocol": "TCP", **each} for each in container.get("ports", ())]
+    entries = [{"protocol": "TCP", **port} for port in container.get("ports", ())]
     yield from container_ports(entries, f"{where}.ports")
 
 

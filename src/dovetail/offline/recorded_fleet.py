@@ -138,6 +138,10 @@ class RecordedFleet:
             await asyncio.wait([watching])
         return observer
 
+    def release(self) -> None:
+        """Forget the instants that were looked at: a longer recording takes the place of this one."""
+        self._observers.clear()
+
     async def _read(self, instant: datetime) -> tuple[list[dict[str, Any]], dict[ObjectKey, Measured]]:
         async with self._reading:
             return await beside(lambda: (self._recording.objects_at(instant), self._recording.usage_at(instant)))

@@ -16,7 +16,7 @@ import msgspec
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import Forbidden, KubeError, NotFound
-from dovetail.kube.reflector import Change, Reflector
+from dovetail.kube.reflector import CacheChange, Reflector
 from dovetail.kube.resources import (
     AWSNODETEMPLATES,
     CORE_EVENTS,
@@ -141,6 +141,8 @@ class Recorder:
         #: Set once the first state is written.
         self.begun = asyncio.Event()
         self.usage_problem = ""
+        #: When the NodeClaim was created whose price an offering has.
+        self._priced_at: dict[OfferingKey, datetime] = {}
 
     async def run(self, on_flush: Callable[[], None] = lambda: None) -> None:
         """Record until cancelled; `on_flush` is called whenever something was written."""
@@ -163,26 +165,28 @@ class Recorder:
     @property
     def counts(self) -> dict[str, int]:
         """How many objects of each kind there are now."""
-        return {each.resource.kind: len(each.store) for each in self._reflectors if each.synced.is_set()}
+        return {
+            reflector.resource.kind: len(reflector.store) for reflector in self._reflectors if reflector.synced.is_set()
+        }
 
     @property
     def unread(self) -> dict[str, str]:
         """Kinds that are not recorded, and why."""
         return {
-            each.resource.name: "not served" if isinstance(each.failure, NotFound) else str(each.failure)
-            for each in self._reflectors
-            if each.failure is not None and not each.synced.is_set()
+            reflector.resource.name: "not served" if isinstance(reflector.failure, NotFound) else str(reflector.failure)
+            for reflector in self._reflectors
+            if reflector.failure is not None and not reflector.synced.is_set()
         }
 
     async def _served(self) -> list[Resource]:
         """The kinds in the newest version that this cluster serves."""
-        found: list[Resource] = []
+        resources: list[Resource] = []
         for resource in KINDS:
             versions = _VERSIONS.get(resource, ())
             served = await self._versions(resource.group) if versions else frozenset()
             chosen = next((version for version in versions if version in served), resource.version)
-            found.append(msgspec.structs.replace(resource, version=chosen))
-        return found
+            resources.append(msgspec.structs.replace(resource, version=chosen))
+        return resources
 
     async def _versions(self, group: str) -> frozenset[str]:
         try:
@@ -200,7 +204,7 @@ class Recorder:
         return reflector
 
     def _record(self, resource: Resource, source: Json) -> Json:
-        """Record a version as it comes, and keep no more of it than who it is."""
+        """Record a version as it comes, and keep only its identity."""
         typed = {"apiVersion": resource.api_version, "kind": resource.kind, **source}
         if resource is not CORE_EVENTS or _is_autoscaling(source):
             self.writer.put(self._now(), self._shown(typed))
@@ -208,13 +212,13 @@ class Recorder:
         metadata = source["metadata"]
         return {"metadata": {key: metadata[key] for key in _IDENTITY if metadata.get(key)}}
 
-    def _on_event(self, resource: Resource) -> Callable[[Change[Json]], None]:
-        def deleted(change: Change[Json]) -> None:
+    def _on_event(self, resource: Resource) -> Callable[[CacheChange[Json]], None]:
+        def deleted(change: CacheChange[Json]) -> None:
             if change.kind != "deleted":
                 return
             source = {"apiVersion": resource.api_version, "kind": resource.kind, **change.object}
             shown = self._shown(source)
-            # A list that no longer has it says only who it was.
+            # A list that no longer has it leaves only its identity.
             last = shown if "spec" in source or "status" in source else None
             self.writer.delete(self._now(), key_of(shown), last)
 
@@ -231,8 +235,8 @@ class Recorder:
                 continue
             resource = reflector.resource
             present = {self._key(resource, head) for head in reflector.store.all()}
-            known = [key for key in self.writer.state.numbers if key[:2] == (resource.group, resource.kind)]
-            for key in known:
+            keys = [key for key in self.writer.state.numbers if key[:2] == (resource.group, resource.kind)]
+            for key in keys:
                 if key not in present:
                     self.writer.delete(self._now(), key)
 
@@ -251,7 +255,7 @@ class Recorder:
                 raise reflector.failure
 
     def _listed(self) -> bool:
-        return all(each.synced.is_set() or each.failure is not None for each in self._reflectors)
+        return all(reflector.synced.is_set() or reflector.failure is not None for reflector in self._reflectors)
 
     # Prices and usage
 
@@ -273,6 +277,12 @@ class Recorder:
         key = OfferingKey(region, instance_type, labels.get(wellknown.ZONE, ""), offered)
         if claim is None and key in self.writer.state.prices:
             return  # what its NodeClaim was launched at says more than a list
+        if claim is not None:
+            launched = claim.metadata.creation_timestamp
+            if launched is not None and launched < self._priced_at.get(key, launched):
+                return  # a newer NodeClaim was launched at another price
+            if launched is not None:
+                self._priced_at[key] = launched
         self.writer.price(self._now(), key, quote.per_hour, quote.source)
 
     async def _measure(self) -> None:

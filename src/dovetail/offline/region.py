@@ -27,30 +27,34 @@ _USUAL: Mapping[str, Any] = {"spec": {"amiFamily": "AL2023"}}
 def region_of(asked: str | None, objects: Objects) -> str:
     """The region asked for, else the one that the input is about, else the environment's."""
     variable = next((name for name in _VARIABLES if os.environ.get(name)), "")
-    found = asked or _named(objects) or os.environ.get(variable) or _DEFAULT
+    chosen = asked or _named(objects) or os.environ.get(variable) or _DEFAULT
     try:
-        catalog.region(found)
+        catalog.region(chosen)
     except catalog.UnknownRegion as error:
         raise Problem(f"{'--region' if asked else variable}: {error}") from error
-    return found
+    return chosen
 
 
 def _named(objects: Objects) -> str | None:
-    """The region that most nodes are in, or whose zones NodePools name."""
-    zones = [
+    """The region that most nodes are in, by their region or zone, or whose zones NodePools name."""
+    nodes = [node.metadata.labels for node in objects.of(Node)]
+    zones = [labels.get(ZONE, "") for labels in nodes if REGION not in labels]
+    zones += [
         zone
         for pool in objects.of(NodePool)
         for need in pool.spec.template.spec.requirements
         if need.key == ZONE
         for zone in need.values
     ]
-    named = [node.metadata.labels.get(REGION, "") for node in objects.of(Node)]
-    named += [found[1] for zone in zones if (found := _OF_ZONE.fullmatch(zone))]
-    known = Counter(each for each in named if each in catalog.regions())
-    return known.most_common(1)[0][0] if known else None
+    named = [labels.get(REGION, "") for labels in nodes]
+    named += [match[1] for zone in zones if (match := _OF_ZONE.fullmatch(zone))]
+    counts = Counter(name for name in named if name in catalog.regions())
+    return counts.most_common(1)[0][0] if counts else None
 
 
 def of_class(pool: NodePool, classes: Mapping[str, Mapping[str, Any]], region: str) -> tuple[InstanceType, ...]:
     """The types of a region as nodes of the pool's class show them."""
-    found = with_kubelet(classes.get(pool.spec.template.spec.node_class_ref.name, _USUAL), pool.metadata.annotations)
-    return catalog.load(region) if found is _USUAL else catalog.of_class(region, found)
+    node_class = with_kubelet(
+        classes.get(pool.spec.template.spec.node_class_ref.name, _USUAL), pool.metadata.annotations
+    )
+    return catalog.load(region) if node_class is _USUAL else catalog.of_class(region, node_class)

@@ -79,9 +79,15 @@ def _snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool,
     _check_crowd(objects)
     made, claims = pods_of(objects.of)
     pods = [*map(_stored, objects.of(Pod)), *made]
-    values = CRITICAL | {each.metadata.name: each.value for each in objects.of(PriorityClass)}
-    values[""] = next((each.value for each in objects.of(PriorityClass) if each.global_default), 0)
-    nodes = _nodes(objects, pods, {("", each.name): each for each in types} | types_by_pool(pools))
+    values = CRITICAL | {
+        priority_class.metadata.name: priority_class.value for priority_class in objects.of(PriorityClass)
+    }
+    values[""] = next(
+        (priority_class.value for priority_class in objects.of(PriorityClass) if priority_class.global_default), 0
+    )
+    nodes = _nodes(
+        objects, pods, {("", instance_type.name): instance_type for instance_type in types} | types_by_pool(pools)
+    )
     going = [pod for state in nodes if state.deleting for pod in state.pods if _replaced(pod)]
     waiting = [pod for pod in pods if _waits(pod)]
     return Snapshot(
@@ -92,8 +98,8 @@ def _snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool,
         daemons=tuple(objects.of(DaemonSet)),
         namespaces=_namespaces(objects, pods),
         claims=claims_of((*claims, *objects.of(PersistentVolumeClaim)), pods),
-        volumes={each.metadata.name: each for each in objects.of(PersistentVolume)},
-        storage_classes={each.metadata.name: each for each in objects.of(StorageClass)},
+        volumes={volume.metadata.name: volume for volume in objects.of(PersistentVolume)},
+        storage_classes={storage_class.metadata.name: storage_class for storage_class in objects.of(StorageClass)},
         budgets=tuple(objects.of(PodDisruptionBudget)),
         priorities=values,
     )
@@ -104,15 +110,15 @@ def _check_crowd(objects: Objects) -> None:
     made: list[Deployment | ReplicaSet | StatefulSet | Job] = []
     for kind in (Deployment, ReplicaSet, StatefulSet, Job):
         made += objects.of(kind)
-    for each in made:
-        pods = count(each)
+    for workload in made:
+        pods = count(workload)
         asked += pods
         if asked > MOST_PODS:
             raise Problem(
                 message(
                     '{name__} "{each}": with its {pods} pods there are {asked}; plans are for at most {most_pods}',
-                    name__=type(each).__name__,
-                    each=each.metadata.name,
+                    name__=type(workload).__name__,
+                    each=workload.metadata.name,
                     pods=pods,
                     asked=asked,
                     most_pods=MOST_PODS,
@@ -136,16 +142,17 @@ def _pools(
     unusable: list[UnusablePool] = []
     for pool in objects.of(NodePool):
         planned = for_planner(pool, overlaid(sold[pool.name], valid, labels(pool)))
-        found = why_unusable(pool, objects)
-        if found is not None:
+        cause = why_unusable(pool, objects)
+        if cause is not None:
             unusable.append(
                 UnusablePool(
                     pool=planned,
-                    code=found.code,
-                    why=found.why,
-                    remedy=found.remedy,
-                    object=found.object,
-                    leaving=found.leaving,
+                    code=cause.code,
+                    why=cause.why,
+                    remedy=cause.remedy,
+                    object=cause.object,
+                    leaving=cause.leaving,
+                    meant=cause.meant,
                 )
             )
         elif not pool.static:
@@ -165,13 +172,13 @@ def why_idle(pool: NodePool, objects: Objects) -> str:
     """Why a pool launches nothing for pods; empty if it does."""
     if pool.static:
         return message("it has replicas, and launches nothing for pods")
-    found = why_unusable(pool, objects)
-    return f"it {found.why}" if found is not None else ""
+    cause = why_unusable(pool, objects)
+    return f"it {cause.why}" if cause is not None else ""
 
 
 def _namespaces(objects: Objects, pods: list[Pod]) -> dict[str, dict[str, str]]:
     """The labels of every namespace: those that pods live in are there, and each is labelled with its name."""
-    given = {each.metadata.name: each.metadata.labels for each in objects.of(Namespace)}
+    given = {namespace.metadata.name: namespace.metadata.labels for namespace in objects.of(Namespace)}
     names = dict.fromkeys((*given, *(pod.metadata.namespace or "default" for pod in pods)))
     return {name: {**given.get(name, {}), "kubernetes.io/metadata.name": name} for name in names}
 
@@ -199,11 +206,11 @@ def _nodes(objects: Objects, pods: list[Pod], types: views.Types) -> list[NodeSt
     for pod in pods:
         if pod.spec.node_name and not pod.finished:
             on.setdefault(pod.spec.node_name, []).append(pod)
-    csi = {each.metadata.name: each for each in objects.of(CSINode)}
+    csi = {csi_node.metadata.name: csi_node for csi_node in objects.of(CSINode)}
     claims = objects.of(NodeClaim)
     by_node = {claim.status.node_name: claim for claim in claims if claim.status.node_name}
     by_provider_id = {claim.status.provider_id: claim for claim in claims if claim.status.provider_id}
-    found, seen = [], set()
+    states, seen = [], set()
     for node in objects.of(Node):
         claim = by_node.get(node.metadata.name) or by_provider_id.get(node.spec.provider_id)
         if claim is not None:
@@ -212,9 +219,9 @@ def _nodes(objects: Objects, pods: list[Pod], types: views.Types) -> list[NodeSt
         going = going or (claim is not None and claim.metadata.deletion_timestamp is not None)
         name = node.metadata.name
         state = views.of_node(node, claim, on.get(name, ()), csi.get(name), types, deleting=going)
-        found.append(replace(state, pool=state.pool or node.metadata.labels.get(NODEPOOL)))
+        states.append(replace(state, pool=state.pool or node.metadata.labels.get(NODEPOOL)))
     for claim in claims:
         if claim.name not in seen:
             going = claim.metadata.deletion_timestamp is not None
-            found.append(views.of_claim(claim, on.get(claim.name, ()), types, deleting=going))
-    return found
+            states.append(views.of_claim(claim, on.get(claim.name, ()), types, deleting=going))
+    return states

@@ -6,7 +6,8 @@ The fleet is what an autoscaler launched: nodes of NodePools or of node groups; 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +16,9 @@ import msgspec
 from dovetail.cloud import price_estimates
 from dovetail.model import wellknown
 from dovetail.model.labels import ON_DEMAND
+from dovetail.offline.recorded_prices import dollars_of, recorded_prices
 from dovetail.offline.recording import OfferingKey, RecordedEvent, RecordedPrice, Recording
+from dovetail.offline.recording.records import MAX_DOLLARS
 from dovetail.view.prices import capacity_type
 
 Json = dict[str, Any]
@@ -76,8 +79,9 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     unpriced: tuple[str, ...] = ()
 
 
-#: The lower bound of a moment in $/h, given its pods and the nodes that are no part of the fleet.
-Bound = Callable[[list[Json], list[Json]], float]
+#: The lower bound of a moment in $/h, given its pods, the nodes that are no part of the fleet, and the lowest prices
+#: that were recorded until then: what was launched at a lower price is still paid for at that price.
+Bound = Callable[[list[Json], list[Json], Mapping[OfferingKey, float]], float]
 
 
 def timeline(recording: Recording, since: datetime, interval_s: float, bound: Bound | None = None) -> Timeline:
@@ -141,7 +145,15 @@ class Reader:
         self._waited = 0.0
         self._created = 0
         self._evicted: set[str] = set()
-        self._prices: dict[OfferingKey, RecordedPrice] = {}
+        recorded = recorded_prices(recording)
+        self._prices: dict[OfferingKey, RecordedPrice] = dict(recorded.first)
+        lead_s = (since - recording.start).total_seconds()
+        self._price_changes = deque(
+            msgspec.structs.replace(change, at=change.at - lead_s) for change in recorded.changes
+        )
+        self._lowest = {key: price.dollars for key, price in self._prices.items()}
+        #: The offerings of instances that are paid for at the recorded price of the moment, by provider id.
+        self._market_priced: dict[str, OfferingKey] = {}
         self._decisions: list[Decision] = []
         self._samples: list[Sample] = []
         self._dollars = 0.0
@@ -152,7 +164,7 @@ class Reader:
 
     def read(self) -> Timeline:
         recording, since = self._recording, self._since
-        self._prices = recording.prices_at(recording.end)
+        self._follow_prices(0.0)
         for source in recording.objects_at(since):
             self._take(RecordedEvent(since, "ADDED", source), first=True)
         seconds = (recording.end - since).total_seconds()
@@ -160,12 +172,16 @@ class Reader:
         for event in recording.events(since, recording.end):
             now = (event.time - since).total_seconds()
             while following <= now:
+                self._follow_prices(following)
                 self._sample(following)
                 following += self._interval_s
+            self._follow_prices(now)
             self._take(event)
         while following <= seconds:
+            self._follow_prices(following)
             self._sample(following)
             following += self._interval_s
+        self._follow_prices(seconds)
         self._account(seconds)
         return self._timeline(seconds)
 
@@ -269,7 +285,7 @@ class Reader:
             pool=managed_by(labels),
             name=source["metadata"]["name"],
         )
-        price = self._price(source)
+        price = self._price(provider, source)
         if price is None:
             self._unpriced[decision.instance_type or decision.name] = None
         self._paid[provider] = price or 0.0, decision
@@ -279,25 +295,44 @@ class Reader:
 
     def _end(self, provider: str, now: float, reason: str = "") -> None:
         paid = self._paid.pop(provider, None)
+        self._market_priced.pop(provider, None)
         if paid is not None:
             self._account(now)
             self._decisions.append(msgspec.structs.replace(paid[1], at=round(now, 3), action="remove", reason=reason))
 
-    def _price(self, source: Json) -> float | None:
+    def _price(self, provider: str, source: Json) -> float | None:
         """What it was launched at, what was recorded of its offering, or the list price of an on-demand instance."""
         labels = labels_of(source)
-        try:
-            return float((source["metadata"].get("annotations") or {})[wellknown.PRICE])
-        except (KeyError, ValueError):
-            pass
         region, instance_type = labels.get(wellknown.REGION, ""), labels.get(wellknown.INSTANCE_TYPE, "")
         offered = capacity_type(labels) or ON_DEMAND
-        for zone in (labels.get(wellknown.ZONE, ""), ""):
-            known = self._prices.get(OfferingKey(region, instance_type, zone, offered))
-            if known is not None:
-                return known.dollars
-        quote = price_estimates.on_demand(region, instance_type) if offered == ON_DEMAND and region else None
-        return None if quote is None else quote[0]
+        key = OfferingKey(region, instance_type, labels.get(wellknown.ZONE, ""), offered)
+        try:
+            launched_at = float((source["metadata"].get("annotations") or {})[wellknown.PRICE])
+            if not 0.0 <= launched_at <= MAX_DOLLARS:
+                raise ValueError(launched_at)
+        except (KeyError, ValueError):
+            self._market_priced[provider] = key
+            recorded = dollars_of(self._prices, *key)
+            if recorded is not None:
+                return recorded
+            quote = price_estimates.on_demand(region, instance_type) if offered == ON_DEMAND and region else None
+            return None if quote is None else quote[0]
+        self._lowest[key] = min(launched_at, self._lowest.get(key, launched_at))
+        return launched_at
+
+    def _follow_prices(self, now: float) -> None:
+        """Instances without a price of their launch are paid for at the price of the moment."""
+        while self._price_changes and self._price_changes[0].at <= now:
+            change = self._price_changes.popleft()
+            self._prices[change.key] = change.price
+            dollars = change.price.dollars
+            self._lowest[change.key] = min(dollars, self._lowest.get(change.key, dollars))
+            for provider, key in self._market_priced.items():
+                paid = self._paid.get(provider)
+                recorded = dollars_of(self._prices, *key)
+                if paid is not None and recorded is not None:
+                    self._paid[provider] = recorded, paid[1]
+            self._account(max(0.0, change.at))
 
     def _account(self, now: float) -> None:
         self._dollars += self._rate * (now - self._rate_since) / HOUR_S
@@ -307,7 +342,8 @@ class Reader:
     def _sample(self, now: float) -> None:
         bound = None
         if self._bound is not None:
-            bound = round(self._bound(list(self._pods.values()), list(self._standing.values())), 6)
+            pods, standing = list(self._pods.values()), list(self._standing.values())
+            bound = round(self._bound(pods, standing, self._lowest), 6)
         waiting = math.fsum(now - since for since in self._pending_since.values())
         self._samples.append(
             Sample(

@@ -16,11 +16,11 @@ from dovetail.model.volumes import BIND_COMPLETED, PersistentVolumeClaim
 
 def claims_of(given: Iterable[PersistentVolumeClaim], pods: Iterable[Pod]) -> dict[str, PersistentVolumeClaim]:
     """All claims by namespace and name: those given, and those that come with pods."""
-    found = {_key(claim.metadata): _settled(claim) for claim in given}
+    claims = {_key(claim.metadata): _settled(claim) for claim in given}
     for pod in pods:
         for claim in _own(pod):
-            found.setdefault(_key(claim.metadata), claim)
-    return found
+            claims.setdefault(_key(claim.metadata), claim)
+    return claims
 
 
 def _key(meta: ObjectMeta) -> str:

@@ -77,8 +77,8 @@ def _crowded(snapshot: Snapshot) -> Iterator[str]:
     """Volumes that one node can attach, and several pods are to use: kube-scheduler does not mind, the pods do."""
     using = (pod for pod in snapshot.pending if pod.spec.volumes)
     users = Counter(key for pod in using for key in {key for key, _ in claim_names(pod)})
-    found = [(key, count) for key, count in users.items() if count > 1 and _alone(snapshot.claims.get(key))]
-    for key, count in found[:MOST_DOUBTS]:
+    shared = [(key, count) for key, count in users.items() if count > 1 and _alone(snapshot.claims.get(key))]
+    for key, count in shared[:MOST_DOUBTS]:
         yield (
             message(
                 "PersistentVolumeClaim {key} is for one node at a time (ReadWriteOnce), and {count} pods "
@@ -87,8 +87,8 @@ def _crowded(snapshot: Snapshot) -> Iterator[str]:
                 count=count,
             )
         )
-    if len(found) > MOST_DOUBTS:
-        yield message("{count} more claims of that kind", count=len(found) - MOST_DOUBTS)
+    if len(shared) > MOST_DOUBTS:
+        yield message("{count} more claims of that kind", count=len(shared) - MOST_DOUBTS)
 
 
 def _alone(claim: PersistentVolumeClaim | None) -> bool:

@@ -14,7 +14,7 @@ from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod, returning
 from dovetail.model.quantity import resources
-from dovetail.planner.cache import Memory
+from dovetail.planner.cache import PlannerCache
 from dovetail.planner.optimise.lower_bound import proven
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.pod_spec import shape_of
@@ -34,7 +34,7 @@ class LowerBound:
 
     def __init__(self, pools: Iterable[Pool]) -> None:
         self._pools = tuple(pools)
-        self._memory = Memory()
+        self._memory = PlannerCache()
         self._known: dict[object, float] = {}
 
     def per_hour(self, pods: Iterable[Pod], standing: Iterable[Node] = ()) -> float:
@@ -68,5 +68,5 @@ class LowerBound:
         snapshot = Snapshot(pools=self._pools, nodes=nodes, pending=tuple(pods), memory=self._memory)
         problem = Problem(snapshot)
         # A pod that no offering holds costs nothing in a bound: it would have to be left out by any plan.
-        infeasible = {one.index: one.count for one in problem.classes if one.error}
+        infeasible = {pod_class.index: pod_class.count for pod_class in problem.classes if pod_class.error}
         return proven(problem, infeasible, BOUND_TIMEOUT_S) or 0.0

@@ -1,19 +1,22 @@
-"""A study as an Indexed Job: each pod runs one part of it and keeps its runs in a volume; Kubernetes retries.
+"""A study as an Indexed Job: each pod makes one run and writes it into its log; Kubernetes retries.
 
-The volume is a folder of runs like any other, so collecting a study is running the same comparison with its files.
+`job_collection` reads the logs. A volume or an object store keeps the runs as well, for other studies.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from dovetail.lab.scenario.schema import ScenarioError
 from dovetail.language import message
 from dovetail.studies.sources import Source
+from dovetail.studies.study import OBJECT_STORE
 from dovetail.studies.workloads.built_in import BUILT_IN
 
 Json = dict[str, Any]
@@ -22,30 +25,57 @@ NAME = "dovetail-study"
 RESULTS, WORKLOAD = "/results", "/workload"
 #: How often a part that failed, or whose node was lost, is tried again.
 RETRIES_PER_PART = 3
-#: A finished Job is deleted after a day; the volume stays.
+#: A finished Job that no command collects is deleted after a day; what it kept elsewhere stays.
 KEPT_FINISHED_S = 86400
-STORAGE = "1Gi"
 REQUESTS = {"cpu": "1", "memory": "1Gi"}
 
 
-def manifests(source: Source, options: Sequence[str], parts: int, image: str) -> list[Json]:
-    """The volume, the Job, and for a scenario file the ConfigMap that holds it. `options` are those of the command."""
-    name, found, volumes, mounts = source.name, list[Json](), list[Json](), list[Json]()
+class JobSettings(msgspec.Struct, frozen=True):
+    """Where the Job's pods run, and where they keep their runs besides their logs."""
+
+    image: str
+    namespace: str = "default"
+    service_account: str = ""
+    #: A PersistentVolumeClaim, or `s3://BUCKET/PREFIX`; nothing if left out.
+    results: str = ""
+
+
+def name_of(keys: Sequence[str]) -> str:
+    """The Job's name: that of the same study is the same, so that a command finds the Job of one before it."""
+    return f"{NAME}-{hashlib.sha256(' '.join(keys).encode()).hexdigest()[:10]}"
+
+
+def manifests(source: Source, options: Sequence[str], keys: Sequence[str], settings: JobSettings) -> list[Json]:
+    """The Job with a pod for each run, and for a scenario file the ConfigMap that holds it.
+
+    `options` are those of the command that decide which runs there are.
+    """
+    job_name, workload, objects = name_of(keys), source.name, list[Json]()
+    volumes: list[Json] = [{"name": "results", "emptyDir": {}}]
+    mounts: list[Json] = [{"name": "results", "mountPath": RESULTS}]
     if source.name not in BUILT_IN:
         path = Path(source.name)
-        found.append(_config_map(source, path))
-        name = f"{WORKLOAD}/{path.name}"
-        volumes.append({"name": "workload", "configMap": {"name": f"{NAME}-workload"}})
+        objects.append(_config_map(source, path, job_name, settings.namespace))
+        workload = f"{WORKLOAD}/{path.name}"
+        volumes.append({"name": "workload", "configMap": {"name": job_name}})
         mounts.append({"name": "workload", "mountPath": WORKLOAD})
-    volumes.append({"name": "results", "persistentVolumeClaim": {"claimName": f"{NAME}-results"}})
-    mounts.append({"name": "results", "mountPath": RESULTS})
+    is_object_store = settings.results.startswith(OBJECT_STORE)
+    if settings.results and not is_object_store:
+        volumes[0] = {"name": "results", "persistentVolumeClaim": {"claimName": settings.results}}
+    arguments = [
+        *("compare", workload, *options),
+        *("--jobs", "1", "--cache", settings.results if is_object_store else RESULTS),
+        *("--part", f"$(JOB_COMPLETION_INDEX)/{len(keys)}", "--output", "json"),
+    ]
+    pod = _pod_spec(settings, arguments, volumes, mounts)
+    return [*objects, _job(job_name, settings.namespace, len(keys), pod)]
+
+
+def _pod_spec(settings: JobSettings, arguments: list[str], volumes: list[Json], mounts: list[Json]) -> Json:
     container = {
         "name": "study",
-        "image": image,
-        "args": [
-            *("compare", name, *options),
-            *("--jobs", "1", "--cache", RESULTS, "--part", f"$(JOB_COMPLETION_INDEX)/{parts}"),
-        ],
+        "image": settings.image,
+        "args": arguments,
         "resources": {"requests": dict(REQUESTS), "limits": {"memory": REQUESTS["memory"]}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -54,9 +84,11 @@ def manifests(source: Source, options: Sequence[str], parts: int, image: str) ->
         },
         "volumeMounts": mounts,
     }
-    pod = {
+    account = {"serviceAccountName": settings.service_account} if settings.service_account else {}
+    return {
         "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
+        "automountServiceAccountToken": bool(account),
+        **account,
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": 65532,
@@ -66,10 +98,13 @@ def manifests(source: Source, options: Sequence[str], parts: int, image: str) ->
         "containers": [container],
         "volumes": volumes,
     }
-    job = {
+
+
+def _job(name: str, namespace: str, parts: int, pod: Json) -> Json:
+    return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": NAME},
+        "metadata": {"name": name, "namespace": namespace, "labels": {"app.kubernetes.io/name": NAME}},
         "spec": {
             "completionMode": "Indexed",
             "completions": parts,
@@ -80,19 +115,9 @@ def manifests(source: Source, options: Sequence[str], parts: int, image: str) ->
             "template": {"metadata": {"labels": {"app.kubernetes.io/name": NAME}}, "spec": pod},
         },
     }
-    return [_claim(), *found, job]
 
 
-def _claim() -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": f"{NAME}-results"},
-        "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": STORAGE}}},
-    }
-
-
-def _config_map(source: Source, path: Path) -> Json:
+def _config_map(source: Source, path: Path, name: str, namespace: str) -> Json:
     """The scenario with its manifests inside it."""
     workload = source.workload(1)
     named = [number for number, step in enumerate(workload.scenario.steps) if isinstance(step.apply, str)]
@@ -109,6 +134,6 @@ def _config_map(source: Source, path: Path) -> Json:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": f"{NAME}-workload"},
+        "metadata": {"name": name, "namespace": namespace},
         "data": {path.name: yaml.safe_dump(document, sort_keys=False, allow_unicode=True)},
     }

@@ -10,6 +10,7 @@ import msgspec
 
 from dovetail.studies import svg, words
 from dovetail.studies.findings import Finding, Side, between_autoscalers, effects, of_autoscaler
+from dovetail.studies.html import document
 from dovetail.studies.observation import WAITED_S
 from dovetail.studies.run import Run
 from dovetail.studies.setups import TITLES, NodeAutoscaler, Setup, by_pods
@@ -22,37 +23,6 @@ _CLASSES = {
     NodeAutoscaler.KARPENTER: "karpenter",
     NodeAutoscaler.DOVETAIL: "dovetail",
 }
-_STYLE = """
-:root{color-scheme:light dark;--ink:#1c2430;--soft:#5b6675;--line:#d8dee6;--paper:#fff;--card:#f5f7fa;
---ca:#c2762b;--karpenter:#3b74c9;--dovetail:#1d8f6a}
-@media(prefers-color-scheme:dark){:root{--ink:#e7ecf2;--soft:#9aa6b5;--line:#39424e;--paper:#14181d;--card:#1d232b;
---ca:#e0a058;--karpenter:#7fa8ee;--dovetail:#4fc79c}}
-body{font:16px/1.55 system-ui,-apple-system,"Noto Sans KR",sans-serif;color:var(--ink);background:var(--paper);
-max-width:1140px;margin:0 auto;padding:32px 20px 64px}
-h1{font-size:1.7rem;line-height:1.25;margin:0 0 .4em}h2{margin:2em 0 .6em;font-size:1.25rem}h3{margin:0 0 .3em}
-p.lead,p.note{color:var(--soft)}p.note{font-size:.86rem}
-.short{background:var(--card);border-left:4px solid var(--dovetail);padding:12px 18px;border-radius:4px}
-.short p{margin:.35em 0}
-.wide{overflow-x:auto}table{border-collapse:collapse;font-size:.88rem;width:100%}
-th,td{padding:7px 7px;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
-th:first-child,td:first-child{text-align:left}th{color:var(--soft);font-weight:600}
-tr.first td{border-top:2px solid var(--line)}
-td .dot{display:inline-block;width:9px;height:9px;border-radius:50%;margin-right:7px}
-.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(430px,1fr));gap:18px}
-.charts figure{margin:0;background:var(--card);border-radius:8px;padding:10px}
-.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(290px,1fr));gap:18px}
-.card{background:var(--card);border-radius:8px;padding:14px 18px;border-top:4px solid var(--line)}
-.card h4{margin:.8em 0 .2em;font-size:.86rem;color:var(--soft)}.card ul,ul.effects{margin:.2em 0;padding-left:1.1em}
-li{margin:.3em 0}code{background:var(--card);padding:2px 6px;border-radius:4px}
-svg{width:100%;height:auto}svg text{font:12px system-ui,sans-serif;fill:var(--soft)}
-svg .title{font-weight:600;fill:var(--ink)}
-svg .scale{text-anchor:end}svg .tick{text-anchor:middle}svg .grid{stroke:var(--line);stroke-width:1}
-svg .bound{stroke:var(--ink);stroke-width:2;stroke-dasharray:5 3;fill:none}
-svg rect.ca{fill:var(--ca)}svg rect.karpenter{fill:var(--karpenter)}svg rect.dovetail{fill:var(--dovetail)}
-svg path,svg line.ca,svg line.karpenter,svg line.dovetail{fill:none;stroke-width:2.2}
-svg .ca{stroke:var(--ca)}svg .karpenter{stroke:var(--karpenter)}svg .dovetail{stroke:var(--dovetail)}
-svg rect{stroke:none!important}svg .pale{opacity:.5}
-"""
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -70,21 +40,21 @@ class Comparison(msgspec.Struct, frozen=True):
         """Everything, for other programs."""
         table = self.rows
         by_setup = {row.setup: row for row in table}
-        found = [*between_autoscalers(table), *effects(table)]
+        findings = [*between_autoscalers(table), *effects(table)]
         document = {
             "workload": self.workload.name,
             "command": self.command,
             "setups": [{"setup": row.setup.name, "title": row.setup.title, "figures": row.figures} for row in table],
             "findings": [
                 {
-                    "setup": each.about.name,
-                    "side": each.side,
-                    "measure": each.measure,
-                    "against": [setup.name for setup in each.others],
-                    "en": words.sentence(each, by_setup, "en"),
-                    "ko": words.sentence(each, by_setup, "ko"),
+                    "setup": finding.about.name,
+                    "side": finding.side,
+                    "measure": finding.measure,
+                    "against": [setup.name for setup in finding.others],
+                    "en": words.sentence(finding, by_setup, "en"),
+                    "ko": words.sentence(finding, by_setup, "ko"),
                 }
-                for each in found
+                for finding in findings
             ],
             "runs": self.runs,
         }
@@ -154,7 +124,7 @@ class Report:
 
     def sentences(self, nodes: NodeAutoscaler, side: Side) -> list[str]:
         """What speaks for or against a node autoscaler; the set-up is named where it has HPA or VPA."""
-        return [self._sentence(each) for each in of_autoscaler(self._findings, nodes, side)]
+        return [self._sentence(finding) for finding in of_autoscaler(self._findings, nodes, side)]
 
     def _sentence(self, finding: Finding) -> str:
         said = words.sentence(finding, self._by_setup, self._language)
@@ -191,12 +161,12 @@ class Report:
         ]
 
     def _cost_chart(self) -> str:
-        found = []
+        groups = []
         for setups in by_pods(self._by_setup).values():
             bound = self._by_setup[setups[0]]["lower_bound"].median
             costs = [self._bar(setup, "dollars") for setup in setups]
-            found.append(svg.Group(self._group_label(setups[0]), costs, bound))
-        return svg.bars(self._text("chart_cost"), found, self._legend(), "$", self._text("bound"))
+            groups.append(svg.Group(self._group_label(setups[0]), costs, bound))
+        return svg.bars(self._text("chart_cost"), groups, self._legend(), "$", self._text("bound"))
 
     def _group_label(self, setup: Setup) -> str:
         return self._variant(setup).strip() or {"en": "pods as they are", "ko": "파드 그대로"}[self._language]
@@ -260,7 +230,12 @@ class Report:
         return "\n".join(shown)
 
     def markdown(self) -> str:
-        parts = [f"# {self.title()}", self.lead(), f"## {self._text('short')}", *(f"- {each}" for each in self.short())]
+        parts = [
+            f"# {self.title()}",
+            self.lead(),
+            f"## {self._text('short')}",
+            *(f"- {sentence}" for sentence in self.short()),
+        ]
         header = [names[self._language] for _, names in COLUMNS]
         table = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
         table += ["| " + " | ".join(words.cells(row)) + " |" for row in self._rows]
@@ -270,25 +245,22 @@ class Report:
             parts.append(f"### {TITLES[nodes]}")
             for side, name in ((Side.ADVANTAGE, "advantages"), (Side.DISADVANTAGE, "disadvantages")):
                 said = self.sentences(nodes, side) or [self._text("no_finding")]
-                parts.append(f"**{self._text(name)}**\n\n" + "\n".join(f"- {each}" for each in said))
+                parts.append(f"**{self._text(name)}**\n\n" + "\n".join(f"- {sentence}" for sentence in said))
         if self._effects:
             parts.append(f"## {self._text('effects')}\n\n" + "\n".join(f"- {effect}" for effect in self.effects()))
-        parts.append(f"## {self._text('method')}\n\n" + "\n".join(f"- {each}" for each in self.method()))
+        parts.append(f"## {self._text('method')}\n\n" + "\n".join(f"- {sentence}" for sentence in self.method()))
         parts.append(self._text("again", command=f"`{self._comparison.command}`"))
         return "\n\n".join(parts) + "\n"
 
     def html(self) -> str:
-        language = self._language
-        short = "".join(f"<p>{escape(each)}</p>" for each in self.short())
+        short = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.short())
         figures = "".join(f"<figure>{chart}</figure>" for chart in self.charts())
         cards = "".join(self._card(nodes) for nodes in self._autoscalers())
         changed = "".join(f"<li>{escape(effect)}</li>" for effect in self.effects())
-        method = "".join(f"<li>{escape(each)}</li>" for each in self.method())
+        method = "".join(f"<li>{escape(sentence)}</li>" for sentence in self.method())
         again = self._text("again", command="\0").partition("\0")
-        return (
-            f'<!doctype html>\n<html lang="{language}"><head><meta charset="utf-8">'
-            f'<meta name="viewport" content="width=device-width,initial-scale=1"><title>{escape(self.title())}</title>'
-            f"<style>{_STYLE}</style></head><body><h1>{escape(self.title())}</h1>"
+        body = (
+            f"<h1>{escape(self.title())}</h1>"
             f'<p class="lead">{escape(self.lead())}</p><div class="short">{short}</div>'
             f"<h2>{self._text('figures')}</h2>{self._html_table()}"
             f'<p class="note">{escape(self._text("table_note", waited=f"{WAITED_S:g}"))}</p>'
@@ -296,8 +268,9 @@ class Report:
             f'<h2>{self._text("autoscalers")}</h2><div class="cards">{cards}</div>'
             + (f'<h2>{self._text("effects")}</h2><ul class="effects">{changed}</ul>' if changed else "")
             + f"<h2>{self._text('method')}</h2><ul>{method}</ul>"
-            f"<p>{escape(again[0])}<code>{escape(self._comparison.command)}</code>{escape(again[2])}</p></body></html>\n"
+            f"<p>{escape(again[0])}<code>{escape(self._comparison.command)}</code>{escape(again[2])}</p>"
         )
+        return document(self._language, self.title(), body)
 
     def _html_table(self) -> str:
         header = "".join(f"<th>{escape(names[self._language])}</th>" for _, names in COLUMNS)
@@ -315,7 +288,7 @@ class Report:
         parts = [f'<div class="card" style="border-color:var(--{_CLASSES[nodes]})"><h3>{TITLES[nodes]}</h3>']
         for side, name in ((Side.ADVANTAGE, "advantages"), (Side.DISADVANTAGE, "disadvantages")):
             said = self.sentences(nodes, side)
-            listed = "".join(f"<li>{escape(each)}</li>" for each in said)
+            listed = "".join(f"<li>{escape(sentence)}</li>" for sentence in said)
             shown = f"<ul>{listed}</ul>" if said else f'<p class="note">{escape(self._text("no_finding"))}</p>'
             parts.append(f"<h4>{escape(self._text(name))}</h4>{shown}")
         return "".join(parts) + "</div>"

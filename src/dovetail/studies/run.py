@@ -23,7 +23,7 @@ from dovetail.studies.bound import LowerBound, pools_of
 from dovetail.studies.observation import Observer, Sample
 from dovetail.studies.recorded.nodes import standing_nodes
 from dovetail.studies.recorded.workload import LEAD_S
-from dovetail.studies.setups import NodeAutoscaler, Setup
+from dovetail.studies.setups import DOVETAIL_SETTINGS, NodeAutoscaler, Setup
 from dovetail.studies.workloads.workload import Workload
 
 #: Samples of a run: every so many seconds, or as many as a chart shows.
@@ -124,6 +124,7 @@ def _fleet(workload: Workload, setup: Setup, line: Callable[[str], None]) -> Fle
         gates=part.gates,
         short=part.short,
         reuse=part.reuse,
+        settings=DOVETAIL_SETTINGS,
     )
     if setup.nodes is NodeAutoscaler.KARPENTER:
         asked = msgspec.structs.replace(asked, settings=karpenter.SETTINGS, controllers=karpenter.controllers())

@@ -1,4 +1,4 @@
-"""Set-ups: who launches nodes, and whether HPA and VPA change the pods."""
+"""Set-ups: which autoscaler launches nodes, and whether HPA and VPA change the pods."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
+from dovetail.controllers.settings import Settings
 from dovetail.language import message
 
 
@@ -24,6 +25,10 @@ TITLES = {
     NodeAutoscaler.KARPENTER: "Karpenter",
     NodeAutoscaler.DOVETAIL: "Dovetail",
 }
+
+
+#: Dovetail plans as it does in production: a scenario takes the quick plan, which depends on the UIDs of equal pods.
+DOVETAIL_SETTINGS = {"plan_deadline": Settings().plan_deadline}
 
 
 class Setup(msgspec.Struct, frozen=True, order=True):

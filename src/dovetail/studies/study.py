@@ -9,19 +9,24 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from functools import cache
+from functools import cache, cached_property
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from threading import Thread
+from typing import Any, Protocol
 
 import msgspec
 
 import dovetail
 from dovetail.clock import stopwatch
+from dovetail.errors import Problem
+from dovetail.language import message
 from dovetail.studies.run import Run, run
 from dovetail.studies.setups import Setup
 from dovetail.studies.sources import Source
+
+OBJECT_STORE = "s3://"
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -63,7 +68,15 @@ def code_digest() -> str:
     return digest.hexdigest()
 
 
-class RunCache:
+class RunCache(Protocol):
+    """Keeps runs by their key."""
+
+    def get(self, key: str) -> Run | None: ...
+
+    def put(self, key: str, outcome: Run) -> None: ...
+
+
+class FolderCache:
     """Runs as JSON files in a folder; None keeps nothing."""
 
     def __init__(self, folder: Path | None) -> None:
@@ -92,6 +105,49 @@ class RunCache:
             return
 
 
+class ObjectStoreCache:
+    """Runs as objects of an S3 bucket; credentials and region are those of the environment."""
+
+    def __init__(self, url: str) -> None:
+        bucket, _, prefix = url.removeprefix(OBJECT_STORE).partition("/")
+        if not bucket:
+            raise Problem(message("{url}: write s3://BUCKET or s3://BUCKET/PREFIX", url=url))
+        self._url, self._bucket, self._prefix = url, bucket, prefix.strip("/")
+
+    def get(self, key: str) -> Run | None:
+        """A kept run; an object that cannot be read as one counts as absent."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            body = self._client.get_object(Bucket=self._bucket, Key=self._name(key))["Body"].read()
+            return msgspec.json.decode(body, type=Run)
+        except msgspec.DecodeError:
+            return None
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") == "NoSuchKey":
+                return None
+            raise Problem(f"{self._url}: {error}") from error
+        except BotoCoreError as error:
+            raise Problem(f"{self._url}: {error}") from error
+
+    def put(self, key: str, outcome: Run) -> None:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            self._client.put_object(Bucket=self._bucket, Key=self._name(key), Body=msgspec.json.encode(outcome))
+        except (BotoCoreError, ClientError) as error:
+            raise Problem(f"{self._url}: {error}") from error
+
+    def _name(self, key: str) -> str:
+        return f"{self._prefix}/{key}.json" if self._prefix else f"{key}.json"
+
+    @cached_property
+    def _client(self) -> Any:
+        import boto3
+
+        return boto3.client("s3")
+
+
 def cache_folder() -> Path:
     """Where runs are kept: the user's cache directory."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dovetail" / "studies"
@@ -106,20 +162,20 @@ def execute(
 ) -> list[Run]:
     """The runs in the order of the tasks. Each is kept as soon as it is done."""
     keys = [task.key() for task in wanted]
-    found: dict[str, Run] = {}
+    runs: dict[str, Run] = {}
     for key in keys:
         before = kept.get(key)
         if before is not None:
-            found[key] = before
-    missing = {key: task for key, task in zip(keys, wanted, strict=True) if key not in found}
+            runs[key] = before
+    missing = {key: task for key, task in zip(keys, wanted, strict=True) if key not in runs}
     began, cached = stopwatch(), len(keys) - len(missing)
     on_progress(Progress(cached, len(keys), None))
     for done, (key, outcome) in enumerate(_outcomes(missing, jobs), 1):
         kept.put(key, outcome)
-        found[key] = outcome
+        runs[key] = outcome
         left_s = (stopwatch() - began) / done * (len(missing) - done)
         on_progress(Progress(cached + done, len(keys), left_s))
-    return [found[key] for key in keys]
+    return [runs[key] for key in keys]
 
 
 def _outcomes(missing: dict[str, Task], jobs: int) -> Iterator[tuple[str, Run]]:

@@ -62,9 +62,9 @@ def _figures(runs: Sequence[Run]) -> dict[str, Figure]:
     figures: dict[str, Figure] = {}
     for field in msgspec.structs.fields(Measures):
         values = [getattr(run.measures, field.name) for run in runs]
-        known = [float(value) for value in values if value is not None]
-        if len(known) == len(values):
-            figures[field.name] = figure(known)
+        numbers = [float(value) for value in values if value is not None]
+        if len(numbers) == len(values):
+            figures[field.name] = figure(numbers)
     above = [run.measures.dollars / run.measures.lower_bound - 1.0 for run in runs if run.measures.lower_bound > 0]
     if len(above) == len(runs):
         figures["above_bound"] = figure(above)

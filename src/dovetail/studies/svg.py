@@ -43,10 +43,11 @@ def bars(
     values = [bar.value for group in groups for bar in group.bars] + [group.mark or 0.0 for group in groups]
     top = _nice(max(values, default=1.0))
     inner, parts = WIDTH - LEFT - RIGHT, [_axis(title, top, unit)]
-    each = inner / max(1, len(groups))
+    group_width = inner / max(1, len(groups))
     for number, group in enumerate(groups):
-        start, wide = LEFT + number * each, each * 0.68 / max(1, len(group.bars))
-        first = start + each * 0.16
+        start, bars_width = LEFT + number * group_width, group_width * 0.68
+        wide = bars_width / max(1, len(group.bars))
+        first = start + group_width * 0.16
         for place, bar in enumerate(group.bars):
             y = _y(bar.value, top)
             parts.append(
@@ -56,10 +57,10 @@ def bars(
         if group.mark is not None:
             y = _y(group.mark, top)
             parts.append(
-                f'<line class="bound" x1="{first - 4:.1f}" x2="{first + each * 0.68:.1f}" y1="{y:.1f}" y2="{y:.1f}">'
+                f'<line class="bound" x1="{first - 4:.1f}" x2="{first + bars_width:.1f}" y1="{y:.1f}" y2="{y:.1f}">'
                 f"<title>{escape(mark_label)} {group.mark:.2f}</title></line>"
             )
-        parts += _label(start + each / 2, group.label)
+        parts += _label(start + group_width / 2, group.label)
     entries = [*legend, *([(mark_label, "bound")] if mark_label else [])]
     parts += [_entry(number, len(entries), *entry) for number, entry in enumerate(entries)]
     return _svg(title, parts)

@@ -218,7 +218,7 @@ TEXTS: Mapping[str, Mapping[str, str]] = {
         "en": "Every set-up gets the same pods, the same load and the same cluster: API server, kube-scheduler, "
         "workload controllers and kubelets of Dovetail's lab, in virtual time. Instances join after {boot} s.",
         "ko": "모든 구성이 같은 파드, 같은 부하, 같은 클러스터를 받습니다. Dovetail 랩의 API 서버, kube-scheduler, 워크로드 컨트롤러, "
-        "kubelet이 가상 시간으로 돕니다. 인스턴스는 {boot}초 뒤에 합류합니다.",
+        "kubelet이 가상 시간으로 돕니다. 인스턴스는 {boot}초 뒤에 조인합니다.",
     },
     "method_2": {
         "en": "Cluster Autoscaler runs with --balance-similar-node-groups on the node groups {groups}.",

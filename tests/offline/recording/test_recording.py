@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -251,6 +252,52 @@ def test_a_hostile_payload_with_sound_checksums_is_an_error(tmp_path: Path) -> N
         with pytest.raises(RecordingError) as caught:
             list(read(path).events(datetime(1970, 1, 1, tzinfo=UTC), START))
         assert caught.value.offset > 0
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("status",), 7),
+        (("spec",), "x"),
+        (("spec", "nodeName"), ["a"]),
+        (("status", "conditions"), "x"),
+        (("status", "conditions"), [7]),
+        (("metadata", "labels"), ["app"]),
+        (("metadata", "annotations"), {"a": 7}),
+        (("metadata", "ownerReferences"), [{"kind": 7}]),
+        (("metadata", "uid"), [1]),
+    ],
+)
+def test_an_object_of_another_form_is_an_error_with_its_offset(
+    tmp_path: Path, path: tuple[str, ...], value: object
+) -> None:
+    """What reads a recording looks into these fields: a wrong type must not surface there."""
+    hostile = pod("web-0")
+    target: Any = hostile
+    for field in path[:-1]:
+        target = target[field]
+    target[path[-1]] = value
+    with Writer.create(tmp_path / "hostile.dvrec", START, "test", IDENTITY) as writer:
+        writer.begin()
+        writer.put(later(10), hostile)
+        writer.close(later(60))
+    recording = read(tmp_path / "hostile.dvrec")
+    with pytest.raises(RecordingError, match=r"byte \d+: block 2: Pod web-0: Expected"):
+        recording.objects_at(later(60))
+
+
+@pytest.mark.parametrize("dollars", [math.nan, math.inf, -1.0, 1e300])
+def test_a_price_that_cannot_be_is_an_error(tmp_path: Path, dollars: float) -> None:
+    """Otherwise the cost of the whole recording would be wrong."""
+    with Writer.create(tmp_path / "hostile.dvrec", START, "test", IDENTITY) as writer:
+        writer.begin()
+        writer.price(later(10), M5, dollars, "list")
+        writer.close(later(60))
+    recording = read(tmp_path / "hostile.dvrec")
+    with pytest.raises(RecordingError, match="dollars an hour"):
+        recording.prices_at(later(60))
+    with pytest.raises(RecordingError, match="dollars an hour"):
+        list(recording.price_records())
 
 
 def test_a_recording_goes_on_after_an_interruption_with_a_gap(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from dovetail.language import message
 from dovetail.offline.conversion.entries import DeleteObject, Entry, NotThisFormat, PutObject, parse_time
 from dovetail.offline.recorder import KINDS
 from dovetail.offline.recording import ObjectKey
@@ -30,9 +31,9 @@ def entries(lines: Iterable[bytes]) -> Iterator[Entry]:
         try:
             event = msgspec.json.decode(line)
         except (msgspec.DecodeError, RecursionError) as problem:
-            raise NotThisFormat(f"line {number}: {problem}") from problem
+            raise NotThisFormat(message("line {number}: {problem}", number=number, problem=problem)) from problem
         if not isinstance(event, dict) or event.get("kind") != "Event" or "auditID" not in event:
-            raise NotThisFormat(f"line {number}: no audit event")
+            raise NotThisFormat(message("line {number}: no audit event", number=number))
         yield from _entry(event, pods, number)
 
 
@@ -55,7 +56,7 @@ def _entry(event: Json, pods: dict[ObjectKey, Json], number: int) -> Iterator[En
     elif verb in _WRITES and part in ("", "status", "scale", "resize"):
         if isinstance(answer, dict) and answer.get("kind") == kind:
             if not isinstance(answer.get("metadata"), dict) or not answer["metadata"].get("name"):
-                raise NotThisFormat(f"line {number}: responseObject has no name")
+                raise NotThisFormat(message("line {number}: responseObject has no name", number=number))
             if kind == "Pod":
                 pods[ObjectKey("", "Pod", answer["metadata"].get("namespace") or "", answer["metadata"]["name"])] = (
                     answer

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dovetail.errors import Problem
 from dovetail.language import message
+from dovetail.language.system_errors import system_error
 from dovetail.offline.conversion import audit_log, cost_and_usage, prometheus, simkube
 from dovetail.offline.conversion.entries import DeleteObject, Entry, NotThisFormat, PutObject
 from dovetail.offline.recording import Recording, Writer, kept, read
@@ -21,30 +22,30 @@ FORMATS = ("audit-log", "prometheus", "simkube", "cost-and-usage")
 def convert(paths: Sequence[Path], target: Path, anonymiser: Anonymiser | None = None) -> Recording:
     """Read every file, put what they say in the order of time, and write it. Refuses what it cannot read."""
     check_absent(target)
-    found: list[Entry] = []
+    entries: list[Entry] = []
     formats: list[str] = []
     digest = hashlib.sha256()
     for path in paths:
         try:
             data = path.read_bytes()
         except OSError as problem:
-            raise Problem(f"{path}: {problem.strerror}") from problem
+            raise Problem(f"{path}: {system_error(problem)}") from problem
         digest.update(data)
         formats.append(format_of(path, data))
         try:
-            found += entries_of(formats[-1], data)
+            entries += entries_of(formats[-1], data)
         except NotThisFormat as problem:
             raise Problem(f"{path}: {formats[-1]}: {problem}") from problem
-    if not found:
+    if not entries:
         raise Problem(message("nothing that can be recorded is in {paths}", paths=", ".join(map(str, paths))))
-    found.sort(key=lambda entry: entry.time)
+    entries.sort(key=lambda entry: entry.time)
     source = ",".join(dict.fromkeys(formats))
     identity = digest.digest()[:IDENTITY_BYTES]
     with Writer.create(
-        target, found[0].time, paths[0].name, identity, anonymised=anonymiser is not None, source=source
+        target, entries[0].time, paths[0].name, identity, anonymised=anonymiser is not None, source=source
     ) as writer:
-        for entry in found:
-            if entry.time > found[0].time and not writer.begun:
+        for entry in entries:
+            if entry.time > entries[0].time and not writer.begun:
                 writer.begin()
             _write(writer, entry, anonymiser)
     return read(target)

@@ -10,6 +10,7 @@ import csv
 import re
 from collections.abc import Iterable, Iterator
 
+from dovetail.language import message
 from dovetail.model.labels import ON_DEMAND, SPOT
 from dovetail.offline.conversion.entries import Entry, NotThisFormat, SetPrice, parse_time
 from dovetail.offline.recording import OfferingKey
@@ -30,10 +31,10 @@ def entries(lines: Iterable[str]) -> Iterator[Entry]:
     """Prices, in the order of the rows."""
     rows = csv.DictReader(lines)
     names = set(rows.fieldnames or ())
-    columns = {field: next((name for name in known if name in names), "") for field, known in _FIELDS.items()}
-    missing = [known[0] for field, known in _FIELDS.items() if field != "zone" and not columns[field]]
+    columns = {field: next((name for name in aliases if name in names), "") for field, aliases in _FIELDS.items()}
+    missing = [aliases[0] for field, aliases in _FIELDS.items() if field != "zone" and not columns[field]]
     if missing:
-        raise NotThisFormat(f"columns are missing: {', '.join(missing)}")
+        raise NotThisFormat(message("columns are missing: {names}", names=", ".join(missing)))
     for number, row in enumerate(rows, 2):
         usage = _USAGE.fullmatch(row[columns["usage"]] or "")
         if usage is None or usage[2] is None:
@@ -41,7 +42,7 @@ def entries(lines: Iterable[str]) -> Iterator[Entry]:
         try:
             amount, cost = float(row[columns["amount"]]), float(row[columns["cost"]])
         except (TypeError, ValueError) as problem:
-            raise NotThisFormat(f"line {number}: {problem}") from problem
+            raise NotThisFormat(message("line {number}: {problem}", number=number, problem=problem)) from problem
         if amount > 0 and cost > 0:
             zone = (row[columns["zone"]] or "") if columns["zone"] else ""
             kind = SPOT if usage[1] == "SpotUsage" else ON_DEMAND

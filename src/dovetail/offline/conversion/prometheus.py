@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from dovetail.language import message
 from dovetail.offline.conversion.entries import DeleteObject, Entry, NotThisFormat, PutObject, from_seconds
 from dovetail.offline.recording import key_of
 
@@ -42,18 +43,20 @@ def entries(data: bytes) -> Iterator[Entry]:
         raise NotThisFormat(str(problem)) from problem
     result = ((document.get("data") or {}) if isinstance(document, dict) else {}).get("result")
     if not isinstance(result, list):
-        raise NotThisFormat("data.result: a list of series is needed, as /api/v1/query_range answers")
-    found: dict[tuple[str, ...], _Lifetime] = {}
+        raise NotThisFormat(message("data.result: a list of series is needed, as /api/v1/query_range answers"))
+    lifetimes: dict[tuple[str, ...], _Lifetime] = {}
     read, times = 0, set()
     for number, series in enumerate(result):
         metric, stamps = _series(series, number)
         times.update(stamps)
-        read += _take(metric, series["values"], stamps, found)
+        read += _take(metric, series["values"], stamps, lifetimes)
     if not read:
-        raise NotThisFormat(f"data.result: no series of {REQUESTS} or {ALLOCATABLE}")
+        raise NotThisFormat(
+            message("data.result: no series of {requests} or {allocatable}", requests=REQUESTS, allocatable=ALLOCATABLE)
+        )
     ordered = sorted(times)
     step = min((b - a for a, b in pairwise(ordered)), default=timedelta(seconds=60))
-    for life in found.values():
+    for life in lifetimes.values():
         assert life.first is not None and life.last is not None
         yield PutObject(life.first, life.source)
         if life.last < ordered[-1]:
@@ -65,23 +68,25 @@ def _series(series: Any, number: int) -> tuple[Json, list[datetime]]:
         metric, values = series["metric"], series["values"]
         stamps = [from_seconds(stamp) for stamp, _ in values]
     except (KeyError, TypeError, ValueError) as problem:
-        raise NotThisFormat(f"data.result[{number}]: metric and values are needed: {problem}") from problem
+        raise NotThisFormat(
+            message("{place}: metric and values are needed: {problem}", place=f"data.result[{number}]", problem=problem)
+        ) from problem
     if not isinstance(metric, dict) or not stamps:
-        raise NotThisFormat(f"data.result[{number}]: metric and values are needed")
+        raise NotThisFormat(message("{place}: metric and values are needed", place=f"data.result[{number}]"))
     return metric, stamps
 
 
-def _take(metric: Json, values: Any, stamps: list[datetime], found: dict[tuple[str, ...], _Lifetime]) -> int:
+def _take(metric: Json, values: Any, stamps: list[datetime], lifetimes: dict[tuple[str, ...], _Lifetime]) -> int:
     name, resource = metric.get("__name__"), metric.get("resource", "")
     key: tuple[str, ...]
     amount = str(values[-1][1])
     if name == REQUESTS and metric.get("pod"):
         key = ("Pod", metric.get("namespace", "default"), metric["pod"])
-        life = found.setdefault(key, _Lifetime(_pod(metric)))
+        life = lifetimes.setdefault(key, _Lifetime(_pod(metric)))
         _request(life.source, metric.get("container", "main"), resource, amount)
     elif name == ALLOCATABLE and metric.get("node"):
         key = ("Node", metric["node"])
-        life = found.setdefault(key, _Lifetime(_node(metric)))
+        life = lifetimes.setdefault(key, _Lifetime(_node(metric)))
         life.source["status"]["allocatable"][_resource(resource)] = amount
     else:
         return 0

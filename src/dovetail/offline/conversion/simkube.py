@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from dovetail.language import message
 from dovetail.offline.conversion.entries import DeleteObject, Entry, NotThisFormat, PutObject, from_seconds
 from dovetail.offline.recording import key_of
 
@@ -30,7 +31,7 @@ def _document(data: bytes) -> Any:
             return msgspec.json.decode(data)
         return msgspec.msgpack.decode(data)
     except (msgspec.DecodeError, ValueError, RecursionError) as problem:
-        raise NotThisFormat(f"neither JSON nor MessagePack: {problem}") from problem
+        raise NotThisFormat(message("neither JSON nor MessagePack: {problem}", problem=problem)) from problem
 
 
 def _events(document: Any) -> list[Any]:
@@ -42,7 +43,7 @@ def _events(document: Any) -> list[Any]:
         for part in document:
             if isinstance(part, list) and part and all(_is_event(item) for item in part):
                 return part
-    raise NotThisFormat("there is no list of events")
+    raise NotThisFormat(message("there is no list of events"))
 
 
 def _is_event(item: Any) -> bool:
@@ -53,7 +54,7 @@ def _is_event(item: Any) -> bool:
 
 def _parts(event: Any, number: int) -> tuple[Any, Any, Any]:
     if not _is_event(event):
-        raise NotThisFormat(f"events[{number}]: ts, applied_objs and deleted_objs are needed")
+        raise NotThisFormat(message("{place}: ts, applied_objs and deleted_objs are needed", place=f"events[{number}]"))
     if isinstance(event, dict):
         return event["ts"], event["applied_objs"], event.get("deleted_objs")
     return event[0], event[1], event[2]
@@ -62,8 +63,10 @@ def _parts(event: Any, number: int) -> tuple[Any, Any, Any]:
 def _checked(source: Any, number: int) -> Json:
     metadata = source.get("metadata") if isinstance(source, dict) else None
     if not isinstance(metadata, dict) or not metadata.get("name"):
-        raise NotThisFormat(f"events[{number}]: an object has no name")
+        raise NotThisFormat(message("{place}: an object has no name", place=f"events[{number}]"))
     if not isinstance(source.get("apiVersion"), str) or not isinstance(source.get("kind"), str):
-        raise NotThisFormat(f"events[{number}]: {metadata['name']} has no apiVersion or kind")
-    found: Json = source
-    return found
+        raise NotThisFormat(
+            message("{place}: {name} has no apiVersion or kind", place=f"events[{number}]", name=metadata["name"])
+        )
+    converted: Json = source
+    return converted

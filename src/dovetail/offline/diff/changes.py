@@ -334,8 +334,8 @@ def _subject(option: str, text: str, cluster: Cluster, among: Sequence[str] = ()
 def _kind(option: str, text: str, name: str, among: Sequence[str]) -> str:
     by_name = {kind.lower(): kind for kind in among} | {short: kind for short, kind in _SHORT.items() if kind in among}
     by_name |= {f"{lower}s": kind for lower, kind in tuple(by_name.items())}
-    found = by_name.get(name.lower())
-    if found is None:
+    instance_type = by_name.get(name.lower())
+    if instance_type is None:
         raise Problem(
             message(
                 "{option} {value}: kind {name} is none of {kinds}",
@@ -345,7 +345,7 @@ def _kind(option: str, text: str, name: str, among: Sequence[str]) -> str:
                 kinds=", ".join(among),
             )
         )
-    return found
+    return instance_type
 
 
 def read_deletions(texts: Sequence[str], cluster: Cluster) -> tuple[Key, ...]:
@@ -354,7 +354,7 @@ def read_deletions(texts: Sequence[str], cluster: Cluster) -> tuple[Key, ...]:
 
 def read_replicas(texts: Sequence[str], cluster: Cluster) -> tuple[Replicas, ...]:
     """`deployment/web=50`."""
-    found = []
+    replicas = []
     for text in texts:
         name, separator, count = text.rpartition("=")
         if not separator or not count.isdigit():
@@ -362,8 +362,8 @@ def read_replicas(texts: Sequence[str], cluster: Cluster) -> tuple[Replicas, ...
                 message("--scale {value}: is not kind/name=REPLICAS, such as deployment/web=50", value=repr(text))
             )
         kind, namespace, own = _subject("--scale", name, cluster, _SCALABLE)
-        found.append(Replicas(kind=kind, namespace=namespace, name=own, count=int(count)))
-    return tuple(found)
+        replicas.append(Replicas(kind=kind, namespace=namespace, name=own, count=int(count)))
+    return tuple(replicas)
 
 
 def _offerings(option: str, text: str, types: Mapping[str, InstanceType]) -> Offerings:
@@ -412,7 +412,7 @@ def read_sold_out(texts: Sequence[str], types: Mapping[str, InstanceType]) -> tu
 
 def read_prices(texts: Iterable[str], types: Mapping[str, InstanceType], option: str) -> tuple[Price, ...]:
     """`TYPE[/ZONE][/capacity-type]=DOLLARS`, on demand where no capacity type is named; `+10%` is relative."""
-    found: list[Price] = []
+    prices: list[Price] = []
     for text in texts:
         name, separator, amount = text.rpartition("=")
         asked = _offerings(option, name, types) if separator else Offerings()
@@ -431,8 +431,8 @@ def read_prices(texts: Iterable[str], types: Mapping[str, InstanceType], option:
             )
         if asked.capacity_type == "*" and not relative:
             asked = msgspec.structs.replace(asked, capacity_type="on-demand")
-        found += _priced(asked, types, number, relative=relative)
-    return tuple(found)
+        prices += _priced(asked, types, number, relative=relative)
+    return tuple(prices)
 
 
 def _priced(asked: Offerings, types: Mapping[str, InstanceType], number: float, *, relative: bool) -> Iterator[Price]:

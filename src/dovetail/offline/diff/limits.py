@@ -44,8 +44,8 @@ def read(text: str) -> tuple[Limit, ...]:
 
 
 def _read(part: str, text: str) -> Limit:
-    found = _LIMIT.fullmatch(part)
-    if found is None or found[1] not in MEASURES:
+    match = _LIMIT.fullmatch(part)
+    if match is None or match[1] not in MEASURES:
         raise Problem(
             message(
                 "--fail-on {value}: {part} is not a limit such as evictions>10 or cost>+5%; limits are of {measures}",
@@ -54,29 +54,29 @@ def _read(part: str, text: str) -> Limit:
                 measures=", ".join(MEASURES),
             )
         )
-    if found[5] and found[1] != "cost":
+    if match[5] and match[1] != "cost":
         raise Problem(
             message(
-                "--fail-on {value}: {measure} is a number, not a share; leave out %", value=repr(text), measure=found[1]
+                "--fail-on {value}: {measure} is a number, not a share; leave out %", value=repr(text), measure=match[1]
             )
         )
-    relative = bool(found[3]) or bool(found[5])
-    if relative and found[1] not in ("cost", "pending", "evictions"):
+    relative = bool(match[3]) or bool(match[5])
+    if relative and match[1] not in ("cost", "pending", "evictions"):
         raise Problem(
             message(
                 "--fail-on {value}: {measure} has nothing to be compared with; leave out the sign",
                 value=repr(text),
-                measure=found[1],
+                measure=match[1],
             )
         )
-    sign = -1.0 if found[3] == "-" else 1.0
+    sign = -1.0 if match[3] == "-" else 1.0
     return Limit(
         text=part.strip(),
-        measure=found[1],
-        comparison=found[2],
-        amount=sign * float(found[4]),
+        measure=match[1],
+        comparison=match[2],
+        amount=sign * float(match[4]),
         relative=relative,
-        share=bool(found[5]),
+        share=bool(match[5]),
     )
 
 

@@ -146,11 +146,13 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def fleet(changes: Sequence[NodeChange]) -> Counter[tuple[str, str, str, str, str]]:
     """How many nodes of each offering come and go."""
-    return Counter((each.action, each.pool, each.instance_type, each.zone, each.capacity_type) for each in changes)
+    return Counter(
+        (change.action, change.pool, change.instance_type, change.zone, change.capacity_type) for change in changes
+    )
 
 
 def pending_keys(pending: Sequence[Pending]) -> Counter[str]:
-    return Counter({each.code: each.count for each in pending})
+    return Counter({reason.code: reason.count for reason in pending})
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -172,10 +174,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def lasting(outcome: Outcome) -> tuple[list[NodeChange], list[NodeChange], int]:
     """Nodes that come and stay, nodes of now that go, and how many come and go again."""
-    came = {each.claim for each in outcome.nodes if each.action == "+"}
-    went = {each.claim for each in outcome.nodes if each.action == "-"}
-    added = [each for each in outcome.nodes if each.action == "+" and each.claim not in went]
-    removed = [each for each in outcome.nodes if each.action == "-" and each.claim not in came]
+    came = {change.claim for change in outcome.nodes if change.action == "+"}
+    went = {change.claim for change in outcome.nodes if change.action == "-"}
+    added = [change for change in outcome.nodes if change.action == "+" and change.claim not in went]
+    removed = [change for change in outcome.nodes if change.action == "-" and change.claim not in came]
     return added, removed, len(came & went)
 
 
@@ -187,8 +189,8 @@ def replaced_nodes(outcome: Outcome) -> set[str]:
 def summary(prediction: Prediction) -> Summary:
     added, removed, passing = lasting(prediction.applied)
     replaced = replaced_nodes(prediction.applied)
-    gone = [each for each in removed if each.node not in replaced]
-    replacements = [each for each in added if each.reason != "Provisioned"]
+    gone = [change for change in removed if change.node not in replaced]
+    replacements = [change for change in added if change.reason != "Provisioned"]
     return Summary(
         added=len(added) - len(replacements),
         replaced=len(removed) - len(gone),

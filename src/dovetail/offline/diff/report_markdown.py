@@ -31,8 +31,8 @@ def as_markdown(prediction: Prediction, exceeded: Sequence[Limit] = (), *, verbo
         lines += [
             message(
                 "⚠️ {n} pods have no node once the cluster is at rest: {codes}",
-                n=sum(each.count for each in pending),
-                codes=", ".join(sorted({f"`{each.code}`" for each in pending})),
+                n=sum(group.count for group in pending),
+                codes=", ".join(sorted({f"`{group.code}`" for group in pending})),
             ),
             "",
         ]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from dovetail.language import message, plural
 from dovetail.language.columns import table
+from dovetail.language.recognition import recognized
 from dovetail.offline.diff.prediction import (
     NodeChange,
     ObjectChange,
@@ -40,7 +41,7 @@ def as_text(prediction: Prediction, *, verbose: bool = False) -> str:
     ]
     if not prediction.changed:
         parts = [[message("No changes: the cluster is what the manifests say, and it stays as it is.")]]
-        parts += [[f"note: {note}" for note in prediction.notes]] if prediction.notes else []
+        parts += [[message("note: {note}", note=note) for note in prediction.notes]] if prediction.notes else []
     return "\n\n".join("\n".join(part) for part in map(list, parts) if part)
 
 
@@ -71,7 +72,7 @@ def _pools(prediction: Prediction) -> list[str]:
     rows = []
     for name in sorted({*before, *after}):
         old, new = before.get(name, (0, 0.0)), after.get(name, (0, 0.0))
-        if old == new and not any(each.pool == name for each in prediction.applied.nodes):
+        if old == new and not any(change.pool == name for change in prediction.applied.nodes):
             continue
         sign = "+" if name not in before else "-" if name not in after else "~"
         nodes = f"{old[0]} → {new[0]}" if old[0] != new[0] else str(new[0])
@@ -87,17 +88,25 @@ def _nodes(outcome: Outcome, most: int) -> list[str]:
     added, removed, passing = lasting(outcome)
     replaced = replaced_nodes(outcome)
     rows: list[tuple[str, ...]] = []
-    groups = Counter((_offering(each), each.reason) for each in added)
-    prices = {_offering(each): each.price for each in added}
+    groups = Counter((_offering(change), change.reason) for change in added)
+    prices = {_offering(change): change.price for change in added}
     for (offering, why), count in sorted(groups.items()):
         rows.append(
             ("  +", f"{count} x {offering[1]}", *offering[2:], offering[0], _price(prices[offering]), _launched(why))
         )
-    for each in removed:
-        sign = "  ~" if each.node in replaced else "  -"
-        name = f"{each.node or each.claim} ({each.instance_type})"
+    for change in removed:
+        sign = "  ~" if change.node in replaced else "  -"
+        name = f"{change.node or change.claim} ({change.instance_type})"
         rows.append(
-            (sign, name, each.zone, each.capacity_type, each.pool, _price(each.price), _why(each.reason, each.detail))
+            (
+                sign,
+                name,
+                change.zone,
+                change.capacity_type,
+                change.pool,
+                _price(change.price),
+                _why(change.reason, change.detail),
+            )
         )
     if not rows and not passing:
         return []
@@ -156,7 +165,7 @@ def _waves(outcome: Outcome, most: int) -> list[str]:
                 replacements,
                 plural("{n} eviction", "{n} evictions", n=wave.evictions),
                 _named(wave),
-                "; ".join(wave.budgets) or message("no budget"),
+                "; ".join(map(recognized, wave.budgets)) or message("no budget"),
             )
         )
     if not rows:
@@ -173,12 +182,12 @@ def _pending(prediction: Prediction, most: int) -> list[str]:
     pending = prediction.applied.pending
     if not pending:
         return []
-    before = {pod for each in prediction.without.pending for pod in each.pods}
+    before = {pod for group in prediction.without.pending for pod in group.pods}
     lines = [message("Pods without a node once the cluster is at rest")]
     for group in pending[:most]:
-        lines.append(f"  ! {_group(group, before)}: {group.message} [{group.code}]")
+        lines.append(f"  ! {_group(group, before)}: {recognized(group.message)} [{group.code}]")
         if group.remedy:
-            lines.append(f"      {group.remedy}")
+            lines.append(f"      {recognized(group.remedy)}")
     return lines + _more(len(pending) - most)
 
 
@@ -194,9 +203,9 @@ def _blocked(outcome: Outcome, most: int) -> list[str]:
     if not outcome.blocked:
         return []
     lines = [message("Nodes that should go and are held")]
-    for each in outcome.blocked[:most]:
-        lines.append(f"  ! {each.node} ({each.pool}), {_why(each.reason)}")
-        lines += [f"      {text}" for text in each.blockers[:most]]
+    for node in outcome.blocked[:most]:
+        lines.append(f"  ! {node.node} ({node.pool}), {_why(node.reason)}")
+        lines += [f"      {recognized(text)}" for text in node.blockers[:most]]
     return lines + _more(len(outcome.blocked) - most)
 
 

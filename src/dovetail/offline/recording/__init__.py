@@ -5,6 +5,7 @@ recording.start, recording.end
 recording.objects_at(instant)               # raw Kubernetes objects
 recording.events(since, until)              # RecordedEvent: time, type, object, old
 recording.prices_at(instant)                # OfferingKey -> RecordedPrice
+recording.price_records()                   # every price after the start: time, OfferingKey, RecordedPrice
 recording.usage_at(instant)                 # ObjectKey -> Measured
 """
 

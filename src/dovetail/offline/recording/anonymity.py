@@ -160,8 +160,8 @@ class Anonymiser:
 
     def object(self, source: Json) -> Json:
         """The object with its names hashed."""
-        found: Json = self._mapping(source)
-        return found
+        anonymised: Json = self._mapping(source)
+        return anonymised
 
     def _name(self, text: str) -> str:
         """A name, part by part; the number of a StatefulSet's pod stays."""
@@ -206,11 +206,11 @@ class Anonymiser:
         return value if _is_plain_key(value) else self.name(value)
 
     def _mapping(self, source: Json) -> Json:
-        found = {field: self._value(value, field) for field, value in source.items() if field not in _DROPPED_FIELDS}
+        mapping = {field: self._value(value, field) for field, value in source.items() if field not in _DROPPED_FIELDS}
         label = source.get("key") or source.get("topologyKey")
         if isinstance(label, str) and _is_plain_value(label) and "values" in source:
-            found["values"] = source["values"]  # a requirement on a zone or an instance type
-        return found
+            mapping["values"] = source["values"]  # a requirement on a zone or an instance type
+        return mapping
 
     def _labels(self, source: Json) -> Json:
         return {
@@ -233,7 +233,7 @@ def _is_plain_key(key: str) -> bool:
     domain, _, name = key.rpartition("/")
     if key in _PLAIN_KEYS or key in _PLAIN_LABELS:
         return True
-    return bool(name) and any(domain == each or domain.endswith(f".{each}") for each in _PLAIN_DOMAINS)
+    return bool(name) and any(domain == plain or domain.endswith(f".{plain}") for plain in _PLAIN_DOMAINS)
 
 
 def _is_plain_value(key: str) -> bool:

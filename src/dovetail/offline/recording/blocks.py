@@ -24,6 +24,7 @@ import msgspec
 
 from dovetail.errors import Problem
 from dovetail.language import message
+from dovetail.language.system_errors import system_error
 
 VERSION = 1
 MAGIC = b"DVTLREC\n"
@@ -105,7 +106,7 @@ def scan(path: Path) -> Index:
         with path.open("rb") as file:
             return _scan(path, file)
     except OSError as problem:
-        raise Problem(f"{path}: {problem.strerror}") from problem
+        raise Problem(f"{path}: {system_error(problem)}") from problem
 
 
 def _scan(path: Path, file: BinaryIO) -> Index:
@@ -205,7 +206,9 @@ def _decompressed(path: Path, block: Block, data: bytes, dictionary: bytes) -> b
     try:
         raw = decompressor.decompress(data, block.raw_length + 1)
     except zlib.error as problem:
-        raise RecordingError(path, block.offset, f"block {block.number}: {problem}") from problem
+        raise RecordingError(
+            path, block.offset, message("block {n}: {problem}", n=block.number, problem=problem)
+        ) from problem
     if len(raw) != block.raw_length or not decompressor.eof or decompressor.unused_data:
         raise RecordingError(path, block.offset, message("block {n} has another length than it says", n=block.number))
     return raw

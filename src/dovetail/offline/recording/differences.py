@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dovetail.language import message
+
 Json = Any
 #: How deep a difference may go: deeper than any object of Kubernetes.
 MAX_DEPTH = 64
@@ -47,25 +49,25 @@ def _mapping(old: dict[str, Json], new: dict[str, Json]) -> list[Json] | None:
     removed = [key for key in old if key not in new]
     if not added and not changed and not removed:
         return None
-    found: list[Json] = [_MAPPING, added, changed, removed]
-    while not found[-1]:
-        found.pop()
-    return found
+    parts: list[Json] = [_MAPPING, added, changed, removed]
+    while not parts[-1]:
+        parts.pop()
+    return parts
 
 
 def _list(old: list[Json], new: list[Json]) -> list[Json] | None:
-    found: list[Json] = [_LIST]
+    parts: list[Json] = [_LIST]
     for index, (before, after) in enumerate(zip(old, new, strict=True)):
         inner = difference(before, after)
         if inner is not None:
-            found += [index, inner]
-    return found if len(found) > 1 else None
+            parts += [index, inner]
+    return parts if len(parts) > 1 else None
 
 
 def apply(old: Json, change: Json, depth: int = 0) -> Json:
     """The newer version."""
     if not isinstance(change, list) or not change or depth > MAX_DEPTH:
-        raise BadDifference("a difference is a list of known form")
+        raise BadDifference(message("a difference is a list of known form"))
     kind = change[0]
     if kind == _REPLACE and len(change) == 2:
         return change[1]
@@ -73,22 +75,22 @@ def apply(old: Json, change: Json, depth: int = 0) -> Json:
         return _apply_mapping(old, *change[1:], depth=depth)
     if kind == _LIST and len(change) % 2 == 1 and isinstance(old, list):
         return _apply_list(old, change, depth)
-    raise BadDifference("a difference does not fit the value it is for")
+    raise BadDifference(message("a difference does not fit the value it is for"))
 
 
 def _apply_mapping(
     old: dict[str, Json], added: Json, changed: Json = None, removed: Json = None, *, depth: int
 ) -> dict[str, Json]:
     if not isinstance(added, dict) or not isinstance(changed or {}, dict) or not isinstance(removed or [], list):
-        raise BadDifference("a difference of a mapping has a mapping, a mapping and a list")
+        raise BadDifference(message("a difference of a mapping has a mapping, a mapping and a list"))
     new = dict(old)
     for key in removed or ():
         if not isinstance(key, str) or key not in new:
-            raise BadDifference(f"{key!r} is removed and was not there")
+            raise BadDifference(message("{key!r} is removed and was not there", key=key))
         del new[key]
     for key, inner in (changed or {}).items():
         if key not in new:
-            raise BadDifference(f"{key!r} changes and was not there")
+            raise BadDifference(message("{key!r} changes and was not there", key=key))
         new[key] = apply(new[key], inner, depth + 1)
     new.update(added)
     return new
@@ -98,6 +100,6 @@ def _apply_list(old: list[Json], change: list[Json], depth: int) -> list[Json]:
     new = list(old)
     for index, inner in zip(change[1::2], change[2::2], strict=True):
         if not isinstance(index, int) or not 0 <= index < len(new):
-            raise BadDifference(f"item {index!r} changes and was not there")
+            raise BadDifference(message("item {index!r} changes and was not there", index=index))
         new[index] = apply(new[index], inner, depth + 1)
     return new

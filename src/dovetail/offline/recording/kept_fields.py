@@ -102,20 +102,20 @@ _SECRET_SPEC = {"EC2NodeClass": ("userData",), "AWSNodeTemplate": ("userData",)}
 def kept(source: Json) -> Json:
     """The part of an object that is recorded. The object itself is not changed."""
     kind = source["kind"]
-    found: Json = {"apiVersion": source["apiVersion"], "kind": kind, "metadata": _metadata(source["metadata"])}
+    kept: Json = {"apiVersion": source["apiVersion"], "kind": kind, "metadata": _metadata(source["metadata"])}
     for field, value in source.items():
-        if field not in found and value is not None:
-            found[field] = value
+        if field not in kept and value is not None:
+            kept[field] = value
     if kind == "Pod":
-        found["spec"] = _pod_spec(source.get("spec") or {})
-        found["status"] = _pod_status(source.get("status") or {})
+        kept["spec"] = _pod_spec(source.get("spec") or {})
+        kept["status"] = _pod_status(source.get("status") or {})
     elif kind == "Node":
-        found["status"] = _node_status(source.get("status") or {})
+        kept["status"] = _node_status(source.get("status") or {})
     elif kind in _TEMPLATES:
-        found["spec"] = _with_template(source.get("spec") or {}, _TEMPLATES[kind][1:])
+        kept["spec"] = _with_template(source.get("spec") or {}, _TEMPLATES[kind][1:])
     elif kind in _SECRET_SPEC:
-        found["spec"] = {k: v for k, v in (source.get("spec") or {}).items() if k not in _SECRET_SPEC[kind]}
-    return found
+        kept["spec"] = {k: v for k, v in (source.get("spec") or {}).items() if k not in _SECRET_SPEC[kind]}
+    return kept
 
 
 def _chosen(source: Json, fields: Iterable[str]) -> Json:
@@ -123,30 +123,34 @@ def _chosen(source: Json, fields: Iterable[str]) -> Json:
 
 
 def _metadata(source: Json) -> Json:
-    found = _chosen(source, _METADATA)
+    kept = _chosen(source, _METADATA)
     annotations = {key: value for key, value in (source.get("annotations") or {}).items() if _is_kept(key)}
     if annotations:
-        found["annotations"] = annotations
+        kept["annotations"] = annotations
     else:
-        found.pop("annotations", None)
-    return found
+        kept.pop("annotations", None)
+    return kept
 
 
 def _is_kept(annotation: str) -> bool:
     domain = annotation.rpartition("/")[0]
-    known = any(domain == each or domain.endswith(f".{each}") for each in _ANNOTATION_DOMAINS)
-    return known and annotation not in _NEVER_KEPT_ANNOTATIONS
+    in_kept_domain = any(
+        domain == kept_domain or domain.endswith(f".{kept_domain}") for kept_domain in _ANNOTATION_DOMAINS
+    )
+    return in_kept_domain and annotation not in _NEVER_KEPT_ANNOTATIONS
 
 
 def _pod_spec(source: Json) -> Json:
-    found = _chosen(source, _POD_SPEC)
+    kept = _chosen(source, _POD_SPEC)
     for group in ("initContainers", "containers"):
         if source.get(group):
-            found[group] = [_chosen(container, _CONTAINER) for container in source[group]]
-    volumes = [volume for each in source.get("volumes") or () if (volume := _volume(each)) is not None]
+            kept[group] = [_chosen(container, _CONTAINER) for container in source[group]]
+    volumes = [
+        volume for source_volume in source.get("volumes") or () if (volume := _volume(source_volume)) is not None
+    ]
     if volumes:
-        found["volumes"] = volumes
-    return found
+        kept["volumes"] = volumes
+    return kept
 
 
 def _volume(source: Json) -> Json | None:
@@ -160,25 +164,25 @@ def _volume(source: Json) -> Json | None:
 
 
 def _pod_status(source: Json) -> Json:
-    found = _chosen(source, _POD_STATUS)
+    kept = _chosen(source, _POD_STATUS)
     if source.get("conditions"):
-        found["conditions"] = _conditions(source["conditions"])
+        kept["conditions"] = _conditions(source["conditions"])
     for group in ("initContainerStatuses", "containerStatuses"):
         if source.get(group):
-            found[group] = [_container_status(status) for status in source[group]]
-    return found
+            kept[group] = [_container_status(status) for status in source[group]]
+    return kept
 
 
 def _container_status(source: Json) -> Json:
-    found = _chosen(source, _CONTAINER_STATUS)
+    kept = _chosen(source, _CONTAINER_STATUS)
     for field in ("state", "lastState"):
-        if field in found:
-            found[field] = {
+        if field in kept:
+            kept[field] = {
                 state: {key: value for key, value in detail.items() if key not in ("containerID", "message")}
-                for state, detail in found[field].items()
+                for state, detail in kept[field].items()
                 if isinstance(detail, dict)
             }
-    return found
+    return kept
 
 
 def _conditions(source: Iterable[Json]) -> list[Json]:
@@ -186,22 +190,22 @@ def _conditions(source: Iterable[Json]) -> list[Json]:
 
 
 def _node_status(source: Json) -> Json:
-    found = _chosen(source, _NODE_STATUS)
+    kept = _chosen(source, _NODE_STATUS)
     if source.get("conditions"):
-        found["conditions"] = _conditions(source["conditions"])
+        kept["conditions"] = _conditions(source["conditions"])
     if source.get("nodeInfo"):
-        found["nodeInfo"] = _chosen(source["nodeInfo"], _NODE_INFO)
-    return found
+        kept["nodeInfo"] = _chosen(source["nodeInfo"], _NODE_INFO)
+    return kept
 
 
 def _with_template(source: Json, path: tuple[str, ...]) -> Json:
-    found = dict(source)
+    kept = dict(source)
     if path:
-        found[path[0]] = _with_template(source.get(path[0]) or {}, path[1:])
-        return found
+        kept[path[0]] = _with_template(source.get(path[0]) or {}, path[1:])
+        return kept
     template = source.get("template")
     if template:
         metadata = template.get("metadata")
-        found["template"] = {"metadata": _metadata(metadata)} if metadata else {}
-        found["template"]["spec"] = _pod_spec(template.get("spec") or {})
-    return found
+        kept["template"] = {"metadata": _metadata(metadata)} if metadata else {}
+        kept["template"]["spec"] = _pod_spec(template.get("spec") or {})
+    return kept

@@ -12,7 +12,9 @@ import msgspec
 from dovetail.errors import Problem
 from dovetail.language import message
 from dovetail.offline.recording.blocks import LAST, RESET, Block, BlockKind, Index, RecordingError, payloads, scan
+from dovetail.offline.recording.object_form import check
 from dovetail.offline.recording.records import (
+    MAX_DOLLARS,
     RECORDS,
     EventType,
     Gap,
@@ -21,6 +23,7 @@ from dovetail.offline.recording.records import (
     Measured,
     ObjectKey,
     OfferingKey,
+    Price,
     Record,
     RecordedEvent,
     RecordedPrice,
@@ -79,6 +82,13 @@ class Recording:
         """What was known of prices. What is not in it was not known."""
         return dict(sorted(self.state_at(instant).prices.items()))
 
+    def price_records(self) -> Iterator[tuple[datetime, OfferingKey, RecordedPrice]]:
+        """Every price that was recorded after the start, in order."""
+        for ms, record in Cursor(self.path, self._index.blocks, self._bookmarks[0]).records():
+            if isinstance(record, Price):
+                key = OfferingKey(record.region, record.instance_type, record.zone, record.capacity_type)
+                yield instant(ms), key, RecordedPrice(record.dollars, record.source)
+
     def usage_at(self, instant: datetime) -> dict[ObjectKey, Measured]:
         """What nodes and pods used, as far as it was measured."""
         return dict(sorted(self.state_at(instant).measured()))
@@ -90,11 +100,11 @@ class Recording:
 
     def gaps(self) -> list[tuple[datetime, datetime]]:
         """Times of which nothing is known, because the recorder did not run: from, to."""
-        found: list[tuple[datetime, datetime]] = []
+        gaps: list[tuple[datetime, datetime]] = []
         for ms, record in Cursor(self.path, self._index.blocks, self._bookmarks[0]).records():
             if isinstance(record, Gap):
-                found.append((instant(max(0, ms - record.length_ms)), instant(ms)))
-        return found
+                gaps.append((instant(max(0, ms - record.length_ms)), instant(ms)))
+        return gaps
 
     def state_at(self, instant: datetime) -> State:
         """The objects, prices and usage; it goes on with the next call: copy what is to stay."""
@@ -160,9 +170,14 @@ class Cursor:
 
     def _take(self, block: Block, record: Record) -> tuple[EventType, Json, Json | None] | None:
         try:
-            return self.state.take(record)
+            change = self.state.take(record)
+            if change is not None:
+                check(change[1])
+            return change
         except (ValueError, OverflowError, RecursionError) as problem:
-            raise RecordingError(self._path, block.offset, f"block {block.number}: {problem}") from problem
+            raise RecordingError(
+                self._path, block.offset, message("block {n}: {problem}", n=block.number, problem=problem)
+            ) from problem
 
     def _follow(self) -> Iterator[tuple[Block, int, Record]]:
         for block, records in self._contents:
@@ -182,9 +197,21 @@ def _contents(path: Path, blocks: tuple[Block, ...]) -> Iterator[tuple[Block, li
         if block.kind is BlockKind.END:
             return
         try:
-            yield block, RECORDS.decode(raw)
+            records = RECORDS.decode(raw)
+            _check_prices(records)
         except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
-            raise RecordingError(path, block.offset, f"block {block.number}: {problem}") from problem
+            raise RecordingError(
+                path, block.offset, message("block {n}: {problem}", n=block.number, problem=problem)
+            ) from problem
+        yield block, records
+
+
+def _check_prices(records: list[Record]) -> None:
+    for record in records:
+        if isinstance(record, Price) and not 0.0 <= record.dollars <= MAX_DOLLARS:
+            raise ValueError(
+                message("{type} costs {dollars} dollars an hour", type=record.instance_type, dollars=record.dollars)
+            )
 
 
 def _header(path: Path, blocks: tuple[Block, ...]) -> Header:
@@ -197,7 +224,7 @@ def _header(path: Path, blocks: tuple[Block, ...]) -> Header:
 
 def _bookmarks(path: Path, index: Index) -> list[tuple[int, int]]:
     """The first and last block of every whole bookmark. The first one is the state at the start."""
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     first: int | None = None
     for number, block in enumerate(index.blocks):
         if block.kind is not BlockKind.BOOKMARK:
@@ -209,12 +236,12 @@ def _bookmarks(path: Path, index: Index) -> list[tuple[int, int]]:
                 raise RecordingError(path, block.offset, message("a bookmark is not whole"))
             first = number
         if block.flags & LAST:
-            found.append((first, number))
+            spans.append((first, number))
             first = None
-    if not found:
+    if not spans:
         what = message("the recorder was interrupted before it had seen the cluster once; record again")
         raise RecordingError(path, index.end, what)
-    return found
+    return spans
 
 
 __all__ = ["Recording", "read"]

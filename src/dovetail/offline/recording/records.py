@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from dovetail.language import message
 from dovetail.offline.recording.differences import BadDifference, apply
 
 Json = dict[str, Any]
@@ -134,6 +135,8 @@ class Gap(msgspec.Struct, frozen=True, array_like=True, tag=4):
 Record = Put | Delete | Price | Usage | Gap
 RECORDS = msgspec.msgpack.Decoder(list[Record])
 
+#: More dollars an hour than any instance costs.
+MAX_DOLLARS = 1e6
 #: Usage is kept to within 4 %: the next step is so many times the last one.
 USAGE_STEP = 1.08
 #: More than all memory there is.
@@ -189,13 +192,15 @@ class State:
         elif base in self.objects:
             source = self.objects[base]
         else:
-            raise BadDifference(f"object {number} is based on object {base}, which is not there")
+            raise BadDifference(
+                message("object {n} is based on object {base}, which is not there", n=number, base=base)
+            )
         if (old is None) != (number >= self.next_number) or (old is not None and base != number):
-            raise BadDifference(f"object {number} is neither new nor the one before")
+            raise BadDifference(message("object {n} is neither new nor the one before", n=number))
         new = source if record.difference is None else apply(source, record.difference)
         key = _checked_key(new)
         if self.numbers.get(key, number) != number or (old is not None and key_of(old) != key):
-            raise BadDifference(f"{key.kind} {key.name} is there twice")
+            raise BadDifference(message("{kind} {name} is there twice", kind=key.kind, name=key.name))
         self.numbers[key] = number
         self.objects[number] = new
         self.next_number = max(self.next_number, number + 1)
@@ -204,26 +209,26 @@ class State:
     def _delete(self, record: Delete) -> tuple[EventType, Json, Json | None]:
         old = self.objects.get(record.number)
         if old is None:
-            raise BadDifference(f"object {record.number} is deleted and was not there")
+            raise BadDifference(message("object {n} is deleted and was not there", n=record.number))
         last = old if record.difference is None else apply(old, record.difference)
         if _checked_key(last) != key_of(old):
-            raise BadDifference(f"object {record.number} has another name when it is deleted")
+            raise BadDifference(message("object {n} has another name when it is deleted", n=record.number))
         del self.objects[record.number], self.numbers[key_of(old)]
         self.usage.pop(record.number, None)
         return "DELETED", last, old
 
     def _use(self, record: Usage) -> None:
         if len(record.numbers) != len(record.steps):
-            raise BadDifference("usage has more objects than amounts, or fewer")
+            raise BadDifference(message("usage has more objects than amounts, or fewer"))
         number = 0
         for more, steps in zip(record.numbers, record.steps, strict=True):
             number += more
             if number not in self.objects:
-                raise BadDifference(f"usage of object {number}, which is not there")
+                raise BadDifference(message("usage of object {n}, which is not there", n=number))
             if steps is None:
                 self.usage.pop(number, None)
             elif not all(0 <= step <= MAX_USAGE_STEP for step in steps):
-                raise BadDifference(f"usage of object {number} is {steps}")
+                raise BadDifference(message("usage of object {n} is {steps}", n=number, steps=steps))
             else:
                 self.usage[number] = steps
 
@@ -237,7 +242,7 @@ def _checked_key(source: Any) -> ObjectKey:
     try:
         key = key_of(source)
     except (KeyError, TypeError, AttributeError) as problem:
-        raise BadDifference("an object has no kind or no name") from problem
+        raise BadDifference(message("an object has no kind or no name")) from problem
     if not all(isinstance(part, str) for part in key):
-        raise BadDifference("the name of an object is no text")
+        raise BadDifference(message("the name of an object is no text"))
     return key

@@ -19,6 +19,7 @@ import msgspec
 from dovetail import __version__
 from dovetail.errors import Problem
 from dovetail.language import message
+from dovetail.language.system_errors import system_error
 from dovetail.offline.recording.blocks import IDENTITY_BYTES, LAST, RESET, Appender, BlockKind, head, scan
 from dovetail.offline.recording.differences import difference
 from dovetail.offline.recording.reader import Recording
@@ -83,7 +84,7 @@ class Writer:
         try:
             file = path.open("xb")
         except OSError as problem:
-            raise Problem(f"{path}: {problem.strerror}") from problem
+            raise Problem(f"{path}: {system_error(problem)}") from problem
         ms = milliseconds(start)
         file.write(head(identity))
         appender = Appender(file, identity)
@@ -233,7 +234,9 @@ class Writer:
     def __enter__(self) -> Writer:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self.close()
 
     def _append(self, ms: int, record: Record) -> None:

@@ -20,11 +20,11 @@ from dovetail.controllers.disruption.candidates import blocking, candidate_of, p
 from dovetail.controllers.disruption.expiration import Expiries
 from dovetail.controllers.disruption.queue import Queue
 from dovetail.controllers.disruption.simulation import CLOSED
-from dovetail.controllers.disruption.types import Candidate, Command, Reason
+from dovetail.controllers.disruption.types import Candidate, Command, DisruptionReason
 from dovetail.controllers.nodeclaim.deletion import delete
 from dovetail.controllers.provisioning import provisionable_pods
 from dovetail.kube.errors import KubeError
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import NODECLAIMS, NODEPOOLS, NODES, PODS
 from dovetail.model.pods import Pod
 from dovetail.planner.plan import Plan
@@ -65,7 +65,7 @@ class KarpenterDisruption:
         for resource in (NODES, NODECLAIMS, NODEPOOLS, PODS):
             context.cluster_state.listen(resource, self._changed)
 
-    def _changed(self, change: Change[object]) -> None:
+    def _changed(self, change: CacheChange[object]) -> None:
         self._changes += 1
 
     async def run(self) -> None:
@@ -101,27 +101,32 @@ class KarpenterDisruption:
                 await delete(self._context, claim, "expired")
 
     async def _emptiness(self, pools: Sequence[Pool]) -> bool:
-        chosen = self._trimmed(self._empty(pools), Reason.EMPTY)
+        chosen = self._trimmed(self._empty(pools), DisruptionReason.EMPTY)
         if not chosen:
             return False
         await asyncio.sleep(VALIDATION_S)
         still = {candidate.node for candidate in self._empty(pools)}
-        chosen = self._trimmed([candidate for candidate in chosen if candidate.node in still], Reason.EMPTY)
-        return bool(chosen) and await self._start(Reason.EMPTY, "empty", Move(tuple(chosen), None, 0))
+        chosen = self._trimmed([candidate for candidate in chosen if candidate.node in still], DisruptionReason.EMPTY)
+        return bool(chosen) and await self._start(DisruptionReason.EMPTY, "empty", Move(tuple(chosen), None, 0))
 
     async def _drift(self, pools: Sequence[Pool]) -> bool:
         """One drifted node a pass, those without pods first, then the oldest drift."""
         context, state, now = self._context, self._context.cluster_state, self._context.clock.now()
-        known = prices(pools)
-        drifted = []
+        unblocked = []
         for claim in state.claims.store.by(STAGE, DRIFTED):
             node, marked = state.node_for(claim), claim.condition("Drifted")
             since = marked.last_transition_time if marked is not None else None
-            if node is None or since is None or blocking(context, node, claim, now, waive_pods=True):
-                continue
-            candidate = candidate_of(context, node, claim, known)
+            if node is not None and since is not None and not blocking(context, node, claim, now, waive_pods=True):
+                unblocked.append((claim, node, since))
+        allowed = RemainingBudgets.now(
+            context, DisruptionReason.DRIFTED
+        )  # says so where they allow nothing, in any pass
+        if not unblocked:
+            return False
+        drifted, prices_by_offering = [], prices(pools)
+        for claim, node, since in unblocked:
+            candidate = candidate_of(context, node, claim, prices_by_offering)
             drifted.append((bool(candidate.pods), since, candidate.node, candidate))
-        allowed = RemainingBudgets.now(context, Reason.DRIFTED)
         for *_, candidate in sorted(drifted, key=lambda entry: entry[:3]):
             if not allowed.fits((candidate,)):
                 continue
@@ -130,7 +135,7 @@ class KarpenterDisruption:
             simulated = without(snapshot, {candidate.node}, moved)
             if simulated.places(moved):
                 plan = simulated.plan() if simulated.new_claims else None
-                return await self._start(Reason.DRIFTED, "", Move((candidate,), plan, simulated.new_claims))
+                return await self._start(DisruptionReason.DRIFTED, "", Move((candidate,), plan, simulated.new_claims))
         return False
 
     async def _multi_node(self, pools: Sequence[Pool]) -> bool:
@@ -144,7 +149,7 @@ class KarpenterDisruption:
         changes, until = self._settled.get(kind, (-1, 0.0))
         if changes == seen and now < until:
             return False
-        candidates = self._trimmed(self._ranked(pools), Reason.UNDERUTILIZED)
+        candidates = self._trimmed(self._ranked(pools), DisruptionReason.UNDERUTILIZED)
         move = self._search(candidates, pools, kind)
         if move is None:
             self._settled[kind] = (seen, now + RETRY_S)
@@ -153,12 +158,12 @@ class KarpenterDisruption:
         still = {candidate.node for candidate in self._ranked(pools)}
         if not {candidate.node for candidate in move.candidates} <= still:
             return False
-        if not RemainingBudgets.now(self._context, Reason.UNDERUTILIZED).fits(move.candidates):
+        if not RemainingBudgets.now(self._context, DisruptionReason.UNDERUTILIZED).fits(move.candidates):
             return False
         again = self._move(move.candidates, self._snapshot(pools), several=kind == "multi")
         if again is None or again.new_claims != move.new_claims:
             return False
-        return await self._start(Reason.UNDERUTILIZED, kind, move)
+        return await self._start(DisruptionReason.UNDERUTILIZED, kind, move)
 
     def _search(self, candidates: Sequence[Candidate], pools: Sequence[Pool], kind: str) -> Move | None:
         if not candidates:
@@ -200,11 +205,11 @@ class KarpenterDisruption:
         return self._cache.evaluations(pools)
 
     def _consolidatable(self, pools: Sequence[Pool]) -> list[Candidate]:
-        found, now, busy = self._evaluations(pools), self._context.clock.monotonic(), self.queue.busy()
+        evaluations, now, busy = self._evaluations(pools), self._context.clock.monotonic(), self.queue.busy()
         return [
             candidate
-            for candidate in found.candidates
-            if candidate.node in found.consolidatable_since
+            for candidate in evaluations.candidates
+            if candidate.node in evaluations.consolidatable_since
             and candidate.claim not in busy
             and not self._nominations.holds(candidate.node, now)
         ]
@@ -219,10 +224,14 @@ class KarpenterDisruption:
         """Those that are not empty, dearest per disruption first."""
         store = self._context.cluster_state.pools.store
         allowed = {pool.name for pool in store.all() if pool.spec.disruption.consolidation_policy != "WhenEmpty"}
-        consolidatable = [each for each in self._consolidatable(pools) if not each.empty and each.pool in allowed]
-        return sorted(consolidatable, key=lambda each: (-(each.price or 0.0) / each.cost, each.node))
+        consolidatable = [
+            candidate for candidate in self._consolidatable(pools) if not candidate.empty and candidate.pool in allowed
+        ]
+        return sorted(
+            consolidatable, key=lambda candidate: (-(candidate.price or 0.0) / candidate.cost, candidate.node)
+        )
 
-    def _trimmed(self, candidates: Sequence[Candidate], reason: Reason) -> list[Candidate]:
+    def _trimmed(self, candidates: Sequence[Candidate], reason: DisruptionReason) -> list[Candidate]:
         return RemainingBudgets(self._context, reason, self._cache.totals()).trim(candidates) if candidates else []
 
     def _snapshot(self, pools: Sequence[Pool]) -> Snapshot:
@@ -245,10 +254,10 @@ class KarpenterDisruption:
 
     def _pods(self, candidates: Collection[Candidate], snapshot: Snapshot) -> list[Pod]:
         store, pending = self._context.cluster_state.pods.store, {pod.metadata.key for pod in snapshot.pending}
-        found = (store.get(key) for candidate in candidates for key in candidate.pods)
-        return [pod for pod in found if pod is not None and pod.metadata.key not in pending]
+        stored = (store.get(key) for candidate in candidates for key in candidate.pods)
+        return [pod for pod in stored if pod is not None and pod.metadata.key not in pending]
 
-    async def _start(self, reason: Reason, kind: str, move: Move) -> bool:
+    async def _start(self, reason: DisruptionReason, kind: str, move: Move) -> bool:
         context = self._context
         replaced = sum(node.price for node in move.plan.nodes) if move.plan is not None else 0.0
         command = Command(

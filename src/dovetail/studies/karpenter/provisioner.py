@@ -14,7 +14,7 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.provisioning import nodeclaim_template, provisionable_pods
 from dovetail.controllers.provisioning.batcher import Batcher
 from dovetail.kube.errors import KubeError
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import NODECLAIMS, NODEPOOLS, NODES, PODS
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
@@ -53,23 +53,23 @@ class KarpenterProvisioner:
                 except KubeError as problem:
                     self._context.log.error("Reconciler error", error=str(problem))
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def _pod_changed(self, change: CacheChange[Pod]) -> None:
         pod = change.new
         if pod is not None and provisionable_pods.provisionable(pod):
             self._pending.set()
             if change.old is None or not provisionable_pods.provisionable(change.old):
                 self._batcher.trigger(pod.metadata.uid)
 
-    def _node_changed(self, change: Change[Node]) -> None:
+    def _node_changed(self, change: CacheChange[Node]) -> None:
         state, node = self._context.cluster_state, change.new
         if node is not None and state.is_terminating(state.claim_for(node), node):
             self._batcher.trigger(node.metadata.uid)
 
-    def _claim_changed(self, change: Change[NodeClaim]) -> None:
+    def _claim_changed(self, change: CacheChange[NodeClaim]) -> None:
         if change.new is None or change.new.metadata.deletion_timestamp is not None:
             self._batcher.trigger(change.object.metadata.uid)
 
-    def _pool_changed(self, change: Change[NodePool]) -> None:
+    def _pool_changed(self, change: CacheChange[NodePool]) -> None:
         old, new = change.old, change.new
         if new is not None and (old is None or old.spec != new.spec or nodepools.ready(old) != nodepools.ready(new)):
             self._batcher.trigger(new.metadata.uid)

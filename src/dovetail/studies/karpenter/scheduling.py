@@ -7,7 +7,7 @@ from collections.abc import Collection
 import msgspec
 
 from dovetail.model.pods import Pod
-from dovetail.planner.baseline.scheduler import Outcome, SchedulerSimulation
+from dovetail.planner.baseline.scheduler import BaselineOutcome, SchedulerSimulation
 from dovetail.planner.baseline.to_packing import as_packings
 from dovetail.planner.launch.assemble import plan_of
 from dovetail.planner.packing.run import PackingRun, WorkMeter
@@ -23,7 +23,7 @@ class Simulated:
     def __init__(self, snapshot: Snapshot) -> None:
         with quiet():
             self.problem = Problem(snapshot)
-            self.outcome: Outcome = SchedulerSimulation(self.problem).run()
+            self.outcome: BaselineOutcome = SchedulerSimulation(self.problem).run()
 
     @property
     def new_claims(self) -> int:

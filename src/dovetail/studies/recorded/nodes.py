@@ -45,37 +45,37 @@ class NodeChange(msgspec.Struct, frozen=True):
 
 def changes(recording: Recording, counts: Callable[[Json], bool]) -> list[NodeChange]:
     """What happened to the nodes that count, in order."""
-    found: list[NodeChange] = []
-    known: dict[str, Json] = {}
+    changes: list[NodeChange] = []
+    nodes: dict[str, Json] = {}
     last = _last_labels(recording)
     for source in recording.objects_at(recording.start):
         if source["kind"] == "Node" and counts(_labelled(source, last)):
-            known[source["metadata"]["name"]] = source
-            found.append(NodeChange(0.0, "join", source["metadata"]["name"], _labelled(source, last)))
+            nodes[source["metadata"]["name"]] = source
+            changes.append(NodeChange(0.0, "join", source["metadata"]["name"], _labelled(source, last)))
     for event in recording.events(recording.start, recording.end):
         if event.object["kind"] != "Node":
             continue
         now, name = (event.time - recording.start).total_seconds(), event.object["metadata"]["name"]
-        old = known.get(name)
+        old = nodes.get(name)
         if event.type == "DELETED":
-            if known.pop(name, None) is not None:
-                found.append(NodeChange(now, "remove", name, event.object))
+            if nodes.pop(name, None) is not None:
+                changes.append(NodeChange(now, "remove", name, event.object))
         elif old is not None or counts(_labelled(event.object, last)):
-            found += _between(old, _labelled(event.object, last), now)
-            known[name] = event.object
-    return sorted(found, key=lambda change: change.at)
+            changes += _between(old, _labelled(event.object, last), now)
+            nodes[name] = event.object
+    return sorted(changes, key=lambda change: change.at)
 
 
 def _last_labels(recording: Recording) -> dict[str, Json]:
     """The labels that each node had last, by UID: an autoscaler sets some only after a node has joined."""
-    found: dict[str, Json] = {}
+    labels: dict[str, Json] = {}
     for source in recording.objects_at(recording.start):
         if source["kind"] == "Node":
-            found[uid_of(source)] = labels_of(source)
+            labels[uid_of(source)] = labels_of(source)
     for event in recording.events(recording.start, recording.end):
         if event.object["kind"] == "Node":
-            found[uid_of(event.object)] = labels_of(event.object)
-    return found
+            labels[uid_of(event.object)] = labels_of(event.object)
+    return labels
 
 
 def _labelled(node: Json, last: Mapping[str, Json]) -> Json:
@@ -150,7 +150,7 @@ def instance_of(node: Json, number: int) -> SimulatedInstance:
 def ready_seconds(recording: Recording) -> dict[str, float]:
     """How long each node took from joining to Ready."""
     joined: dict[str, float] = {}
-    found: dict[str, float] = {}
+    lifetimes: dict[str, float] = {}
     for event in recording.events(recording.start, recording.end):
         if event.object["kind"] != "Node" or event.type == "DELETED":
             continue
@@ -160,8 +160,8 @@ def ready_seconds(recording: Recording) -> dict[str, float]:
         conditions = (event.object.get("status") or {}).get("conditions") or ()
         is_ready = any(entry.get("type") == "Ready" and entry.get("status") == "True" for entry in conditions)
         if is_ready and name in joined:
-            found[name] = round(now - joined.pop(name), 3)
-    return found
+            lifetimes[name] = round(now - joined.pop(name), 3)
+    return lifetimes
 
 
 def standing_nodes(recording: Recording, lead_s: float) -> RecordedNodes:

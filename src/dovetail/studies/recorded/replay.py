@@ -10,28 +10,25 @@ from typing import Any
 import msgspec
 import yaml
 
-from dovetail.clock import Clock, run_virtual
+from dovetail.clock import run_virtual
 from dovetail.cloud.simulated.config import read as read_market
-from dovetail.lab.cluster import Extra, Lab
+from dovetail.lab.cluster import Extra
 from dovetail.lab.scenario.autoscaler import Asked, Autoscaled
 from dovetail.lab.scenario.fleet import Fleet
 from dovetail.lab.scenario.node_groups import GroupFleet, GroupSettings
 from dovetail.lab.scenario.runner import Outcome, Player
 from dovetail.lab.scenario.schema import Scenario, ScenarioError, Step
-from dovetail.language import message
-from dovetail.model.instance_type import InstanceType
-from dovetail.model.meta import view
-from dovetail.model.nodes import Node
-from dovetail.model.pods import Pod
-from dovetail.offline.recorder import Recorder, Settings
-from dovetail.offline.recording import OfferingKey, RecordedPrice, Recording, Writer, read
-from dovetail.offline.timeline import Bound, Decision, Timeline, timeline
+from dovetail.language import english, message
+from dovetail.offline.recorded_prices import RecordedPrices, recorded_prices
+from dovetail.offline.recording import Recording, read
+from dovetail.offline.timeline import Decision, Sample, Timeline, timeline
 from dovetail.studies import karpenter
-from dovetail.studies.bound import LowerBound, pools_of
+from dovetail.studies.recorded.lab_recorder import LabRecorder, LabRecording
 from dovetail.studies.recorded.nodes import RecordedFleet, RecordedNodes, changes, ready_seconds, standing_nodes
+from dovetail.studies.recorded.prices import bound_of, curves, priced
 from dovetail.studies.recorded.workload import RecordedWorkload, build, with_groups
 from dovetail.studies.run import BOOT, CLUSTER_AUTOSCALER_FLAGS
-from dovetail.studies.setups import NodeAutoscaler
+from dovetail.studies.setups import DOVETAIL_SETTINGS, NodeAutoscaler
 from dovetail.studies.workloads.workload import NODE_KINDS, Workload
 
 Json = dict[str, Any]
@@ -106,35 +103,36 @@ def replay(recording: Recording, question: Question, target: Path) -> Replay:
 
 
 async def _play(recording: Recording, made: RecordedWorkload, question: Question, target: Path) -> Outcome:
-    workload = made.workload
+    workload, prices = made.workload, recorded_prices(recording)
     if question.autoscaler is None:
         planned = changes(recording, lambda node: True)
         nodes = RecordedNodes(planned, made.lead_s, ready_seconds(recording), drains=False)
     else:
         nodes = standing_nodes(recording, made.lead_s)
-    writers: list[tuple[Writer, Clock]] = []
-
-    async def record(lab: Lab) -> None:
-        writer = Writer.create(target, lab.clock.now(), f"replay of {recording.path.name}", IDENTITY, source="replay")
-        writers.append((writer, lab.clock))
-        for key, price in recording.prices_at(recording.end).items():
-            writer.price(lab.clock.now(), key, price.dollars, price.source)
-        await Recorder(lab.kube, writer, settings=Settings(usage_interval_s=300.0)).run()
+    recorder = LabRecorder(
+        LabRecording(
+            path=target,
+            cluster=f"replay of {recording.path.name}",
+            identity=IDENTITY,
+            source="replay",
+            prices=prices.first,
+            price_changes=tuple(
+                msgspec.structs.replace(change, at=change.at + made.lead_s) for change in prices.changes
+            ),
+        )
+    )
 
     def make_fleet(line: Callable[[str], None]) -> Fleet:
         if question.autoscaler is None:
             return RecordedFleet(nodes)
-        return fleet_of(workload, question.autoscaler, line, recording.prices_at(recording.start))
+        return fleet_of(workload, question.autoscaler, line, prices, made.lead_s)
 
-    extras: list[Extra] = [record]
+    extras: list[Extra] = [recorder.run]
     if question.autoscaler is not None:
         extras.append(nodes.run)
     scenario = _served(workload.scenario, question.autoscaler)
     player = Player(scenario, workload.folder, lambda line: None, question.seed, make_fleet, extras)
-    outcome = await player.run()
-    writer, clock = writers[0]
-    writer.close(clock.now())
-    return outcome
+    return await player.run()
 
 
 def _served(scenario: Scenario, autoscaler: NodeAutoscaler | None) -> Scenario:
@@ -154,49 +152,22 @@ def fleet_of(
     workload: Workload,
     autoscaler: NodeAutoscaler,
     line: Callable[[str], None],
-    prices: dict[OfferingKey, RecordedPrice],
+    prices: RecordedPrices,
+    lead_s: float,
 ) -> Fleet:
-    """The autoscaler on a simulated cloud that sells at the recorded prices."""
+    """The autoscaler on a simulated cloud that sells at the recorded prices, `lead_s` before the first of them."""
     part = workload.part
     market = read_market(yaml.safe_dump(part.market)) if part.market else BOOT
-    types = tuple(priced(kind, part.region, prices) for kind in workload.types().values())
+    types = tuple(priced(kind, part.region, prices.first) for kind in workload.types().values())
+    market = msgspec.structs.replace(market, curves=(*market.curves, *curves(types, part.region, prices, lead_s)))
     if autoscaler is NodeAutoscaler.CLUSTER_AUTOSCALER:
         by_name = {kind.name: kind for kind in types}
         settings = GroupSettings(groups=workload.groups, types=by_name, market=market, flags=CLUSTER_AUTOSCALER_FLAGS)
         return GroupFleet(settings, line)
-    asked = Asked(region=part.region, types=types, market=market)
+    asked = Asked(region=part.region, types=types, market=market, settings=DOVETAIL_SETTINGS)
     if autoscaler is NodeAutoscaler.KARPENTER:
         asked = msgspec.structs.replace(asked, settings=karpenter.SETTINGS, controllers=karpenter.controllers())
     return Autoscaled(asked, line)
-
-
-def priced(kind: InstanceType, region: str, prices: dict[OfferingKey, RecordedPrice]) -> InstanceType:
-    """The type at the recorded prices; what was not recorded costs what the packaged list says."""
-
-    def price(zone: str, capacity_type: str) -> float | None:
-        for place in (zone, ""):
-            known = prices.get(OfferingKey(region, kind.name, place, capacity_type))
-            if known is not None:
-                return known.dollars
-        return None
-
-    offerings = tuple(
-        msgspec.structs.replace(offering, price=dollars)
-        if (dollars := price(offering.zone, offering.capacity_type)) is not None
-        else offering
-        for offering in kind.offerings
-    )
-    return msgspec.structs.replace(kind, offerings=offerings)
-
-
-def bound_of(workload: Workload) -> Bound:
-    """The lower bound of pods and of nodes that stand whatever is launched, in $/h."""
-    bound = LowerBound(pools_of(workload.node_pools(), tuple(workload.types().values())))
-
-    def per_hour(pods: list[Json], standing: list[Json]) -> float:
-        return bound.per_hour([view(pod, Pod) for pod in pods], [view(node, Node) for node in standing])
-
-    return per_hour
 
 
 def _paid_as(before: Timeline, after: Timeline) -> Timeline:
@@ -216,16 +187,27 @@ def _paid_as(before: Timeline, after: Timeline) -> Timeline:
 
 
 def first_difference(before: Timeline, after: Timeline) -> tuple[float, str] | None:
-    """The first sample whose nodes, price or pending pods differ, and how."""
-    for ours, theirs in zip(after.samples, before.samples, strict=False):
-        for what, mine, recorded in (
-            ("nodes", float(ours.nodes), float(theirs.nodes)),
-            ("pending pods", float(ours.pending), float(theirs.pending)),
-        ):
-            if abs(mine - recorded) > max(1.0, TOLERANCE * recorded):
-                return theirs.at, f"{what}: recorded {recorded:g}, replayed {mine:g}"
-        if abs(ours.rate - theirs.rate) > TOLERANCE * max(theirs.rate, 0.01):
-            return theirs.at, f"$/h: recorded {theirs.rate:.4f}, replayed {ours.rate:.4f}"
+    """The first sample whose nodes, price or pending pods differ, and how; data, so in English."""
+    with english():
+        for ours, theirs in zip(after.samples, before.samples, strict=False):
+            if (text := _sample_difference(theirs, ours)) is not None:
+                return theirs.at, text
+    return None
+
+
+def _sample_difference(recorded: Sample, replayed: Sample) -> str | None:
+    for what, mine, theirs in (
+        (message("nodes"), float(replayed.nodes), float(recorded.nodes)),
+        (message("pending pods"), float(replayed.pending), float(recorded.pending)),
+    ):
+        if abs(mine - theirs) > max(1.0, TOLERANCE * theirs):
+            return message(
+                "{what}: recorded {recorded:g}, replayed {replayed:g}", what=what, recorded=theirs, replayed=mine
+            )
+    if abs(replayed.rate - recorded.rate) > TOLERANCE * max(recorded.rate, 0.01):
+        return message(
+            "$/h: recorded {recorded:.4f}, replayed {replayed:.4f}", recorded=recorded.rate, replayed=replayed.rate
+        )
     return None
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from dovetail.language import message
 from dovetail.language.columns import width_of
+from dovetail.language.recognition import recognized
 from dovetail.offline.timeline import Decision, Timeline
 from dovetail.studies import svg
 from dovetail.studies.recorded.replay import Pair, Replay
@@ -76,7 +77,7 @@ def difference(replay: Replay) -> str:
     if replay.first_difference is None:
         return message("no difference: nodes, price and pending pods are within 5 % at every sample")
     when, what = replay.first_difference
-    return message("first difference at {when}: {what}", when=clock(when), what=what)
+    return message("first difference at {when}: {what}", when=clock(when), what=recognized(what))
 
 
 def _decisions(replay: Replay) -> Iterator[str]:

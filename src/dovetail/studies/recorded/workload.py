@@ -24,7 +24,16 @@ from dovetail.language import message
 from dovetail.model import wellknown
 from dovetail.model.kinds.convert import ConversionError, expand
 from dovetail.offline.recording import Recording
-from dovetail.offline.timeline import CLAIM_KINDS, controller, is_live, labels_of, managed_by, percentile, uid_of
+from dovetail.offline.timeline import (
+    CLAIM_KINDS,
+    controller,
+    is_evicted,
+    is_live,
+    labels_of,
+    managed_by,
+    percentile,
+    uid_of,
+)
 from dovetail.studies.workloads import node_groups
 from dovetail.studies.workloads.workload import Workload, check_groups
 
@@ -115,11 +124,11 @@ def build(
     """
     first = recording.objects_at(recording.start)
     own_pools = tuple(pools)
-    found = durations(recording)
+    recorded = durations(recording)
     formed = any(source["kind"] in CLAIM_KINDS or _is_fleet_node(source) for source in first)
     lead_s = WARM_LEAD_S if warm and formed else LEAD_S
     own_steps = tuple(steps)
-    changes = Changes(recording, found, replaced=bool(own_pools), one_by_one=one_by_one, movable=bool(own_steps))
+    changes = Changes(recording, recorded, replaced=bool(own_pools), one_by_one=one_by_one, movable=bool(own_steps))
     # NodePools that came later are there from the start: they launch nothing by themselves.
     later = [source for source in _added(recording) if source["kind"] in NODE_KINDS]
     manifests = (*(item for item in changes.manifests([*first, *later])), *own_pools)
@@ -127,10 +136,10 @@ def build(
     own = [msgspec.structs.replace(step, at=Seconds(step.at + lead_s)) for step in own_steps]
     happened = sorted([*changes.steps(lead_s), *own], key=lambda step: step.at)
     market: Json = {}
-    if found.boot_s is not None:
-        market["boot"] = list(found.boot_s)
-    if found.ready_s is not None:
-        market["ready"] = list(found.ready_s)
+    if recorded.boot_s is not None:
+        market["boot"] = list(recorded.boot_s)
+    if recorded.ready_s is not None:
+        market["ready"] = list(recorded.ready_s)
     scenario = Scenario(
         name=recording.path.name,
         duration=Seconds((recording.end - recording.start).total_seconds() + lead_s),
@@ -186,12 +195,12 @@ class Changes:
     """Turns recorded objects into manifests and steps."""
 
     def __init__(
-        self, recording: Recording, found: Durations, *, replaced: bool, one_by_one: bool, movable: bool
+        self, recording: Recording, recorded: Durations, *, replaced: bool, one_by_one: bool, movable: bool
     ) -> None:
         self._recording = recording
         self._movable = movable
         self._one_by_one = one_by_one
-        self._durations = found
+        self._durations = recorded
         self._replaced = replaced
         #: What is applied now, by kind, namespace and name.
         self._applied: dict[tuple[str, str, str], Json] = {}
@@ -207,16 +216,24 @@ class Changes:
         for event in self._recording.events(start, self._recording.end):
             when = Seconds(round((event.time - start).total_seconds() + lead_s, 3))
             source = event.object
-            gone = event.type == "DELETED" or bool(source["metadata"].get("deletionTimestamp"))
-            if gone:
+            if event.type == "DELETED" or source["metadata"].get("deletionTimestamp") or self._evicted(source):
                 target = self._remove(source)
                 if target is not None:
-                    yield Step(at=when, delete=target)
+                    yield Step(at=when, evict=target) if self._evicted(source) else Step(at=when, delete=target)
                 continue
             before = {key: self._applied.get(key) for key in self._keys(source)}
             for item in self._put(source):
                 scale = _scale(before.get(_key(item)), item)
                 yield Step(at=when, scale=scale) if scale is not None else Step(at=when, apply=item)
+
+    def _evicted(self, source: Json) -> bool:
+        """Whether a recorded pod is evicted in the replay too.
+
+        A kubelet under pressure leaves the pod there as Failed. An autoscaler that is replayed evicts by itself.
+        """
+        if not self._one_by_one or source["kind"] != "Pod" or not is_evicted(source):
+            return False
+        return bool(source["metadata"].get("deletionTimestamp")) or not is_live(source)
 
     def _put(self, source: Json) -> Iterator[Json]:
         """The manifests that an object stands for, where they differ from what is applied."""
@@ -268,7 +285,7 @@ class Changes:
                 item[field] = value
         name = _name(source)
         if kind == "Pod":
-            item["spec"] = {key: value for key, value in source["spec"].items() if key != "nodeName"}
+            item["spec"] = {key: value for key, value in (source.get("spec") or {}).items() if key != "nodeName"}
             for field in ("priority", "preemptionPolicy"):  # admission derives them from the class
                 item["spec"].pop(field, None)
             if self._one_by_one and name in self._durations.bound_to:
@@ -300,16 +317,19 @@ class Changes:
 
     def _behaviour(self, name: str) -> dict[str, str]:
         """How long its containers take, for the lab's kubelets."""
-        found: dict[str, str] = {}
-        known = self._durations
-        start_s, run_s, stop_s = known.start_s.get(name), known.run_s.get(name), known.stop_s.get(name)
+        annotations: dict[str, str] = {}
+        recorded = self._durations
+        start_s, run_s, stop_s = recorded.start_s.get(name), recorded.run_s.get(name), recorded.stop_s.get(name)
         if start_s is not None:
-            found |= {f"{PREFIX}pull-seconds": "0.3s", f"{PREFIX}start-seconds": f"{max(0.1, start_s - 0.5):.1f}s"}
+            annotations |= {
+                f"{PREFIX}pull-seconds": "0.3s",
+                f"{PREFIX}start-seconds": f"{max(0.1, start_s - 0.5):.1f}s",
+            }
         if run_s is not None:
-            found[f"{PREFIX}run-seconds"] = f"{run_s:.1f}s"
+            annotations[f"{PREFIX}run-seconds"] = f"{run_s:.1f}s"
         if stop_s is not None:
-            found[f"{PREFIX}stop-seconds"] = f"{stop_s:.1f}s"
-        return found
+            annotations[f"{PREFIX}stop-seconds"] = f"{stop_s:.1f}s"
+        return annotations
 
 
 def pinned(spec: Json, node: str) -> Json:
@@ -468,19 +488,19 @@ def _key(source: Json) -> tuple[str, str, str]:
 
 
 def _metadata(source: Json) -> Json:
-    found: Json = {"name": source["name"]}
+    metadata: Json = {"name": source["name"]}
     if source.get("namespace"):
-        found["namespace"] = source["namespace"]
+        metadata["namespace"] = source["namespace"]
     if source.get("labels"):
-        found["labels"] = source["labels"]
+        metadata["labels"] = source["labels"]
     kept = {
         key: value
         for key, value in (source.get("annotations") or {}).items()
         if not key.startswith(_LEFT_ANNOTATIONS) and "hash" not in key
     }
     if kept:
-        found["annotations"] = kept
-    return found
+        metadata["annotations"] = kept
+    return metadata
 
 
 def _scale(before: Json | None, after: Json) -> Scale | None:

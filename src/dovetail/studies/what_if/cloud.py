@@ -76,13 +76,13 @@ class RestoredCloud(FaultyCloud):
         status: Mapping[str, Any] = node_class.get("status") or {}
         conditions = tuple(
             (
-                str(each.get("type")),
-                str(each.get("status")),
-                str(each.get("reason") or ""),
-                str(each.get("message") or ""),
+                str(condition.get("type")),
+                str(condition.get("status")),
+                str(condition.get("reason") or ""),
+                str(condition.get("message") or ""),
             )
-            for each in status.get("conditions") or ()
-            if each.get("type") != "Ready"
+            for condition in status.get("conditions") or ()
+            if condition.get("type") != "Ready"
         )
         image = self.images.get(str((node_class.get("metadata") or {}).get("name")))
         resolved = {"amis": [{"id": image, "name": image, "requirements": []}]} if image else {}
@@ -106,7 +106,7 @@ class RestoredCloud(FaultyCloud):
 
     def remember(self, classes: Iterable[Mapping[str, Any]]) -> None:
         """From now on instances are compared with these classes, and those that stand with what comes after."""
-        self._classes = {str(each["metadata"]["name"]): each for each in classes}
+        self._classes = {str(node_class["metadata"]["name"]): node_class for node_class in classes}
         self._adopted |= {instance.provider_id for instance in self.standing()}
 
     def adopt(self, instances: Any) -> None:
@@ -145,18 +145,23 @@ def of_class(
     """Types as nodes of a NodeClass show them, in the zones of its subnets, with the offerings of `types`."""
     annotations = (node_pool.get("metadata") or {}).get("annotations") or {}
     zones = zones_of(node_class)
-    by_class = {each.name: each for each in catalog.of_class(region, with_kubelet(node_class, annotations))}
-    return tuple(_combined(each, by_class.get(each.name, each), zones) for each in types)
+    by_class = {
+        instance_type.name: instance_type
+        for instance_type in catalog.of_class(region, with_kubelet(node_class, annotations))
+    }
+    return tuple(
+        _combined(instance_type, by_class.get(instance_type.name, instance_type), zones) for instance_type in types
+    )
 
 
 def _combined(sold: InstanceType, shown: InstanceType, zones: frozenset[str]) -> InstanceType:
-    usable = {(each.zone, each.capacity_type): each.available for each in shown.offerings}
+    usable = {(offering.zone, offering.capacity_type): offering.available for offering in shown.offerings}
 
     def withheld(offering: Offering) -> Offering:
         usual = usable.get((offering.zone, offering.capacity_type), True)
         return offering if usual or not offering.available else msgspec.structs.replace(offering, available=False)
 
-    offerings = tuple(withheld(each) for each in sold.offerings if not zones or each.zone in zones)
+    offerings = tuple(withheld(offering) for offering in sold.offerings if not zones or offering.zone in zones)
     return msgspec.structs.replace(shown, offerings=offerings)
 
 

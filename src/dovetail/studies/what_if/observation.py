@@ -17,6 +17,7 @@ from dovetail.kube.resources import EC2NODECLASSES, NODECLAIMS, NODEPOOLS, NODES
 from dovetail.lab.cluster import Lab
 from dovetail.lab.controllers.views import PodView
 from dovetail.lab.scenario.autoscaler import Autoscaled
+from dovetail.language import english, message, source
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.kinds import budgets
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -73,8 +74,8 @@ class Observation:
         if new is None or came:
             self._changed_at = self._lab.clock.monotonic()
         if new is None and old is not None and is_evicted(old):
-            at = round(self._lab.clock.monotonic() - self._zero, 1)
-            self._evictions.append(Eviction(at=at, pod=old.metadata.key, node=old.spec.node_name))
+            moment = round(self._lab.clock.monotonic() - self._zero, 1)
+            self._evictions.append(Eviction(at=moment, pod=old.metadata.key, node=old.spec.node_name))
 
     # -- when it is at rest
 
@@ -84,7 +85,7 @@ class Observation:
         claims = (await self._lab.kube.list(NODECLAIMS, type=NodeClaim)).items
         now = self._lab.clock.now()
         quiet = [pool.spec.disruption.quiet_time for pool in pools.values()]
-        waits = [each.total_seconds() for each in quiet if each is not None]
+        waits = [wait.total_seconds() for wait in quiet if wait is not None]
         longest = min(MAX_QUIET_S, max(waits, default=0.0)) + 2 * MARGIN_S
         waiting = Counter(claim.node_pool or "" for claim in claims if claim.is_true("Drifted"))
         for name, pool in pools.items():
@@ -145,7 +146,10 @@ class Observation:
     async def _bound(self, pods: Sequence[Pod], others: Sequence[Node]) -> float:
         """What the pods would cost at least on any nodes that the NodePools allow now."""
         listed = (await self._lab.kube.list(NODEPOOLS)).items
-        classes = {each["metadata"]["name"]: each for each in (await self._lab.kube.list(EC2NODECLASSES)).items}
+        classes = {
+            node_class["metadata"]["name"]: node_class
+            for node_class in (await self._lab.kube.list(EC2NODECLASSES)).items
+        }
         pools = []
         for body in listed:
             pool = msgspec.convert(body, NodePool)
@@ -200,8 +204,8 @@ class Observation:
         for event in self._cloud.log:
             instance = event.instance
             claim = instance.claim_name or ""
-            known = made.get(claim)
-            why = (known[0] if known else None) if event.came else ends.get(claim)
+            decided = made.get(claim)
+            why = (decided[0] if decided else None) if event.came else ends.get(claim)
             changes.append(
                 NodeChange(
                     action="+" if event.came else "-",
@@ -214,7 +218,7 @@ class Observation:
                     capacity_type=instance.capacity_type,
                     price=event.price,
                     reason=_reason_of(why),
-                    pods=known[1].pods if known and event.came else 0,
+                    pods=decided[1].pods if decided and event.came else 0,
                     detail=_cause(why) if why is not None else "",
                 )
             )
@@ -256,7 +260,9 @@ class Observation:
                 said |= dict.fromkeys(refusal.pods, last)
         groups: dict[tuple[str, str, str], list[str]] = {}
         for key in waiting:
-            groups.setdefault(said.get(key) or last or ("NOT_PLANNED", "no plan was made for it", ""), []).append(key)
+            groups.setdefault(
+                said.get(key) or last or ("NOT_PLANNED", source("no plan was made for it"), ""), []
+            ).append(key)
         return tuple(
             Pending(
                 pods=tuple(sorted(names)[:MAX_PODS]),
@@ -284,15 +290,15 @@ class Observation:
         for claim in going:
             node = nodes.get(claim.status.provider_id)
             name = node.metadata.name if node is not None else claim.name
-            found = candidates.node_blockers(node, claim, terminating=False, nominated=False)
-            found += candidates.pod_blockers(pods.get(name, ()), pdbs, now)
+            blockers = candidates.node_blockers(node, claim, terminating=False, nominated=False)
+            blockers += candidates.pod_blockers(pods.get(name, ()), pdbs, now)
             why = "Drifted" if claim.is_true("Drifted") else "Terminating"
-            texts = tuple(sorted(map(candidates.describe, found)))
+            texts = tuple(sorted(map(candidates.describe, blockers)))
             pool = pools.get(claim.node_pool or "")
             blocked.append(
                 Blocked(node=name, pool=claim.node_pool or "", reason=why, blockers=texts or _shut(pool, why, now))
             )
-        return tuple(sorted(blocked, key=lambda each: each.node))
+        return tuple(sorted(blocked, key=lambda node: node.node))
 
 
 def is_evicted(pod: PodView) -> bool:
@@ -326,16 +332,22 @@ def _active(pool: NodePool, why: str, now: datetime) -> list[str]:
 
 
 def describe(budget: Budget) -> str:
-    """A budget in one line."""
-    reasons = f" for {', '.join(budget.reasons)}" if budget.reasons else ""
-    window = f", {budget.schedule} for {budget.duration}" if budget.schedule else ""
-    return f"{budget.nodes} at once{reasons}{window}"
+    """A budget in one line; data, so in English."""
+    with english():
+        reasons = message(" for {reasons}", reasons=", ".join(budget.reasons)) if budget.reasons else ""
+        window = message(", {schedule} for {duration}", schedule=budget.schedule, duration=budget.duration)
+        return message(
+            "{nodes} at once{reasons}{window}",
+            nodes=budget.nodes,
+            reasons=reasons,
+            window=window if budget.schedule else "",
+        )
 
 
 def _shut(pool: NodePool | None, why: str, now: datetime) -> tuple[str, ...]:
     if pool is None:
         return ()
-    found = budgets.allowance(pool.spec.disruption.budgets, why, 1, now)
-    if found.nodes > 0:
+    allowance = budgets.allowance(pool.spec.disruption.budgets, why, 1, now)
+    if allowance.nodes > 0:
         return ()
     return tuple(describe(budget) for budget in pool.spec.disruption.budgets if budgets.covers(budget, why))

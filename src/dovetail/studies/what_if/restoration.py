@@ -65,14 +65,14 @@ async def create(lab: Lab, cluster: Cluster) -> None:
 
 def is_ready(node: Mapping[str, Any]) -> bool:
     conditions = (node.get("status") or {}).get("conditions") or ()
-    return all(each.get("status") == "True" for each in conditions if each.get("type") == "Ready")
+    return all(condition.get("status") == "True" for condition in conditions if condition.get("type") == "Ready")
 
 
 def kubelet(node: Json) -> SimulatedInstance:
     """The instance of a Node that is there: its kubelet takes the Node over as it is."""
     metadata, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
     labels: Mapping[str, str] = metadata.get("labels") or {}
-    addresses = {each.get("type"): each.get("address") for each in status.get("addresses") or ()}
+    addresses = {address.get("type"): address.get("address") for address in status.get("addresses") or ()}
     return SimulatedInstance(
         name=metadata["name"],
         provider_id=str(spec.get("providerID") or ""),
@@ -90,7 +90,7 @@ def kubelet(node: Json) -> SimulatedInstance:
 
 def instances(cluster: Cluster, now: datetime) -> dict[str, Instance]:
     """The instances that NodeClaims stand for, by the names of their Nodes; those without a Node by their own."""
-    found: dict[str, Instance] = {}
+    instances: dict[str, Instance] = {}
     nodes = {str((node.get("spec") or {}).get("providerID") or ""): node for node in cluster.of("Node")}
     for claim in cluster.of("NodeClaim"):
         metadata, status = claim["metadata"], claim.get("status") or {}
@@ -115,5 +115,5 @@ def instances(cluster: Cluster, now: datetime) -> dict[str, Instance]:
             claim_name=metadata["name"],
             node_pool=labels.get(keys.NODEPOOL),
         )
-        found[node["metadata"]["name"] if node is not None else metadata["name"]] = instance
-    return found
+        instances[node["metadata"]["name"] if node is not None else metadata["name"]] = instance
+    return instances

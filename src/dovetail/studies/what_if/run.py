@@ -27,6 +27,7 @@ from dovetail.model.labels import ZONE
 from dovetail.offline.diff.changes import Change, applied, differences
 from dovetail.offline.diff.cluster import Cluster, Json, key_of, label_of
 from dovetail.offline.diff.prediction import ObjectChange, Outcome
+from dovetail.studies.setups import DOVETAIL_SETTINGS
 from dovetail.studies.what_if import restoration
 from dovetail.studies.what_if.cloud import RestoredCloud
 from dovetail.studies.what_if.observation import Observation
@@ -54,7 +55,6 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
     horizon_s: float
     market: Market = BOOT
-    plan_deadline: float = 0.0
     seed: int = 1
 
 
@@ -108,7 +108,7 @@ def _asked(setup: Setup) -> Asked:
         region=setup.region,
         types=setup.types,
         market=setup.market,
-        settings={"plan_deadline": setup.plan_deadline},
+        settings=DOVETAIL_SETTINGS,
         make_cloud=partial(RestoredCloud, region=setup.region, classes=classes),
         standing=restoration.instances(setup.cluster, setup.now),
         last_address=LAST_ADDRESS,
@@ -146,9 +146,9 @@ async def apply_change(lab: Lab, fleet: Autoscaled, setup: Setup, change: Change
     for key in change.deletions:
         changes.append(await _delete(lab, kinds, setup.cluster, key))
     for item in change.manifests:
-        found = await _write(lab, kinds, item)
-        if found is not None:
-            changes.append(found)
+        written = await _write(lab, kinds, item)
+        if written is not None:
+            changes.append(written)
     for replicas in change.replicas:
         resource = await kinds.by_kind(replicas.kind)
         before = await lab.kube.get(resource, replicas.name, replicas.namespace)
@@ -219,8 +219,8 @@ def _text(value: Any) -> str:
 def _market(market: Market, change: Change, types: Sequence[InstanceType]) -> Market:
     """Sold-out offerings have no stock, and prices differ by a factor from now on."""
     stock = tuple(
-        Stock(instance_type=each.instance_type, zone=each.zone, capacity_type=each.capacity_type)
-        for each in change.sold_out
+        Stock(instance_type=offering.instance_type, zone=offering.zone, capacity_type=offering.capacity_type)
+        for offering in change.sold_out
     ) + tuple(Stock(zone=zone) for zone in change.lost_zones)
     usual = {
         (kind.name, offering.zone, offering.capacity_type): offering.price
@@ -232,10 +232,10 @@ def _market(market: Market, change: Change, types: Sequence[InstanceType]) -> Ma
             instance_type=price.instance_type,
             zone=price.zone,
             capacity_type=price.capacity_type,
-            steps=((0.0, price.dollars / known),),
+            steps=((0.0, price.dollars / usual_price),),
         )
         for price in change.prices
-        if (known := usual.get((price.instance_type, price.zone, price.capacity_type)))
+        if (usual_price := usual.get((price.instance_type, price.zone, price.capacity_type)))
     )
     return msgspec.structs.replace(market, stock=(*stock, *market.stock), curves=(*market.curves, *curves))
 

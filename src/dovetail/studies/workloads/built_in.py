@@ -106,9 +106,9 @@ def _batch(chance: Chance) -> Parts:
     for number, (hour, count, cpu, memory) in enumerate(
         ((1, 60, "1", "2Gi"), (2, 24, "2", "4Gi"), (4, 90, "500m", "2Gi"), (5, 40, "1", "6Gi"))
     ):
-        at = hour * HOUR_S + chance.uniform(0.0, 10.0) * MINUTE_S
+        start_s = hour * HOUR_S + chance.uniform(0.0, 10.0) * MINUTE_S
         burst = objects.job(f"burst-{number}", round(_about(chance, count)), cpu, memory, _about(chance, 900.0, 0.2))
-        steps.append({"at": f"{at:.0f}s", "apply": burst})
+        steps.append({"at": f"{start_s:.0f}s", "apply": burst})
     manifests = [
         objects.node_pool(),
         objects.deployment("api", 6, "500m", "1Gi", model={"cpu": "150m", "memory": "300Mi"}, spread_zones=True),
@@ -149,7 +149,7 @@ def _ml(chance: Chance) -> Parts:
     for number, (hour, jobs, gpus, cpu) in enumerate(
         ((1, 6, 1, "3"), (2, 2, 4, "20"), (4, 8, 1, "3"), (6, 1, 4, "20"))
     ):
-        at = hour * HOUR_S + chance.uniform(0.0, 15.0) * MINUTE_S
+        start_s = hour * HOUR_S + chance.uniform(0.0, 15.0) * MINUTE_S
         training = objects.job(
             f"training-{number}",
             jobs,
@@ -159,7 +159,7 @@ def _ml(chance: Chance) -> Parts:
             pod=_ON_GPU,
             extra_requests={"nvidia.com/gpu": str(gpus)},
         )
-        steps.append({"at": f"{at:.0f}s", "apply": training})
+        steps.append({"at": f"{start_s:.0f}s", "apply": training})
     gpu_types = [{"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["g4dn", "g5"]}]
     manifests = [
         objects.node_pool(),
@@ -220,10 +220,10 @@ def _rolling(chance: Chance) -> Parts:
             objects.budget(name),
         ]
         for release in range(1 + number % 2):
-            at = (1 + 2 * release) * HOUR_S + (8 * number + chance.uniform(0.0, 5.0)) * MINUTE_S
+            start_s = (1 + 2 * release) * HOUR_S + (8 * number + chance.uniform(0.0, 5.0)) * MINUTE_S
             template = {"metadata": {"annotations": {"release": str(release + 1)}}}
             body = {"spec": {"template": template}}
-            steps.append({"at": f"{at:.0f}s", "patch": {"kind": "Deployment", "name": name, "body": body}})
+            steps.append({"at": f"{start_s:.0f}s", "patch": {"kind": "Deployment", "name": name, "body": body}})
     return Parts("5h", manifests, objects.groups("m5.xlarge"), steps)
 
 

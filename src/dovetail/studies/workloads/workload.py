@@ -1,4 +1,4 @@
-"""A workload: what is applied and what happens, apart from who launches the nodes."""
+"""A workload: the manifests and the events of a run, independent of the autoscaler that launches the nodes."""
 
 from __future__ import annotations
 
@@ -106,7 +106,11 @@ def check_groups(groups: Iterable[GroupSpec], types: Mapping[str, InstanceType],
                     instance_type=group.instance_type,
                 )
             )
-        zones = {each.zone for each in kind.offerings if each.capacity_type == group.capacity_type and each.price}
+        zones = {
+            offering.zone
+            for offering in kind.offerings
+            if offering.capacity_type == group.capacity_type and offering.price
+        }
         missing = sorted(set(group.zones) - zones)
         if missing:
             raise ScenarioError(
@@ -118,6 +122,6 @@ def check_groups(groups: Iterable[GroupSpec], types: Mapping[str, InstanceType],
                     instance_type=group.instance_type,
                     capacity_type=group.capacity_type,
                     missing=", ".join(missing),
-                    zones=", ".join(sorted(zones)) or "no zone",
+                    zones=", ".join(sorted(zones)) or message("no zone"),
                 )
             )
