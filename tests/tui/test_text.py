@@ -14,7 +14,7 @@ from dovetail.tui.body import body
 from dovetail.tui.figures import ASCII, UNICODE, bar, fit, fit_middle, printable, wrapped
 from dovetail.tui.tables import NODES, PODS, TABLES, Look, line, matching, ordered, widths
 from dovetail.tui.text import once, totals, trouble
-from dovetail.view import FleetView, Health, Money
+from dovetail.view import FleetView, Health, Money, PendingPod
 from tests.tui.conftest import NOW, a_node, a_pod, with_totals
 
 LOOK = Look(NOW)
@@ -35,8 +35,8 @@ draining-1       █▎···  25% ▋····  12%   1/29 m5.large    $0.1180 d
 ip-10-0-0-10.ap… ███▊·  75% █▎···  25%   2/29 m5.large    $0.1180 ready       5h
 spot-1           ·····   0% ·····   0%   0/29 m5.large          ? ready       5h
 
-POD                        CPU   MEM  AGE WHY
-shop/api-0                   4   1Gi  42s 디스크가 없는 영역입니다\ufffd[31m\ufffdgnp <sc…"""
+POD                        CPU    MEM  AGE WHY
+shop/api-0                   4    1Gi  42s 디스크가 없는 영역입니다\ufffd[31m\ufffdgnp <s…"""
 
 
 def test_once_in_80_columns(fleet: FleetView) -> None:
@@ -156,3 +156,19 @@ def test_a_bar_is_as_long_as_it_should_be(share: float, columns: int) -> None:
         text = bar(share, columns, drawn)
         assert len(text) == columns
         assert abs(text.count(drawn.full) - min(share, 1) * columns) <= 1
+
+
+def test_a_recorded_reason_is_in_the_language_of_the_reader() -> None:
+    pod = PendingPod(
+        namespace="shop",
+        name="web",
+        uid="u",
+        workload="Pod/web",
+        requests={"cpu": 1000, "memory": 1 << 30},
+        reason="waits for nodeclaim/default-1",
+    )
+    view = FleetView(pending={pod.key: pod})
+    with speaking("ko"):
+        lines = list(once(view, LOOK, 100))
+    assert any("nodeclaim/default-1을 기다립니다" in line for line in lines)
+    assert any("메모리" in line and "이유" in line for line in lines)

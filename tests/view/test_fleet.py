@@ -23,6 +23,7 @@ from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 from dovetail.view import Fleet, FleetView, LowerBound, Money, State, applied, difference
+from dovetail.view.prices import price
 from dovetail.view.totals import IDLE, grouped, summed
 
 
@@ -133,6 +134,18 @@ def test_what_is_unknown_is_none_and_makes_the_sum_unknown() -> None:
         assert view.health.safe_mode is None
 
     in_cluster(story)
+
+
+@pytest.mark.parametrize("region", ["cn-north-1", "us-gov-west-1", "xx-nowhere-1"])
+def test_a_node_of_a_region_without_a_price_list_has_no_price(region: str) -> None:
+    """An estimate would be summed with prices, and that of a region in China is in yuan."""
+    labels = {
+        "node.kubernetes.io/instance-type": "m5.large",
+        "topology.kubernetes.io/region": region,
+        "karpenter.sh/capacity-type": "on-demand",
+    }
+    assert price(labels, None) is None
+    assert price({**labels, "topology.kubernetes.io/region": "us-east-1"}, None) is not None
 
 
 def test_usage_is_known_for_the_fleet_once_every_node_has_some() -> None:

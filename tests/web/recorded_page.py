@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import aiohttp
 
-from dovetail.offline.recorded_fleet import RecordedFleet
+from dovetail.offline.growing_recording import GrowingRecording
 from dovetail.offline.recording import Writer, key_of
 from dovetail.web.run import Options, recorded_dashboard
 from tests.offline.recording.small import IDENTITY, START, later, pod
@@ -66,10 +66,14 @@ def write(path: Path) -> Path:
 
 
 class RecordedPage:
-    """`with RecordedPage(path) as page`; `page.get(address)` asks with the token's cookie."""
+    """`with RecordedPage(path) as page`; `page.get(address)` asks with the token's cookie.
 
-    def __init__(self, path: Path) -> None:
+    With `is_written` the recording is followed while that says so.
+    """
+
+    def __init__(self, path: Path, is_written: Callable[[], bool] = lambda: False) -> None:
         self._path = path
+        self._is_written = is_written
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="recorded page", daemon=True)
         self._stack = AsyncExitStack()
@@ -90,7 +94,10 @@ class RecordedPage:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     async def _start(self) -> None:
-        recorded = await RecordedFleet.opened(self._path)
+        recorded = await GrowingRecording.opened(self._path, self._is_written)
+        assert recorded is not None
+        following = asyncio.create_task(recorded.follow(self._is_written))
+        self._stack.callback(following.cancel)
         options = Options(port=0, token=TOKEN, title=self._path.name)
         self.url, _ = await self._stack.enter_async_context(recorded_dashboard(recorded, options))
         jar = aiohttp.CookieJar(unsafe=True)

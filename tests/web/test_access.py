@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 
 from dovetail.kube.resources import Resource
+from dovetail.language import use
 from tests.web.world import ADMINISTRATOR, DEVELOPER, STRANGER, TOKEN, World
 
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
@@ -211,3 +212,19 @@ def test_a_name_that_was_given_is_a_host() -> None:
     with World(hosts=("dashboard.example",)) as world:
         assert ask(world, f"/?token={TOKEN}", Host="dashboard.example").status == 302
         assert ask(world, f"/?token={TOKEN}", Host="dashboard.example.evil").status == 421
+
+
+class KoreanWorld(World):
+    """The page of a process that was started with `--lang ko`."""
+
+    async def _start(self) -> None:
+        use("ko")
+        await super()._start()
+
+
+def test_viewers_of_both_languages_share_a_view_that_speaks_neither_of_the_process() -> None:
+    with KoreanWorld() as world:
+        world.pod("waiting")
+        world.settle(lambda observer: "shop/waiting" in observer.view.pending)
+        said = world.observer.view.pending["shop/waiting"].reason
+        assert said == "kube-scheduler has not tried it yet"

@@ -7,7 +7,7 @@ import string
 from pathlib import Path
 
 from dovetail import web
-from dovetail.web import blocks, fleet_page, layout, object_pages
+from dovetail.web import blocks, budget_pages, fleet_page, layout, object_pages
 from dovetail.web.catalogue import catalogue, chosen, parse
 
 SOURCES = Path(web.__file__).parent
@@ -32,8 +32,10 @@ def _written() -> set[str]:
                 first = node.args[0] if node.args else None
                 if isinstance(first, ast.Constant):
                     found.add(first.value)
-    for labels in (fleet_page.GROUP_LABELS, fleet_page.COLOUR_LABELS, fleet_page.FORM_LABELS, blocks.STATES):
+    tables = (fleet_page.GROUP_LABELS, fleet_page.COLOUR_LABELS, fleet_page.FORM_LABELS, fleet_page.DECISION_LABELS)
+    for labels in (*tables, blocks.STATES):
         found |= set(labels.values())
+    found |= set(budget_pages.WEEKDAYS)
     return found | set(object_pages.TITLES.values()) | {label for _, label in layout.PAGES}
 
 

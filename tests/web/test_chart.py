@@ -89,6 +89,7 @@ def test_it_has_every_right_that_the_observer_uses() -> None:
         return {(group, name) for rule in rules for group in rule["apiGroups"] for name in rule["resources"]}
 
     assert len(asked) > 15
+    assert ("metrics.k8s.io", "pods") in granted("ClusterRole")  # read for the pages of pods and VPAs alone
     assert {(group, name) for group, name, inside in asked if not inside} <= granted("ClusterRole")
     assert {(group, name) for group, name, inside in asked if inside} <= granted("Role")
 

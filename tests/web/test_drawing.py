@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
+
+from dovetail.controllers.history.decisions import Decision
+from dovetail.model.kinds.nodepool import NodePool
 from dovetail.view.model import Money, NodeView, PodView, Price, State
 from dovetail.web import figures
-from dovetail.web.autoscaler_pages import hpa_facts, metric_lines, recommendation_lines, replicas_bar
+from dovetail.web.autoscaler_pages import (
+    hpa_facts,
+    metric_bars,
+    metric_lines,
+    recommendation_lines,
+    replicas_bar,
+    vpa_facts,
+)
 from dovetail.web.blocks import block
+from dovetail.web.budget_pages import allowed
 from dovetail.web.catalogue import catalogue
 from dovetail.web.funnel import funnels
 from dovetail.web.look import Look, comfortable_zoom, look_of
 from dovetail.web.manifest import without_secrets
 from dovetail.web.palette import Palette
+from dovetail.web.series import Point, chart
 
 T = catalogue("en")
 GIB = 1 << 30
+START = datetime(2026, 1, 1, tzinfo=UTC)
 HOSTILE = "\"><script>alert('x')</script>"
 
 
@@ -155,3 +170,76 @@ def test_a_manifest_has_no_secret_and_keeps_labels_of_any_name() -> None:
     assert "s3cret" not in str(shown) and "managedFields" not in shown["metadata"]
     assert shown["metadata"]["labels"] == labels
     assert shown["spec"]["containers"][0]["env"] == [{"name": "A", "value": "(hidden)"}]
+
+
+def test_a_nodeclaim_without_a_node_is_drawn_with_what_it_was_created_for() -> None:
+    claim = a_node(has_node=False, pods=(), state=State.JOINING, requests={"cpu": 3000, "memory": 8 * GIB})
+    assert 'class="planned"' in block(claim, Look(zoom="l"), Palette(), T)
+    assert 'class="planned"' not in block(a_node(), Look(zoom="l"), Palette(), T)
+
+
+def test_a_node_whose_requests_or_capacity_are_unknown_is_not_drawn_as_empty() -> None:
+    for unknown in (a_node(requests=None, pods=()), a_node(capacity={}, allocatable={}, pods=())):
+        assert 'class="unread"' in block(unknown, Look(zoom="l"), Palette(), T)
+    assert 'class="unread"' not in block(a_node(requests={}, pods=()), Look(zoom="l"), Palette(), T)
+
+
+def decision(name: str, kind: str, second: int, evictions: int = 0) -> Decision:
+    return Decision(id=name, kind=kind, time=f"2026-01-01T00:00:{second:02}Z", summary=name, evictions=evictions)
+
+
+def test_every_kind_of_decision_that_changes_the_fleet_is_marked() -> None:
+    kinds = ("provision", "disrupt", "end", "unhealthy", "scale-up", "scale-down", "refuse", "safe-mode", "drift-stop")
+    decisions = [decision(f"d-{kind}", kind, second) for second, kind in enumerate((*kinds, "keep"))]
+    drawn = chart([Point(START.timestamp(), 1.0, 1, 0, 1)], decisions, START, history=True)
+    assert [mark.kind for mark in drawn.marks] == list(kinds)
+
+
+def test_a_disruption_that_was_undone_evicted_nothing() -> None:
+    decisions = [decision("d-1", "disrupt", 1, 5), decision("d-1", "undo", 2), decision("d-2", "disrupt", 3, 2)]
+    points = [Point(START.timestamp(), 1.0, 1, 0, 1)]
+    assert chart(points, decisions, START + timedelta(minutes=1), history=True).evictions == [0, 2]
+
+
+def test_a_window_of_a_budget_that_is_shorter_than_an_hour_is_in_the_calendar() -> None:
+    body = {
+        "metadata": {"name": "p"},
+        "spec": {
+            "disruption": {
+                "budgets": [{"nodes": "0", "schedule": "15 9 * * *", "duration": "30m", "reasons": ["Drifted"]}]
+            }
+        },
+    }
+    pool = msgspec.convert(body, NodePool)
+    drifted = allowed(pool, "Drifted", 10, START)
+    assert len(drifted) == 7 * 144
+    assert [step for step, nodes in enumerate(drifted) if nodes == 0] == [
+        144 * day + step for day in range(7) for step in (56, 57, 58)
+    ]  # 09:20, 09:30 and 09:40
+    assert set(allowed(pool, "Empty", 10, START)) == {None}
+
+
+def test_a_metric_has_a_bar_only_where_it_is_measured() -> None:
+    drawn = metric_bars(HPA["spec"], HPA["status"], T)
+    assert drawn.count("<svg") == 1 and 'class="over"' in drawn  # 93 of 70; rps is unknown
+
+
+def test_a_vpa_stands_beside_what_its_pods_request_and_use() -> None:
+    containers = [{"containerName": "c", "target": {"cpu": "250m", "memory": "1Gi"}, "upperBound": {"cpu": "1"}}]
+    vpa = {"metadata": {"name": "v"}, "status": {"recommendation": {"containerRecommendations": containers}}}
+    requests = {"p1": {"c": {"cpu": 500}}, "p2": {"c": {"cpu": 500}}}
+    used = {"p1": {"c": {"cpu": 100}}, "p2": {"c": {"cpu": 300}}, "of-another": {"c": {"cpu": 9000}}}
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", vpa_facts(vpa, requests, used, T))
+    assert [re.sub("<[^>]*>", "", cell) for cell in cells[:9]] == [
+        *("c", "cpu", "0.5", "0.2", "0.3", "unknown", "0.25", "1", "")
+    ]
+    assert [re.sub("<[^>]*>", "", cell) for cell in cells[10:15]] == ["memory", "none", "unknown", "unknown", "unknown"]
+    unmeasured = re.findall(r"<td[^>]*>(.*?)</td>", vpa_facts(vpa, {}, None, T))
+    assert unmeasured[2:5] == ["unknown"] * 3
+    assert "No recommendation is known." in vpa_facts({"metadata": {"name": "v"}}, {}, None, T)
+
+
+def test_a_decision_whose_time_cannot_be_read_is_not_drawn() -> None:
+    odd = Decision(id="d-odd", kind="provision", time="yesterday", summary="")
+    drawn = chart([Point(START.timestamp(), 1.0, 1, 0, 1)], [odd, decision("d-1", "end", 1)], START, history=True)
+    assert [mark.id for mark in drawn.marks] == ["d-1"]

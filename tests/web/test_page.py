@@ -12,7 +12,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from dovetail.cli.terminal import quiet_logs
 from dovetail.controllers.history.decisions import Decision, Refusal
-from dovetail.kube.resources import CORE_EVENTS, NODECLAIMS, NODEPOOLS, NODES, PODS
+from dovetail.kube.resources import CORE_EVENTS, HPAS, NODECLAIMS, NODEPOOLS, NODES, PODS
 from dovetail.model.meta import stamp
 from dovetail.model.quantity import milli
 from tests.web.world import TOKEN, World
@@ -279,6 +279,38 @@ def test_time_draws_the_series_and_marks_decisions(world: World, tab: BrowserCon
 def _middle(element: Any) -> tuple[float, float]:
     box = element.bounding_box()
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def test_recent_decisions_come_by_the_stream_in_the_language_of_the_page(world: World, tab: BrowserContext) -> None:
+    page = open_page(tab, world, "/?lang=ko")
+    said = "rolled back, base-1: it is no longer drifted: x"
+    world.decide(Decision(id="d-recent1", kind="undo", time=stamp(world.clock.now()), summary=said))
+    entry = page.locator("#recent a[href='/decision/d-recent1']")
+    expect(entry).to_contain_text("더 이상 드리프트 상태가 아닙니다")
+    expect(page.locator("#recent li").first).to_contain_text("되돌림")
+
+
+def test_the_page_of_an_hpa_follows_it_and_draws_it_beside_its_target(world: World, tab: BrowserContext) -> None:
+    metric = {
+        "type": "Resource",
+        "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 70}},
+    }
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 9, "metrics": [metric]}
+    world.create(HPAS, {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec})
+    world.settle(lambda observer: "shop/web" in observer.hpas.store)
+    page = open_page(tab, world, "/hpa/shop/web")
+    expect(page.locator("[data-figure=answer]")).to_contain_text("has not been reconciled")
+    measured = [{"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 93}}}]
+    status = {"currentReplicas": 4, "desiredReplicas": 6, "currentMetrics": measured}
+    world.do(world.kube.patch(HPAS, "web", {"status": status}, "shop", subresource="status"))
+    expect(page.locator("main")).to_contain_text("cpu 93% / 70%")  # without loading the page again
+    expect(page.locator(".uplot canvas")).to_have_count(2)
+    data = page.evaluate("fetch('/data/hpa/shop/web').then((answer) => answer.json())")
+    assert (data["replicas"][-1], data["desired"][-1], data["used0"][-1], data["target0"][-1]) == (4, 6, 93, 70)
+    page.goto(f"{world.base}/workload/shop/Deployment/web")  # it has no pods, and is no unknown object
+    expect(page.locator("main")).to_contain_text("There are no pods.")
+    world.delete(HPAS, "web", "shop")
 
 
 def test_budgets_are_a_calendar_with_words(world: World, tab: BrowserContext) -> None:

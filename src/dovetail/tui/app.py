@@ -208,7 +208,7 @@ class ViewApp(App[None]):
         self._columns = widths(self.table, width)
         base.query_one("#totals", Static).update(Text("\n".join(text.totals(view, self._look, width)), no_wrap=True))
         trouble = (*text.trouble(view.health), *map(printable, self._warnings()))
-        troubles = [part for each in trouble for part in wrapped(each, width)]
+        troubles = [part for text in trouble for part in wrapped(text, width)]
         shown = base.query_one("#trouble", Static)
         shown.display = bool(troubles)
         shown.update(Text("\n".join(troubles)))
@@ -299,11 +299,11 @@ class ViewApp(App[None]):
         self.push_screen(Page(self._help))
 
     def _help(self, width: int) -> list[str]:
-        known = [f"{keys:<28} {message(meaning)}" for keys, meaning in KEYS]
+        key_lines = [f"{keys:<28} {message(meaning)}" for keys, meaning in KEYS]
         notes = [*self._notes, ""] if self._notes else []
         bound = self._source.view().totals.bound
         about = ["", message("lower bound: {of}", of=bound.of)] if bound is not None and bound.of else []
-        return [part for note in (*notes, *known, *about) for part in wrapped(note, width)]
+        return [part for note in (*notes, *key_lines, *about) for part in wrapped(note, width)]
 
     # -- rows
 
@@ -323,8 +323,8 @@ class ViewApp(App[None]):
 
         def lines(width: int) -> list[str]:
             present = next((row for row in table.rows(self._source.view()) if table.key(row) == key), None)
-            found = explanation(subject, present, self._source.evidence, self._source.now())
-            return [part for each in found for part in wrapped(printable(each), width)]
+            lines = explanation(subject, present, self._source.evidence, self._source.now())
+            return [part for line in lines for part in wrapped(printable(line), width)]
 
         self._keep_cursor()
         self.push_screen(Page(lines))

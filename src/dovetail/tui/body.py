@@ -75,7 +75,7 @@ def _amounts(amounts: Amounts | None) -> dict[str, str] | None:
 
 
 def _node(node: NodeView, pods: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    body: dict[str, Any] = {
         "name": node.name,
         "kind": "Node" if node.has_node else "NodeClaim",
         "nodeClaim": node.claim,
@@ -99,7 +99,7 @@ def _node(node: NodeView, pods: bool) -> dict[str, Any]:
         "expires": node.expires,
         "providerID": node.provider_id,
     }
-    return found | ({"pods": [_pod(node, pod) for pod in node.pods]} if pods else {})
+    return body | ({"pods": [_pod(node, pod) for pod in node.pods]} if pods else {})
 
 
 def _pod(node: NodeView, pod: PodView) -> dict[str, Any]:

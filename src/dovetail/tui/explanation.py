@@ -10,6 +10,7 @@ from dovetail.controllers import explain
 from dovetail.controllers.explain import Answer
 from dovetail.controllers.history.decisions import Decision, concerns
 from dovetail.language import message
+from dovetail.language.recognition import recognized
 from dovetail.model.nodes import Event
 from dovetail.tui import figures
 from dovetail.tui.tables import PlacedPod, Pool, pod_price, pod_state
@@ -86,10 +87,10 @@ def explanation(subject: Subject, row: Any, evidence: Evidence, now: datetime) -
     answer = evidence.answer(subject)
     if answer is not None:
         lines = (*answer.details, *answer.deep)
-        yield f"{answer.subject} {answer.line}"
-        yield from (f"  {text}" for text in lines)
+        yield f"{answer.subject} {recognized(answer.line)}"
+        yield from (f"  {recognized(text)}" for text in lines)
         if answer.remedy and not any(answer.remedy in text for text in lines):
-            yield message("remedy: {remedy}", remedy=answer.remedy)
+            yield message("remedy: {remedy}", remedy=recognized(answer.remedy))
         yield from (f"  $ {command}" for command in answer.commands)
     else:
         yield message("{subject} is not in the cluster any more", subject=f"{subject.kind}/{subject.name}")
@@ -141,7 +142,7 @@ def _node(node: NodeView, now: datetime) -> Iterator[str]:
         price=figures.dollars(node.price.per_hour if node.price is not None else None),
         source=source,
     )
-    yield message("state {state} {reason}", state=node.state.value, reason=node.reason).rstrip()
+    yield message("state {state} {reason}", state=node.state.value, reason=recognized(node.reason)).rstrip()
     if node.expires is not None:
         yield message("expires in {time}", time=figures.span((node.expires - now).total_seconds()))
     for name, most in sorted(node.allocatable.items()):

@@ -10,6 +10,7 @@ import msgspec
 
 from dovetail.language import message, source
 from dovetail.language.columns import left, right
+from dovetail.language.recognition import recognized
 from dovetail.tui import figures
 from dovetail.tui.figures import UNICODE, Glyphs, fit, fit_middle, printable
 from dovetail.view.model import FleetView, NodeView, PendingPod, PodView, PoolView, Sum
@@ -117,17 +118,17 @@ def heading(columns: Sequence[tuple[Column[Any], int]], look: Look, sort: str = 
 def ordered(table: Table[R], rows: Iterable[R], sort: str, descending: bool) -> list[R]:
     """By a column, then by key. What is unknown stands last in either direction."""
     order = next(column.order for column in table.columns if column.name == sort)
-    known: list[tuple[Any, str, R]] = []
+    sortable: list[tuple[Any, str, R]] = []
     unknown: list[tuple[str, R]] = []
     for row in rows:
         value = order(row)
         if value is None:
             unknown.append((table.key(row), row))
         else:
-            known.append((value, table.key(row), row))
-    known.sort(key=lambda entry: entry[1])
-    known.sort(key=lambda entry: entry[0], reverse=descending)
-    return [row for _, _, row in known] + [row for _, row in sorted(unknown, key=lambda entry: entry[0])]
+            sortable.append((value, table.key(row), row))
+    sortable.sort(key=lambda entry: entry[1])
+    sortable.sort(key=lambda entry: entry[0], reverse=descending)
+    return [row for _, _, row in sortable] + [row for _, row in sorted(unknown, key=lambda entry: entry[0])]
 
 
 def matching(table: Table[R], rows: Iterable[R], text: str) -> list[R]:
@@ -191,7 +192,7 @@ def _binding(node: NodeView, look: Look, columns: int) -> str:
 
 def _until(node: NodeView, look: Look, columns: int) -> str:
     left_over = "" if node.until is None else f" ({figures.span((node.until - look.now).total_seconds())})"
-    return f"{node.reason}{left_over}"
+    return f"{recognized(node.reason)}{left_over}"
 
 
 def _request(resource: str) -> Callable[[PendingPod | PodView, Look, int], str]:
@@ -356,7 +357,7 @@ PENDING: Table[PendingPod] = Table(
             "name", source("POD"), lambda p, look, w: fit_middle(p.key, w, look.glyphs.cut), lambda p: p.key, 24, 40
         ),
         Column("cpu", source("CPU"), _request("cpu"), lambda p: _asked(p, "cpu"), 5, 7, right=True),
-        Column("memory", source("MEM"), _request("memory"), lambda p: _asked(p, "memory"), 5, 7, right=True),
+        Column("memory", source("MEM"), _request("memory"), lambda p: _asked(p, "memory"), 6, 7, right=True),
         Column(
             "age",
             source("AGE"),
@@ -367,7 +368,9 @@ PENDING: Table[PendingPod] = Table(
             right=True,
         ),
         Column("code", source("CODE"), lambda p, look, w: _text(p.code), lambda p: p.code or None, 0, 26),
-        Column("why", source("WHY"), lambda p, look, w: p.reason, lambda p: p.reason, 12, 30, stretched=True),
+        Column(
+            "why", source("WHY"), lambda p, look, w: recognized(p.reason), lambda p: p.reason, 12, 30, stretched=True
+        ),
     ),
     lambda p: {
         "name": p.name,

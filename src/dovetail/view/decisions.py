@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from dovetail.controllers.history.decisions import Decision
 from dovetail.controllers.history.store import lines
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
+from dovetail.view.model import RecentDecision
 
 MAX_DECISIONS = 5000
+#: Kinds of decisions that change the fleet, or say why it is not changed. That a node stays as it is, is neither.
+MARKED = frozenset(
+    (
+        "provision",
+        "refuse",
+        "disrupt",
+        "undo",
+        "end",
+        "unhealthy",
+        "safe-mode",
+        "drift-stop",
+        "scale-up",
+        "scale-down",
+    )
+)
+MAX_RECENT = 6
 
 
 class DecisionLog:
@@ -20,7 +38,7 @@ class DecisionLog:
         self._of: dict[str, list[Decision]] = {}
         self._sorted: tuple[Decision, ...] | None = ()
 
-    def take(self, change: Change[dict[str, Any]]) -> None:
+    def take(self, change: CacheChange[dict[str, Any]]) -> None:
         """A ConfigMap was created, appended to, rewritten or deleted."""
         if change.new is None:
             self._texts.pop(change.key, None)
@@ -43,3 +61,18 @@ class DecisionLog:
             decisions = [decision for decisions in self._of.values() for decision in decisions]
             self._sorted = tuple(sorted(decisions, key=lambda decision: decision.time)[-MAX_DECISIONS:])
         return self._sorted
+
+
+def recent(decisions: Sequence[Decision]) -> tuple[RecentDecision, ...]:
+    """The newest decisions about the fleet, newest first."""
+    marked = (decision for decision in reversed(decisions) if decision.kind in MARKED)
+    return tuple(
+        RecentDecision(
+            id=decision.id,
+            kind=decision.kind,
+            time=decision.time,
+            summary=decision.summary,
+            reason=decision.reason,
+        )
+        for decision in islice(marked, MAX_RECENT)
+    )

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from dovetail.view.model import FleetView, Health, NodeView, PendingPod, PoolView, Totals
+from dovetail.view.model import FleetView, Health, NodeView, PendingPod, PoolView, RecentDecision, Totals
 
 V = TypeVar("V")
 
@@ -22,6 +22,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     pools: Mapping[str, PoolView] | None = None
     totals: Totals | None = None
     health: Health | None = None
+    recent: tuple[RecentDecision, ...] | None = None
 
     def __bool__(self) -> bool:
         return self != Difference()
@@ -40,6 +41,7 @@ def difference(old: FleetView, new: FleetView) -> Difference:
         pools=None if old.pools is new.pools or old.pools == new.pools else new.pools,
         totals=None if old.totals is new.totals or old.totals == new.totals else new.totals,
         health=None if old.health is new.health or old.health == new.health else new.health,
+        recent=None if old.recent is new.recent or old.recent == new.recent else new.recent,
     )
 
 
@@ -51,6 +53,7 @@ def applied(view: FleetView, change: Difference) -> FleetView:
         pools=view.pools if change.pools is None else change.pools,
         totals=view.totals if change.totals is None else change.totals,
         health=view.health if change.health is None else change.health,
+        recent=view.recent if change.recent is None else change.recent,
     )
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.model.nodes import Event
 
 MAX_EVENTS_PER_OBJECT = 30
@@ -51,7 +51,7 @@ class Events:
         self._of: OrderedDict[Subject, deque[Event]] = OrderedDict()
         self.changed: dict[Subject, None] = {}
 
-    def take(self, change: Change[Event]) -> None:
+    def take(self, change: CacheChange[Event]) -> None:
         """Deleted events are kept: the server forgets them after an hour, and the reader may still ask."""
         if change.new is None:
             return

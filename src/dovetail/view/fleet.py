@@ -11,7 +11,7 @@ from dovetail.cluster.nominations import Target
 from dovetail.cluster.state import ClusterState
 from dovetail.cluster.state_node import planned
 from dovetail.controllers.history.decisions import Decision
-from dovetail.kube.reflector import Change
+from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import NODECLAIMS, NODEPOOLS, PODS
 from dovetail.language import message
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -20,6 +20,7 @@ from dovetail.model.meta import Amount
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 from dovetail.model.quantity import QuantityError, amount
+from dovetail.view.decisions import recent
 from dovetail.view.model import (
     Amounts,
     FleetView,
@@ -29,6 +30,7 @@ from dovetail.view.model import (
     PendingPod,
     PodView,
     PoolView,
+    RecentDecision,
 )
 from dovetail.view.nodes import claim_view, node_view
 from dovetail.view.pods import Refused, pending_view, pod_view, workload
@@ -58,6 +60,7 @@ class Fleet:
         self._scheduler_says: Callable[[str], str] = lambda key: ""
         self._bound: LowerBound | None = None
         self._saved: float | None = None
+        self._recent: tuple[RecentDecision, ...] = ()
         self._view = FleetView()
         self._health = Health()
         self._totals_changed = True
@@ -66,14 +69,14 @@ class Fleet:
         cluster_state.listen(NODECLAIMS, self._nodeclaim)
         cluster_state.listen(NODEPOOLS, self._pool)
 
-    def _pod(self, change: Change[Pod]) -> None:
+    def _pod(self, change: CacheChange[Pod]) -> None:
         for pod in (change.old, change.new):
             if pod is not None and not pod.spec.node_name:
                 self._dirty_pods[change.key] = None
         if change.new is None:
             self._pod_views.pop(change.object.metadata.uid, None)
 
-    def _nodeclaim(self, change: Change[NodeClaim]) -> None:
+    def _nodeclaim(self, change: CacheChange[NodeClaim]) -> None:
         """The pods that a NodeClaim was created for wait for it, or no longer do."""
         self._note_unbound(planned(change.object))
 
@@ -81,7 +84,7 @@ class Fleet:
         pods = filter(None, map(self._state.pod, uids))
         self._dirty_pods.update((pod.metadata.key, None) for pod in pods if not pod.spec.node_name)
 
-    def _pool(self, change: Change[NodePool]) -> None:
+    def _pool(self, change: CacheChange[NodePool]) -> None:
         self._dirty_pools = True
 
     # -- what is set from outside
@@ -97,6 +100,7 @@ class Fleet:
         """The decision history, oldest first."""
         self._refused = Refused(decisions)
         self._saved = saved_per_hour(decisions)
+        self._recent = recent(decisions)
         self._dirty_pods.update(dict.fromkeys(self._pending))
         self._totals_changed = True
 
@@ -132,9 +136,9 @@ class Fleet:
             pools = old.pools if pools == old.pools else pools
         health = old.health if self._health == old.health else self._health
         if not nodes_changed and not pending_changed:
-            if (totals, pools, health) == (old.totals, old.pools, old.health):
+            if (totals, pools, health, self._recent) == (old.totals, old.pools, old.health, old.recent):
                 return old
-            self._view = msgspec.structs.replace(old, totals=totals, pools=pools, health=health)
+            self._view = msgspec.structs.replace(old, totals=totals, pools=pools, health=health, recent=self._recent)
             return self._view
         self._view = FleetView(
             nodes=dict(self._nodes) if nodes_changed else old.nodes,
@@ -142,6 +146,7 @@ class Fleet:
             totals=totals,
             pools=pools,
             health=health,
+            recent=self._recent,
         )
         return self._view
 
@@ -243,7 +248,7 @@ def _budget(budget: Budget) -> str:
         if budget.schedule is not None
         else ""
     )
-    reasons = f" for {', '.join(budget.reasons)}" if budget.reasons is not None else ""
+    reasons = message(" for {reasons}", reasons=", ".join(budget.reasons)) if budget.reasons is not None else ""
     return f"{budget.nodes}{reasons}{when}"
 
 

@@ -244,6 +244,16 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     kubelets: Mapping[str, int] = {}
 
 
+class RecentDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision that changed the fleet, or says why it was not changed; `time` is as recorded."""
+
+    id: str
+    kind: str
+    time: str
+    summary: str
+    reason: str = ""
+
+
 class FleetView(msgspec.Struct, frozen=True, kw_only=True):
     """Everything at one moment. Nodes and pods that did not change keep their identity from view to view."""
 
@@ -252,3 +262,5 @@ class FleetView(msgspec.Struct, frozen=True, kw_only=True):
     pools: Mapping[str, PoolView] = {}
     totals: Totals = Totals()
     health: Health = Health()
+    #: The newest decisions, newest first; empty where there are none or none may be read.
+    recent: tuple[RecentDecision, ...] = ()

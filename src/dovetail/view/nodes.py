@@ -124,9 +124,9 @@ def _deadline(claim: NodeClaim) -> datetime | None:
 def _unmet(claim: NodeClaim) -> str:
     """The first step that is not done, with what is known about it."""
     for step in ("Launched", "Registered", "Initialized"):
-        found = claim.condition(step)
-        if found is None or found.status != "True":
-            return (found.message or found.reason if found is not None else "") or message(
+        condition = claim.condition(step)
+        if condition is None or condition.status != "True":
+            return (condition.message or condition.reason if condition is not None else "") or message(
                 "not {step} yet", step=step.lower()
             )
     return ""
@@ -140,15 +140,15 @@ def _decided(claim: NodeClaim) -> dict[str, str]:
 
 
 def _amounts(given: Mapping[str, Amount]) -> Amounts:
-    found = {}
+    amounts = {}
     for name, text in given.items():
         if name.startswith(_NOT_SHOWN):
             continue
         try:
-            found[name] = amount(name, text)
+            amounts[name] = amount(name, text)
         except QuantityError:
             continue  # absent from the view, so drawn as unknown
-    return found
+    return amounts
 
 
 def _requested(pods: Sequence[PodView]) -> Amounts:

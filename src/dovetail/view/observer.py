@@ -23,7 +23,7 @@ from dovetail.controllers.settings import Settings
 from dovetail.kube.backoff import NEVER
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import Forbidden, KubeError, NotFound
-from dovetail.kube.reflector import Change, Reflector
+from dovetail.kube.reflector import CacheChange, Reflector
 from dovetail.kube.resources import CONFIGMAPS, CORE_EVENTS, HPAS, LEASES, NODECLAIMS, NODEPOOLS, NODES, PODS, Resource
 from dovetail.kube.transport import Request
 from dovetail.language import message, source
@@ -36,8 +36,10 @@ from dovetail.view.difference import Difference, difference
 from dovetail.view.fleet import Fleet
 from dovetail.view.lower_bound import Bounds, bound
 from dovetail.view.model import Amounts, FleetView, Health
+from dovetail.view.scaling import ScalingLog
 
 VPAS = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalers", "VerticalPodAutoscaler")
+POD_METRICS = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics")
 NODE_METRICS = Resource("metrics.k8s.io", "v1beta1", "nodes", "NodeMetrics", False)
 
 #: Changes within so many seconds become one difference.
@@ -54,12 +56,27 @@ SETTLE_INTERVAL_S = 0.02
 #: What is said of usage before the first answer.
 NOT_ASKED = source("not asked yet")
 
+#: Kinds without a namespace, whose events are in one nevertheless.
+_CLUSTER_SCOPED = frozenset(("Node", "NodeClaim", "NodePool"))
+
+#: What the containers of a pod use, by their names.
+ContainerUsage = Mapping[str, Amounts]
 Listener = Callable[[FleetView, Difference], None]
 
 
 class NodeMetrics(View, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     usage: Mapping[str, str] = {}
+
+
+class ContainerMetrics(View, frozen=True, kw_only=True):
+    name: str = ""
+    usage: Mapping[str, str] = {}
+
+
+class PodMetrics(View, frozen=True, kw_only=True):
+    metadata: ObjectMeta = ObjectMeta()
+    containers: tuple[ContainerMetrics, ...] = ()
 
 
 class Observer:
@@ -74,19 +91,23 @@ class Observer:
         self.fleet = Fleet(self.state)
         self.events = events.Events()
         self.decisions = DecisionLog()
-        self.hpas: Reflector[dict[str, Any]] = Reflector(self.kube, HPAS)
-        self.vpas: Reflector[dict[str, Any]] = Reflector(self.kube, VPAS)
+        self.scaling = ScalingLog()
+        self.hpas: Reflector[dict[str, Any]] = Reflector(self.kube, HPAS, on_event=self._take_hpa)
+        self.vpas: Reflector[dict[str, Any]] = Reflector(self.kube, VPAS, on_event=self._take_vpa)
         self._event_watch: Reflector[Event] = Reflector(
             self.kube, CORE_EVENTS, Event, keep=events.kept, on_event=self._take_event
         )
         #: Watches of the decision history, by namespace.
         self.histories: dict[str, Reflector[dict[str, Any]]] = {}
-        for each in (self.hpas, self.vpas, self._event_watch):
-            each.optional = True
+        for reflector in (self.hpas, self.vpas, self._event_watch):
+            reflector.optional = True
         self.view = FleetView()
         #: Set once there is a whole view.
         self.ready = asyncio.Event()
         self._listeners: list[Listener] = []
+        #: Called with the kind and key of what changed beside the view: an HPA, a VPA, an object with a new event.
+        self.on_object: Callable[[str, str], None] = lambda kind, key: None
+        self._pod_usage: dict[str, tuple[float, Mapping[str, ContainerUsage] | None]] = {}
         self._changed = asyncio.Event()
         self._decided = False
         self._unreachable = ""
@@ -130,14 +151,44 @@ class Observer:
 
     # -- what the watches say
 
-    def _note(self, change: Change[Any]) -> None:
+    def _note(self, change: CacheChange[Any]) -> None:
         self._changed.set()
 
-    def _take_event(self, change: Change[Event]) -> None:
+    def _take_event(self, change: CacheChange[Event]) -> None:
         self.events.take(change)
         self._changed.set()
+        subject = events.subject_of(change.object)
+        key = f"{subject.namespace}/{subject.name}" if subject.kind not in _CLUSTER_SCOPED else subject.name
+        self.on_object(subject.kind.lower(), key)
 
-    def _take_history(self, change: Change[dict[str, Any]]) -> None:
+    def _take_hpa(self, change: CacheChange[dict[str, Any]]) -> None:
+        self.scaling.take(change, self.clock.now().timestamp())
+        self.on_object("hpa", change.key)
+
+    def _take_vpa(self, change: CacheChange[dict[str, Any]]) -> None:
+        self.on_object("vpa", change.key)
+
+    async def pod_usage(self, namespace: str) -> Mapping[str, ContainerUsage] | None:
+        """What the containers of a namespace's pods use, by the name of the pod; None where there are no metrics.
+
+        Read when it is looked at, for the usage of all pods of a large cluster would cost more than all else here.
+        """
+        now = self.clock.monotonic()
+        held = self._pod_usage.get(namespace)
+        if held is None or held[0] <= now:
+            try:
+                items = (await self.kube.list(POD_METRICS, namespace, type=PodMetrics)).items
+                usage: Mapping[str, ContainerUsage] | None = {
+                    pod.metadata.name: {measured.name: _amounts(measured.usage) for measured in pod.containers}
+                    for pod in items
+                }
+            except KubeError:
+                usage = None
+            self._pod_usage = {name: entry for name, entry in self._pod_usage.items() if entry[0] > now}
+            held = self._pod_usage[namespace] = (now + USAGE_INTERVAL_S * self._speed, usage)
+        return held[1]
+
+    def _take_history(self, change: CacheChange[dict[str, Any]]) -> None:
         self.decisions.take(change)
         self._decided = True
         self._changed.set()
@@ -190,8 +241,10 @@ class Observer:
         """Usage of the nodes; without metrics it is unknown."""
         while True:
             try:
-                found = (await self.kube.list(NODE_METRICS, type=NodeMetrics)).items
-                self.fleet.set_usage({each.metadata.name: _usage(each) for each in found})
+                metrics = (await self.kube.list(NODE_METRICS, type=NodeMetrics)).items
+                self.fleet.set_usage(
+                    {node_metrics.metadata.name: _amounts(node_metrics.usage) for node_metrics in metrics}
+                )
                 self._metrics_problem = ""
             except NotFound:
                 self._metrics_problem = message("metrics.k8s.io is not served: install metrics-server")
@@ -211,9 +264,9 @@ class Observer:
             if self.view.nodes is not nodes:
                 nodes, began = self.view.nodes, stopwatch()
                 problem = bounds.problem(self.view)
-                found = await beside(partial(bound, problem)) if problem is not None else None
+                lower_bound = await beside(partial(bound, problem)) if problem is not None else None
                 took = stopwatch() - began
-                self.fleet.set_bound(found)
+                self.fleet.set_bound(lower_bound)
                 self._bounded = True
                 self._changed.set()
             await asyncio.sleep(max(BOUND_INTERVAL_S, took * BOUND_PAUSE) * self._speed)
@@ -283,7 +336,8 @@ def _short(why: KubeError) -> str:
     return message("not served") if isinstance(why, NotFound) else message("not permitted")
 
 
-def _usage(metrics: NodeMetrics) -> Amounts:
+def _amounts(usage: Mapping[str, str]) -> Amounts:
+    """What cannot be read is absent, so drawn as unknown."""
     with suppress(QuantityError):
-        return resources(metrics.usage)
+        return resources(usage)
     return {}

@@ -38,10 +38,16 @@ class Refused:
         """
         created = pod.metadata.creation_timestamp
         oldest = stamp(created) if created is not None else ""
-        found = self._by_pod.get(pod.metadata.key)
-        if found is None:
-            found = next((entry for entry in reversed(self._partial) if not alike.isdisjoint(entry[0].pods)), None)
-        return (found[0], found[1].id) if found is not None and found[1].time >= oldest else None
+        entry_and_decision = self._by_pod.get(pod.metadata.key)
+        if entry_and_decision is None:
+            entry_and_decision = next(
+                (entry for entry in reversed(self._partial) if not alike.isdisjoint(entry[0].pods)), None
+            )
+        return (
+            (entry_and_decision[0], entry_and_decision[1].id)
+            if entry_and_decision is not None and entry_and_decision[1].time >= oldest
+            else None
+        )
 
 
 def workload(pod: Pod) -> str:

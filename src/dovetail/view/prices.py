@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dovetail.cloud import price_estimates
+from dovetail.cloud.aws import catalog
 from dovetail.cluster.state_node import launch_price
 from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
-from dovetail.model.labels import ON_DEMAND, RESERVED, SPOT
+from dovetail.model.labels import COMPUTE_TYPE, FARGATE, ON_DEMAND, RESERVED, SPOT
 from dovetail.view.model import Price
 
 _EKS_CAPACITY_TYPE = "eks.amazonaws.com/capacityType"
-_COMPUTE_TYPE = "eks.amazonaws.com/compute-type"
 _EKS_CAPACITY_TYPES = {"SPOT": SPOT, "ON_DEMAND": ON_DEMAND, "CAPACITY_BLOCK": RESERVED}
 AT_LAUNCH = "at launch"
 
 
 def capacity_type(labels: Mapping[str, str]) -> str | None:
     """spot, on-demand, reserved or fargate, by the labels of Karpenter and of EKS; None where neither says."""
-    if labels.get(_COMPUTE_TYPE) == "fargate":
-        return "fargate"
+    if labels.get(COMPUTE_TYPE) == FARGATE:
+        return FARGATE
     return labels.get(wellknown.CAPACITY_TYPE) or _EKS_CAPACITY_TYPES.get(labels.get(_EKS_CAPACITY_TYPE, ""))
 
 
 def price(labels: Mapping[str, str], claim: NodeClaim | None) -> Price | None:
     """The price at launch, else the list price of an on-demand instance in its own region; else None.
 
-    The discount of spot is not known from a list: an on-demand price there would be wrong.
+    The discount of spot is not known from a list: an on-demand price there would be wrong. So would an estimate be for
+    a region that the list lacks: those of China are in yuan, and a sum with dollars would be of neither.
     """
     planned = launch_price(claim) if claim is not None else None
     if planned is not None:
@@ -35,5 +35,5 @@ def price(labels: Mapping[str, str], claim: NodeClaim | None) -> Price | None:
     instance_type, region = labels.get(wellknown.INSTANCE_TYPE), labels.get(wellknown.REGION)
     if not instance_type or not region or capacity_type(labels) != ON_DEMAND:
         return None
-    quote = price_estimates.on_demand(region, instance_type)
+    quote = catalog.on_demand(region, instance_type)
     return None if quote is None else Price(*quote)

@@ -139,8 +139,8 @@ def summed(view: FleetView) -> Totals:
 def grouped(nodes: Mapping[str, NodeView], by: str) -> dict[str, list[NodeView]]:
     """Nodes by `pool`, `group`, `zone`, `type` or `capacity`, the groups by name and those without one last."""
     field = {"type": "instance_type", "capacity": "capacity_type"}.get(by, by)
-    found: dict[str, list[NodeView]] = {}
+    nodes_by_value: dict[str, list[NodeView]] = {}
     for node in nodes.values():
-        found.setdefault(getattr(node, field) or NONE, []).append(node)
-    named = sorted((key for key in found if key), key=str.casefold)
-    return {key: found[key] for key in chain(named, (NONE,) if NONE in found else ())}
+        nodes_by_value.setdefault(getattr(node, field) or NONE, []).append(node)
+    named = sorted((key for key in nodes_by_value if key), key=str.casefold)
+    return {key: nodes_by_value[key] for key in chain(named, (NONE,) if NONE in nodes_by_value else ())}

@@ -169,11 +169,11 @@ class Reviews:
     async def _all(self, asked: list[tuple[Resource, str]], viewer: Viewer) -> list[bool]:
         slots = asyncio.Semaphore(_CONCURRENT_REVIEWS)
 
-        async def one(resource: Resource, namespace: str) -> bool:
+        async def is_allowed(resource: Resource, namespace: str) -> bool:
             async with slots:
                 return await self._may_list(viewer, resource, namespace)
 
-        return await asyncio.gather(*(one(resource, namespace) for resource, namespace in asked))
+        return await asyncio.gather(*(is_allowed(resource, namespace) for resource, namespace in asked))
 
     async def _may_list(self, viewer: Viewer, resource: Resource, namespace: str) -> bool:
         attributes = {"verb": "list", "group": resource.group, "resource": resource.plural}

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
-from dovetail.view.observer import Observer
+from dovetail.model.pods import Pod
+from dovetail.model.quantity import QuantityError, amount, resources
+from dovetail.view.model import Amounts
+from dovetail.view.observer import ContainerUsage, Observer
+from dovetail.view.scaling import metric_name, number, source_of
+from dovetail.web import figures
 from dovetail.web.catalogue import Catalogue
 from dovetail.web.context import PageContext
 from dovetail.web.layout import card, table
-from dovetail.web.markup import Markup, isolated, join, link, tag
+from dovetail.web.markup import Markup, isolated, join, link, path, tag
 
 MAX_ROWS = 1000
 Json = Mapping[str, Any]
@@ -32,7 +38,7 @@ def _hpas(context: PageContext, observer: Observer) -> Markup:
                 link(_key(hpa), "hpa", metadata.get("namespace", ""), metadata["name"]),
                 _target(spec.get("scaleTargetRef") or {}, metadata.get("namespace", "")),
                 replicas_bar(spec, status, t),
-                join(*(tag("div", isolated(line)) for line in metric_lines(spec, status, t))),
+                metric_bars(spec, status, t),
                 isolated(_limit(status, t)),
             ]
         )
@@ -66,28 +72,42 @@ def replicas_bar(spec: Json, status: Json, t: Catalogue) -> Markup:
 def metric_lines(spec: Json, status: Json, t: Catalogue) -> list[str]:
     """`cpu 63% / 70%`, one line a metric; what has not been measured is unknown."""
     current = {
-        _metric_name(current_metric): current_metric
+        metric_name(current_metric): current_metric
         for current_metric in status.get("currentMetrics") or ()
         if current_metric
     }
     lines = []
     for metric in spec.get("metrics") or ():
-        name = _metric_name(metric)
-        target = (metric.get(_source(metric)) or {}).get("target") or {}
-        measured = current.get(name) or {}
-        value = (measured.get(_source(measured)) or {}).get("current") or {} if measured else {}
+        name = metric_name(metric)
+        target = source_of(metric).get("target") or {}
+        value = source_of(current.get(name) or {}).get("current") or {}
         lines.append(f"{name} {_value(value, t)} / {_value(target, t)}")
     return lines
 
 
-def _source(metric: Json) -> str:
-    kind = str(metric.get("type", ""))
-    return kind[:1].lower() + kind[1:]
+def metric_bars(spec: Json, status: Json, t: Catalogue) -> Markup:
+    """Every metric with a bar: the line in the middle is the target, and what is used is filled up to twice that."""
+    lines = metric_lines(spec, status, t)
+    measured = {metric_name(metric): source_of(metric).get("current") or {} for metric in _current(status)}
+    bars = []
+    for metric in spec.get("metrics") or ():
+        used = number(measured.get(metric_name(metric)) or {})
+        wanted = number(source_of(metric).get("target") or {})
+        bars.append(_against(used, wanted) if used is not None and wanted else None)
+    return join(*(tag("div", bar, isolated(line), class_="barline") for bar, line in zip(bars, lines, strict=True)))
 
 
-def _metric_name(metric: Json) -> str:
-    source = metric.get(_source(metric)) or {}
-    return str(source.get("name") or (source.get("metric") or {}).get("name") or metric.get("type", ""))
+def _current(status: Json) -> list[Json]:
+    return [metric for metric in status.get("currentMetrics") or () if metric]
+
+
+def _against(used: float, target: float) -> Markup:
+    width = 50 * max(0.0, min(2.0, used / target))
+    return Markup(
+        '<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect class="bg" width="100" height="8"/><rect class="{"over" if used > target else "fg"}"'
+        f' width="{width:.1f}" height="8"/><path class="use" d="M50 0v8"/></svg>'
+    )
 
 
 def _value(value: Json, t: Catalogue) -> str:
@@ -122,8 +142,32 @@ def hpa_facts(hpa: Json, t: Catalogue) -> Markup:
         t("Facts"),
         tag("p", _target(spec.get("scaleTargetRef") or {}, (hpa["metadata"]).get("namespace", ""))),
         tag("p", replicas_bar(spec, status, t), class_="barline"),
-        tag("ul", *(tag("li", isolated(line)) for line in metric_lines(spec, status, t))),
+        metric_bars(spec, status, t),
         table(t("Conditions"), columns, conditions, t("No condition is reported."), hidden=True),
+    )
+
+
+def hpa_plots(hpa: Json, t: Catalogue) -> Markup:
+    """The frames for replicas and metrics over time: what is, and dashed what is wanted."""
+    metadata, spec = hpa["metadata"], hpa.get("spec") or {}
+    names: list[tuple[str, str, str, str | None]] = [(t("Replicas: now / desired"), "replicas", "desired", "1")]
+    for place, metric in enumerate(spec.get("metrics") or ()):
+        label = t("{metric}: used / target", metric=metric_name(metric))
+        names.append((label, f"used{place}", f"target{place}", None))
+    frames = [
+        tag(
+            "figure",
+            tag("figcaption", isolated(label)),
+            tag("div", class_="plot", data_plot=plot, data_against=against, data_label=label, data_whole=whole),
+            class_="card",
+        )
+        for label, plot, against, whole in names
+    ]
+    hint = t("Since this page's server started; dashed is what is wanted. Times are UTC.")
+    data = path("data", "hpa", metadata.get("namespace", ""), metadata["name"])
+    return join(
+        tag("div", hint, id="hover", aria_live="polite", class_="hover", data_hint=hint),
+        tag("div", *frames, id="plots", data_chart=data, role="group", aria_label=t("Time")),
     )
 
 
@@ -166,13 +210,104 @@ def recommendation_lines(vpa: Json, t: Catalogue) -> list[str]:
     return lines or [t("unknown")]
 
 
-def vpa_facts(vpa: Json, t: Catalogue) -> Markup:
-    spec = vpa.get("spec") or {}
+def vpa_facts(
+    vpa: Json, requests: Mapping[str, ContainerUsage], used: Mapping[str, ContainerUsage] | None, t: Catalogue
+) -> Markup:
+    """`requests` and `used` are those of its pods, by the pod and the container."""
+    spec, status = vpa.get("spec") or {}, vpa.get("status") or {}
+    containers = (status.get("recommendation") or {}).get("containerRecommendations") or ()
+    rows: list[list[Markup | str]] = []
+    for container in containers:
+        name = str(container.get("containerName", ""))
+        for resource in container.get("target") or {}:
+            rows.append(_recommended(container, name, resource, requests, used, t))
+    columns = [
+        (t("Container"), ""),
+        (t("Resource"), ""),
+        (t("Requested"), "num"),
+        (t("Used (mean)"), "num"),
+        (t("Used (most)"), "num"),
+        (t("Lower"), "num"),
+        (t("Target"), "num"),
+        (t("Upper"), "num"),
+        ("", ""),
+    ]
+    said = t("Band: lower to upper recommendation; thick line: target; thin line: the most that a pod uses.")
     return card(
         t("Facts"),
         tag("p", _target(spec.get("targetRef") or {}, vpa["metadata"].get("namespace", ""))),
-        tag("ul", *(tag("li", isolated(line)) for line in recommendation_lines(vpa, t))),
+        table(t("Recommended"), columns, rows, t("No recommendation is known."), hidden=True),
+        tag("p", said, class_="empty") if rows else None,
     )
+
+
+def _recommended(
+    container: Json,
+    name: str,
+    resource: str,
+    requests: Mapping[str, ContainerUsage],
+    used: Mapping[str, ContainerUsage] | None,
+    t: Catalogue,
+) -> list[Markup | str]:
+    asked = _amounts_of(requests, requests, name, resource)
+    measured = _amounts_of(used or {}, requests, name, resource)
+    lower, target, upper = (_amount(container, part, resource) for part in ("lowerBound", "target", "upperBound"))
+    mean = round(sum(measured) / len(measured)) if measured else None
+    most = max(measured, default=None)
+    return [
+        isolated(name),
+        isolated(resource),
+        t("none") if requests and not asked else figures.amount(resource, max(asked, default=None), t),
+        figures.amount(resource, mean, t),
+        figures.amount(resource, most, t),
+        figures.amount(resource, lower, t),
+        figures.amount(resource, target, t),
+        figures.amount(resource, upper, t),
+        _band(lower, target, upper, most),
+    ]
+
+
+def _amounts_of(
+    amounts: Mapping[str, ContainerUsage], pods: Mapping[str, ContainerUsage], container: str, resource: str
+) -> list[int]:
+    """The amounts of one container in the pods that are the VPA's; what a pod does not say is left out."""
+    said = (amounts.get(pod, {}).get(container, {}).get(resource) for pod in pods)
+    return [count for count in said if count is not None]
+
+
+def _amount(container: Json, part: str, resource: str) -> int | None:
+    given = (container.get(part) or {}).get(resource)
+    try:
+        return amount(resource, str(given)) if given is not None else None
+    except QuantityError:
+        return None
+
+
+def _band(lower: int | None, target: int | None, upper: int | None, used: int | None) -> Markup | str:
+    """Drawn to twice the target: upper bounds are a hundred times as high while there are few samples."""
+    if not target:
+        return ""
+    scale = 50 / target
+    left = scale * (lower or 0)
+    right = min(100.0, scale * upper) if upper is not None else 100.0
+    line = f'<path class="use" d="M{min(100.0, scale * used):.1f} 0v8"/>' if used is not None else ""
+    return Markup(
+        '<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect class="bg" width="100" height="8"/><rect class="c4" x="{left:.1f}" width="{max(0.0, right - left):.1f}"'
+        f' height="8"/><path class="target" d="M50 0v8"/>{line}</svg>'
+    )
+
+
+def container_requests(pods: Iterable[Pod]) -> dict[str, ContainerUsage]:
+    """What the containers of pods request, by the pod and the container."""
+    requests: dict[str, ContainerUsage] = {}
+    for pod in pods:
+        named: dict[str, Amounts] = {}
+        for container in pod.spec.containers:
+            with suppress(QuantityError):
+                named[container.name] = resources(container.resources.requests)
+        requests[pod.metadata.name] = named
+    return requests
 
 
 def _key(obj: Json) -> str:

@@ -5,6 +5,7 @@ The line across a part is what is used. Without a style attribute, for the conte
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from html import escape
 from math import sqrt
 
@@ -53,14 +54,14 @@ def target(node: NodeView) -> str:
 
 
 def group_of(node: NodeView, look: Look) -> str:
-    found = {
+    texts = {
         "pool": node.pool,
         "group": node.group,
         "zone": node.zone,
         "type": node.instance_type,
         "capacity": node.capacity_type,
     }[look.group]
-    return found or ""
+    return texts or ""
 
 
 def _size(node: NodeView, look: Look) -> tuple[int, int, int]:
@@ -78,6 +79,10 @@ def _fill(node: NodeView, look: Look, palette: Palette, width: int, height: int,
     columns = (("cpu", 0, split - 1), ("memory", split, width - split))
     apart = height >= _MIN_PODS_APART_PX
     drawn: dict[int, list[str]] = {}
+    if not node.has_node:
+        parts.append(_planned(node, columns, height))
+    elif node.requests is None or not node.allocatable:
+        parts.append(f'<text class="unread" x="{width / 2:.0f}" y="{height / 2:.0f}">?</text>')
     for resource, left, wide in columns:
         total, top = node.allocatable.get(resource), float(height)
         if not total or node.requests is None:
@@ -98,6 +103,17 @@ def _fill(node: NodeView, look: Look, palette: Palette, width: int, height: int,
     return "".join(parts)
 
 
+def _planned(node: NodeView, columns: Iterable[tuple[str, int, int]], height: int) -> str:
+    """What a NodeClaim was created for, before its node is there."""
+    shapes = []
+    for resource, left, wide in columns:
+        share = node.share(resource)
+        if share:
+            top = height * (1 - min(1.0, share))
+            shapes.append(f"M{left} {top:.1f}h{wide}V{height}H{left}z")
+    return f'<path class="planned" d="{"".join(shapes)}"/>' if shapes else ""
+
+
 def _shares(node: NodeView, resource: str, total: int, look: Look, palette: Palette) -> list[tuple[int, list[float]]]:
     """The pods' shares of a resource by colour, from the bottom up."""
     shares: dict[int, list[float]] = {}
@@ -114,7 +130,7 @@ def coloured_by(pod: PodView, look: Look) -> str:
 
 def description(node: NodeView, t: Catalogue) -> str:
     """Everything a block shows, in words, one fact a clause."""
-    facts = [f"{node.name}: {t(STATES[node.state])}{f' ({node.reason})' if node.reason else ''}"]
+    facts = [f"{node.name}: {t(STATES[node.state])}{f' ({t.recorded(node.reason)})' if node.reason else ''}"]
     price = figures.dollars(node.price.per_hour, t) if node.price is not None else t("price unknown")
     named = f"{node.instance_type or '?'} {price}{'/h' if node.price is not None else ''}"  # as the caption has it
     facts.append(", ".join(filter(None, (named, node.capacity_type, node.zone))))

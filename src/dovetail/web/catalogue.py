@@ -7,6 +7,9 @@ import functools
 from collections.abc import Iterable, Mapping
 from importlib import resources
 
+from dovetail.language import speaking
+from dovetail.language.recognition import recognized
+
 #: Languages of the page, by their code; the first is that of the messages themselves.
 LANGUAGES: Mapping[str, str] = {"en": "English", "ko": "한국어"}
 
@@ -19,8 +22,13 @@ class Catalogue:
         self._texts = _read(language)
 
     def __call__(self, message: str, /, **values: object) -> str:
-        found = self._texts.get(message) or message
-        return found.format(**values) if values else found
+        translated = self._texts.get(message) or message
+        return translated.format(**values) if values else translated
+
+    def recorded(self, text: str) -> str:
+        """A sentence of the view or of the decision history, which are English, in this language where it is ours."""
+        with speaking(self.language):
+            return recognized(text)
 
 
 @functools.cache
@@ -56,7 +64,7 @@ def _read(language: str) -> Mapping[str, str]:
 
 def parse(text: str) -> dict[str, str]:
     """The messages of a catalogue; those without a translation are left out."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     parts: dict[str, str] = {}
     field = ""
     for line in (*text.splitlines(), ""):
@@ -69,6 +77,6 @@ def parse(text: str) -> dict[str, str]:
             parts[field] += ast.literal_eval(line)
         elif not line:
             if parts.get("msgid") and parts.get("msgstr"):
-                found[parts["msgid"]] = parts["msgstr"]
+                texts[parts["msgid"]] = parts["msgstr"]
             parts, field = {}, ""
-    return found
+    return texts

@@ -1,15 +1,13 @@
-"""Pages about the whole cluster: cost, time, budgets, health, and what a search finds."""
+"""Pages about the whole cluster: cost, time, health, and what a search finds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime
 
-from dovetail.controllers.explain.nodepools import REASONS
 from dovetail.controllers.history.decisions import Decision
 from dovetail.install.doctor.facts import Finding, Status
-from dovetail.model.kinds import budgets
-from dovetail.model.kinds.nodepool import NodePool
+from dovetail.view.decisions import MARKED
 from dovetail.view.model import Sum
 from dovetail.view.observer import Observer
 from dovetail.view.totals import IDLE, NONE
@@ -19,11 +17,11 @@ from dovetail.web.context import PageContext
 from dovetail.web.layout import bar, card, table
 from dovetail.web.markup import Markup, isolated, join, link, tag
 from dovetail.web.object_pages import decision_table
-from dovetail.web.series import MARKED
+from dovetail.web.series import Point
 
 MAX_ROWS = 200
 MAX_FOUND = 30
-CALENDAR_DAYS = 7
+MAX_POINT_ROWS = 60
 
 
 # Cost.
@@ -36,12 +34,15 @@ def cost(context: PageContext) -> Markup:
         tag("p", t("A node's price is divided among its pods by their requests, half by CPU and half by memory.")),
         tag(
             "div",
-            _costs(t("NodePool"), "pools", totals.pools, context),
-            _costs(t("Capacity type"), "capacity_types", totals.capacity_types, context),
+            tag(
+                "div",
+                _costs(t("NodePool"), "pools", totals.pools, context),
+                _costs(t("Capacity type"), "capacity_types", totals.capacity_types, context),
+            ),
             _costs(t("Namespace"), "namespaces", totals.namespaces, context),
-            _costs(t("Workload"), "workloads", totals.workloads, context),
             class_="columns",
         ),
+        _costs(t("Workload"), "workloads", totals.workloads, context),
     )
 
 
@@ -62,7 +63,7 @@ def _costs(label: str, dimension: str, sums: Mapping[str, Sum], context: PageCon
         )
     counted = t("Nodes") if dimension in ("pools", "capacity_types") else t("Pods")
     columns = [
-        (label, ""),
+        (label, "long"),
         (counted, "num"),
         (t("Cost an hour"), "num"),
         (t("Cost a month"), "num"),
@@ -89,17 +90,16 @@ def _named(dimension: str, name: str, t: Catalogue) -> Markup | str:
 # Time.
 
 
-def time(context: PageContext, decisions: Sequence[Decision]) -> Markup:
+def time(context: PageContext, decisions: Sequence[Decision], points: Sequence[Point]) -> Markup:
     t = context.t
+    points = points if context.rights.nodes and context.rights.pods else ()
     permitted = context.rights.history and context.rights.pods
     marked = [decision for decision in decisions if decision.kind in MARKED] if permitted else []
     return join(
         tag("h1", t("Time")),
-        tag(
-            "p",
-            t("Since this page's server started; lines mark decisions. Point to one to read it, click to open it."),
-        ),
+        tag("p", t("Since this page's server started; lines mark decisions.")),
         plots(t),
+        _points(points, t),
         card(
             t("Decisions"),
             decision_table(marked, t)
@@ -110,80 +110,48 @@ def time(context: PageContext, decisions: Sequence[Decision]) -> Markup:
     )
 
 
+def _points(points: Sequence[Point], t: Catalogue) -> Markup | None:
+    """The newest points of the series, as a table behind the pictures."""
+    if not points:
+        return None
+    rows: list[list[Markup | str]] = [
+        [
+            f"{datetime.fromtimestamp(point.time, UTC):%Y-%m-%d %H:%M:%S}",
+            figures.dollars(point.cost, t),
+            f"{point.nodes:,}",
+            f"{point.pending:,}",
+            t("unknown") if point.pods is None else f"{point.pods:,}",
+        ]
+        for point in reversed(points[-MAX_POINT_ROWS:])
+    ]
+    columns = [
+        (t("Time"), ""),
+        (t("Cost an hour"), "num"),
+        (t("Nodes"), "num"),
+        (t("Pending"), "num"),
+        (t("Pods"), "num"),
+    ]
+    listed = table(t("Series"), columns, rows, "", hidden=True)
+    return tag("details", tag("summary", t("As a table")), listed, class_="card", id="points")
+
+
 def plots(t: Catalogue) -> Markup:
     """The frames that the script draws the series into."""
     names = {"cost": t("Cost an hour"), "nodes": t("Nodes"), "pending": t("Pending"), "evictions": t("Evictions")}
     frames = [
-        tag("figure", tag("figcaption", label), tag("div", class_="plot", data_plot=name, data_label=label))
+        tag(
+            "figure",
+            tag("figcaption", label),
+            tag("div", class_="plot", data_plot=name, data_label=label, data_whole=None if name == "cost" else "1"),
+            class_="card",
+        )
         for name, label in names.items()
     ]
+    hint = t("Point to a line to read a decision, click to open it. Times are UTC.")
     return join(
-        tag("div", "", id="hover", aria_live="polite", class_="hover"),
+        tag("div", hint, id="hover", aria_live="polite", class_="hover", data_hint=hint),
         tag("div", *frames, id="plots", data_chart="/data/time", role="group", aria_label=t("Time")),
     )
-
-
-# Budgets.
-
-
-def budget_calendar(context: PageContext, observer: Observer) -> Markup:
-    """For each NodePool and reason, how many nodes may be disrupted in each hour of the next days."""
-    t = context.t
-    if not context.rights.nodepools:
-        return join(tag("h1", t("Budgets")), tag("p", t("Needs the right to list NodePools."), class_="empty"))
-    pools = sorted(observer.state.pools.store.all(), key=lambda pool: pool.name)
-    cards = [_calendar(pool, context) for pool in pools]
-    empty = tag("p", t("There are no NodePools."), class_="empty")
-    said = t("How many nodes may be disrupted at once, by hour (UTC).")
-    return join(tag("h1", t("Budgets")), tag("p", said), *(cards or [empty]))
-
-
-def _calendar(pool: NodePool, context: PageContext) -> Markup:
-    t = context.t
-    total = context.view.totals.pools.get(pool.name, Sum()).nodes
-    view = context.view.pools.get(pool.name)
-    start = context.now.replace(minute=0, second=0, microsecond=0)
-    head = [tag("th", t("Reason"), scope="col")]
-    for day in range(CALENDAR_DAYS):
-        head.append(tag("th", f"{start + timedelta(days=day):%a %d}", scope="col", colspan=24))
-    body = []
-    for reason in REASONS:
-        cells, shapes, allowed = [], [], []
-        for hour in range(24 * CALENDAR_DAYS):
-            allowance = budgets.allowance(pool.spec.disruption.budgets, reason, total, start + timedelta(hours=hour))
-            allowed.append(None if allowance.unlimited else allowance.nodes)
-        for hour, nodes in enumerate(allowed):
-            level = "free" if nodes is None else "shut" if nodes == 0 else "some"
-            shapes.append(f'<rect class="{level}" x="{hour * 5}" width="4.4" height="18"/>')
-        drawn = Markup(
-            f'<svg viewBox="0 0 {24 * CALENDAR_DAYS * 5} 18" preserveAspectRatio="none" class="calendar"'
-            f' aria-hidden="true">{"".join(shapes)}</svg>'
-        )
-        cells = [tag("th", reason, scope="row"), tag("td", drawn, tag("span", _windows(allowed, t)), colspan=24 * 7)]
-        body.append(tag("tr", *cells))
-    described = tag("p", isolated("; ".join(view.budgets) if view is not None and view.budgets else "-"))
-    grid = tag(
-        "div",
-        tag("table", tag("caption", pool.name, class_="hidden"), tag("thead", tag("tr", *head)), tag("tbody", *body)),
-        class_="scroll",
-        tabindex="0",
-        role="region",
-        aria_label=pool.name,
-    )
-    return card(link(pool.name, "nodepool", pool.name), described, grid)
-
-
-def _windows(allowed: Sequence[int | None], t: Catalogue) -> str:
-    """The same in words: now, and when it next changes."""
-
-    def said(nodes: int | None) -> str:
-        return t("no limit") if nodes is None else t("{count} nodes", count=nodes)
-
-    now = allowed[0]
-    change = next((hour for hour, nodes in enumerate(allowed) if nodes != now), None)
-    if change is None:
-        return said(now)
-    return t("{now}; in {hours} h {then}", now=said(now), hours=change, then=said(allowed[change]))
 
 
 # Health.
@@ -204,16 +172,12 @@ def health_page(context: PageContext, findings: Sequence[Finding] | None, proble
         (t("Autoscaler"), autoscaler, None if state.autoscaler is None else not state.autoscaler),
         (t("Metrics of nodes"), metrics or t("measured"), None if recording and metrics else not metrics),
         (t("API errors"), recording or errors, None if recording else state.api_errors == 0),
-        ("Kubernetes", state.kubernetes or unknown, None if state.kubernetes is None else True),
-        ("Dovetail", state.dovetail or unknown, True),
-        (
-            "kubelet",
-            ", ".join(f"{version} ({count})" for version, count in sorted(state.kubelets.items())) or unknown,
-            True if state.kubelets else None,
-        ),
     ]
+    kubelets = ", ".join(f"{version} ({count})" for version, count in sorted(state.kubelets.items()))
+    versions = (("Kubernetes", state.kubernetes), ("Dovetail", state.dovetail), ("kubelet", kubelets))
     rows: list[list[Markup | str]] = [[name, isolated(value), _mark(good, t)] for name, value, good in facts]
-    columns = [(t("What"), ""), (t("State"), ""), ("", "")]
+    rows += [[name, isolated(value or unknown), "" if value else _mark(None, t)] for name, value in versions]
+    columns = [(t("What"), ""), (t("State"), "long"), ("", "")]
     kinds: list[list[Markup | str]] = []
     kinds += [[isolated(name), isolated(why), _mark(False, t)] for name, why in sorted(state.problems.items())]
     kinds += [
@@ -221,17 +185,28 @@ def health_page(context: PageContext, findings: Sequence[Finding] | None, proble
         for name, why in sorted(state.unread.items())
     ]
     pools: list[list[Markup | str]] = [
-        [link(pool.name, "nodepool", pool.name), isolated(pool.problem), _mark(pool.ready, t)]
+        [
+            link(pool.name, "nodepool", pool.name),
+            isolated(pool.problem) if pool.problem or not pool.ready else t("ready"),
+            _mark(pool.ready, t),
+        ]
         for pool in context.view.pools.values()
     ]
     return join(
         tag("h1", t("Health")),
-        card(t("State"), table(t("State"), columns, rows, "", hidden=True)),
-        card(
-            t("Kinds that are not read"),
-            table(t("Kinds that are not read"), columns, kinds, t("All are read."), hidden=True),
+        tag(
+            "div",
+            card(t("State"), table(t("State"), columns, rows, "", hidden=True)),
+            tag(
+                "div",
+                card("NodePools", table("NodePools", columns, pools, t("There are no NodePools."), hidden=True)),
+                card(
+                    t("Kinds that are not read"),
+                    table(t("Kinds that are not read"), columns, kinds, t("All are read."), hidden=True),
+                ),
+            ),
+            class_="columns",
         ),
-        card("NodePools", table("NodePools", columns, pools, t("There are no NodePools."), hidden=True)),
         _doctor(context, findings, problem),
     )
 
@@ -251,14 +226,20 @@ def _doctor(context: PageContext, findings: Sequence[Finding] | None, problem: s
         text = isolated(problem) if problem else t("The checks are running; they are shown here when they are done.")
         return card("doctor", tag("p", text, class_="empty", data_pending=None if problem else "1"))
     order = {Status.FAILED: 0, Status.WARNING: 1, Status.NOT_CHECKED: 2, Status.PASSED: 3}
-    good = {Status.PASSED: True, Status.FAILED: False}
+    marks = {Status.FAILED: _mark(False, t), Status.WARNING: tag("span", t("warning"), class_="mark warn")}
     rows: list[list[Markup | str]] = [
-        [each.id, isolated(each.object), isolated(each.message), isolated(each.remedy), _mark(good.get(each.status), t)]
-        for each in sorted(findings, key=lambda finding: (order[finding.status], finding.id))
-        if each.status is not Status.PASSED
+        [
+            finding.id,
+            isolated(finding.object),
+            isolated(t.recorded(finding.message)),
+            isolated(t.recorded(finding.remedy)),
+            marks.get(finding.status, _mark(None, t)),
+        ]
+        for finding in sorted(findings, key=lambda finding: (order[finding.status], finding.id))
+        if finding.status is not Status.PASSED
     ]
     passed = sum(1 for finding in findings if finding.status is Status.PASSED)
-    columns = [(t("Check"), ""), (t("Object"), ""), (t("Message"), ""), (t("Remedy"), ""), ("", "")]
+    columns = [(t("Check"), ""), (t("Object"), ""), (t("Message"), "long"), (t("Remedy"), "long"), ("", "")]
     return card(
         "doctor",
         tag("p", t("{count} checks passed.", count=passed)),

@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from dovetail.view.model import FleetView
-from dovetail.view.observer import Observer
+from dovetail.view.observer import ContainerUsage, Observer
 from dovetail.web.catalogue import Catalogue
 from dovetail.web.palette import Palette
 from dovetail.web.rights import Rights
@@ -26,6 +26,9 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     after: datetime | None = None
     #: When the recorder did not run, if that was then.
     gap: tuple[datetime, datetime] | None = None
+    #: Whether the recording is still written, and whether the page then goes along with its end.
+    growing: bool = False
+    following: bool = False
 
 
 class PageContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +36,8 @@ class PageContext(msgspec.Struct, frozen=True, kw_only=True):
 
     t: Catalogue
     view: FleetView
+    #: The number of the publication that `view` is from.
+    publication: int = 0
     observer: Observer
     rights: Rights
     palette: Palette
@@ -44,5 +49,9 @@ class PageContext(msgspec.Struct, frozen=True, kw_only=True):
     viewer: str = ""
     #: What the page is about: a cluster, or a recording.
     title: str = ""
+    #: What a Cluster Autoscaler has written of its node groups; None on other pages and where there is none.
+    group_status: Mapping[str, str] | None = None
+    #: What the containers of the namespace of the page use, by the names of its pods; None where that is not known.
+    pod_usage: Mapping[str, ContainerUsage] | None = None
     #: Where in the recording; None for a live cluster.
     moment: Moment | None = None

@@ -63,6 +63,14 @@ def amount(resource: str, count: int | None, t: Translate) -> str:
     return t("unknown") if count is None else f"{count:,}"
 
 
+def nodes(count: int, t: Translate) -> str:
+    return t("1 node") if count == 1 else t("{count} nodes", count=f"{count:,}")
+
+
+def pods(count: int, t: Translate) -> str:
+    return t("1 pod") if count == 1 else t("{count} pods", count=f"{count:,}")
+
+
 def span(seconds: float) -> str:
     """A duration in its two largest units."""
     whole = max(0, int(seconds))

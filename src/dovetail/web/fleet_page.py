@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
@@ -18,11 +19,25 @@ from dovetail.web.palette import DISTINCT, OTHER, Palette
 
 GROUP_LABELS = {"pool": "NodePool", "group": "Node group", "zone": "Zone", "type": "Type", "capacity": "Capacity type"}
 COLOUR_LABELS = {"namespace": "Namespace", "workload": "Workload"}
+DECISION_LABELS = {
+    "provision": "launch",
+    "refuse": "unschedulable",
+    "disrupt": "disruption",
+    "undo": "undone",
+    "end": "done",
+    "unhealthy": "unhealthy",
+    "safe-mode": "safe mode",
+    "drift-stop": "drift stopped",
+    "scale-up": "scale-up",
+    "scale-down": "scale-down",
+}
 FORM_LABELS = {"picture": "Picture", "table": "Table"}
 _NOW = (State.LAUNCHING, State.JOINING, State.REPLACING, State.DRAINING, State.NOT_READY, State.CORDONED)
 MAX_NOW = 6
 MAX_PENDING_REASONS = 12
 MAX_PENDING_NAMED = 5
+#: What stands for the reasons of pods that wait for a node.
+_WAITS = "waits"
 #: Nodes of a table; more are reached by a filter.
 MAX_ROWS = 2000
 
@@ -30,7 +45,8 @@ MAX_ROWS = 2000
 def fleet(context: PageContext, look: Look) -> Markup:
     t, view = context.t, context.view
     prepare(context.palette, view, look)
-    side = tag("div", now_panel(view, context.now, t), pending_panel(view, t), class_="side")
+    panels = (now_panel(view, context.now, t), pending_panel(view, t), recent_panel(view, t))
+    side = tag("div", *panels, class_="side")
     picture = picture_of(view, look, context.palette, t) if look.form == "picture" else table_of(view, look, t)
     return tag(
         "div",
@@ -69,7 +85,7 @@ def controls(look: Look, t: Catalogue) -> Markup:
                 )
                 for value, text in options.items()
             ),
-            class_="choice",
+            class_="choice options",
             role="group",
             aria_label=label,
         )
@@ -97,8 +113,30 @@ def legend(view: FleetView, look: Look, palette: Palette, t: Catalogue) -> Marku
     others = sum(1 for colour, _ in shown if colour >= DISTINCT)
     if others:
         items.append(_key(OTHER, t("{count} others", count=others)))
-    explained = t("Left CPU, right memory; filled: requested; line: used")
-    return tag("div", tag("ul", *items), tag("small", explained), id="legend", class_="legend")
+    keys = [
+        _sample("halves", t("left CPU, right memory")),
+        _sample("asked", t("requested")),
+        _sample("line", t("used")),
+        *(_sample(state.value, t(STATES[state])) for state in _NOW if view.totals.states.get(state.value)),
+    ]
+    return tag("div", tag("ul", *items), tag("ul", *keys, class_="keys"), id="legend", class_="legend")
+
+
+_SAMPLES = {
+    "halves": '<path class="bg" d="M0 0h10.5v14H0zM11.5 0H22v14H11.5z"/>',
+    "asked": '<path class="bg" d="M0 0h22v14H0z"/><path class="c8" d="M0 5h22v9H0z"/>',
+    "line": '<path class="bg" d="M0 0h22v14H0z"/><path class="use" d="M0 8h22"/>',
+}
+
+
+def _sample(name: str, label: str) -> Markup:
+    """A small block of the kind, with its word."""
+    drawn = _SAMPLES.get(name, '<path class="bg" d="M0 0h22v14H0z"/>')
+    return tag(
+        "li",
+        Markup(f'<span class="n {name}"><svg width="22" height="14" aria-hidden="true">{drawn}</svg></span>'),
+        label,
+    )
 
 
 def _key(colour: int, label: Markup | str) -> Markup:
@@ -140,7 +178,7 @@ def group_heading(name: str, nodes: Sequence[NodeView], look: Look, t: Catalogue
     cost = ""
     if money.parts:
         cost = t("price unknown") if money.unpriced >= money.parts else f"{figures.money(money, t)}/h"
-    count = t("{count} nodes", count=len(nodes))
+    count = figures.nodes(len(nodes), t)
     small = tag("small", f"{count} · {cost}" if cost else count)
     return tag("h2", title, " ", small, id=f"heading:{name}")
 
@@ -192,7 +230,8 @@ def now_panel(view: FleetView, now: datetime, t: Catalogue) -> Markup:
     """Nodes that are on their way in or out, with the reason and when it ends at the latest."""
     busy = [node for node in view.nodes.values() if node.state in _NOW]
     busy.sort(key=lambda node: (_NOW.index(node.state), node.until is None, node.until or now, node.name))
-    items = [_busy(node, t) for node in busy[:MAX_NOW]]
+    waiting = Counter(pod.waits_for for pod in view.pending.values() if pod.waits_for)
+    items = [_busy(node, waiting[node.key], t) for node in busy[:MAX_NOW]]
     more = len(busy) - MAX_NOW
     if more > 0:
         first = Look(form="table", filter=busy[0].state.value)
@@ -202,19 +241,33 @@ def now_panel(view: FleetView, now: datetime, t: Catalogue) -> Markup:
     return card(heading, tag("ul", *items, class_="plain") if items else empty, id_="now")
 
 
-def _busy(node: NodeView, t: Catalogue) -> Markup:
+def _busy(node: NodeView, waiting: int, t: Catalogue) -> Markup:
     until = None
     if node.until is not None:
-        until = tag("time", "", class_="until", datetime=node.until.isoformat(), data_until=node.until.isoformat())
-    kind = ", ".join(filter(None, (node.instance_type, node.capacity_type)))
+        countdown = tag("time", "", datetime=node.until.isoformat(), data_until=node.until.isoformat())
+        until = tag("span", t("at most"), " ", countdown, class_="until", title=_ends(node, t))
+    kind = ", ".join(filter(None, (node.instance_type, node.capacity_type, node.zone)))
+    moving = sum(1 for pod in node.pods if not pod.daemon)
+    leaves = node.state in (State.DRAINING, State.REPLACING)
+    about = t("for {pods}", pods=figures.pods(waiting, t)) if waiting else ""
+    if leaves and node.requests is not None:
+        about = t("{pods} to move", pods=figures.pods(moving, t))
     return tag(
         "li",
         tag("span", t(STATES[node.state]), class_=f"badge {node.state.value}"),
         " ",
         tag("a", isolated(short_name(node)), href=target(node), title=node.name),
         until,
-        tag("small", isolated(" · ".join(filter(None, (kind, node.reason))))),
+        tag("small", isolated(" · ".join(filter(None, (kind, about))))),
+        tag("small", isolated(t.recorded(node.reason)), class_="why") if node.reason else None,
     )
+
+
+def _ends(node: NodeView, t: Catalogue) -> str:
+    """What happens when the countdown ends."""
+    if node.state in (State.LAUNCHING, State.JOINING):
+        return t("then the NodeClaim is given up and another is created")
+    return t("then the node is removed, whatever still runs on it")
 
 
 def short_name(node: NodeView) -> str:
@@ -226,7 +279,8 @@ def pending_panel(view: FleetView, t: Catalogue) -> Markup:
     """Pending pods by reason, the most frequent first."""
     reasons: dict[tuple[str, str], list[PendingPod]] = {}
     for pod in view.pending.values():
-        reasons.setdefault((pod.code, pod.reason), []).append(pod)
+        key = (_WAITS, "") if pod.waits_for else (pod.code, pod.reason)
+        reasons.setdefault(key, []).append(pod)
     ordered = sorted(reasons.values(), key=lambda pods: (-len(pods), pods[0].key))
     items = [_reason(pods, t) for pods in ordered[:MAX_PENDING_REASONS]]
     more = len(ordered) - MAX_PENDING_REASONS
@@ -242,18 +296,69 @@ def link_to_pending(t: Catalogue) -> Markup:
 
 
 def _reason(pods: Sequence[PendingPod], t: Catalogue) -> Markup:
+    """A reason with the workloads that it concerns; pods that wait for a node are one entry."""
     first = pods[0]
-    named = [join(link(pod.key, "pod", pod.namespace, pod.name)) for pod in pods[:MAX_PENDING_NAMED]]
-    more = len(pods) - len(named)
-    listed = join(*(join(", " if number else "", name) for number, name in enumerate(named)))
+    said = _waits(pods, t) if first.waits_for else reason_of(first, t)
     return tag(
         "li",
         tag("span", f"{len(pods):,}", class_="count"),
-        isolated(first.reason),
-        join(" ", tag("code", first.code)) if first.code else None,
-        tag("small", listed, f", {t('{count} more', count=more)}" if more else None),
-        tag("small", t("Remedy"), ": ", isolated(first.remedy), class_="remedy") if first.remedy else None,
+        said,
+        join(" ", tag("code", first.code)) if first.code and not first.waits_for else None,
+        tag("small", t("Remedy"), ": ", isolated(t.recorded(first.remedy)), class_="remedy") if first.remedy else None,
+        tag("small", _workloads(pods, t)),
     )
+
+
+def _waits(pods: Sequence[PendingPod], t: Catalogue) -> Markup:
+    """What the pods wait for: a NodeClaim or a node by name, several by their number."""
+    awaited = sorted({pod.waits_for for pod in pods})
+    if len(awaited) == 1:
+        return reason_of(pods[0], t)
+    return isolated(t("wait for {nodes} on their way", nodes=figures.nodes(len(awaited), t)))
+
+
+def _workloads(pods: Sequence[PendingPod], t: Catalogue) -> Markup:
+    """The workloads of pods, the largest first; a pod of its own leads to its page."""
+    counts = Counter((pod.namespace, pod.workload) for pod in pods)
+    largest = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
+    parts: list[Markup] = []
+    for (namespace, workload), count in largest[:MAX_PENDING_NAMED]:
+        kind, _, name = workload.partition("/")
+        label = f"{namespace}/{name}" if kind == "Pod" else f"{namespace}/{workload}"
+        address = ("pod", namespace, name) if kind == "Pod" else ("workload", namespace, kind, name)
+        parts.append(join(link(label, *address), f" ({count:,})" if count > 1 else None))
+    more = len(largest) - len(parts)
+    listed = join(*(join(", " if number else "", part) for number, part in enumerate(parts)))
+    return join(listed, f", {t('{count} more', count=more)}" if more else None)
+
+
+def reason_of(pod: PendingPod, t: Catalogue) -> Markup:
+    """Why the pod is pending; what it waits for is a link."""
+    said = isolated(t.recorded(pod.reason))
+    return tag("a", said, href=path(*pod.waits_for.split("/", 1))) if pod.waits_for else said
+
+
+def recent_panel(view: FleetView, t: Catalogue) -> Markup:
+    """The newest decisions: what was done, when, and why."""
+    items = [
+        tag(
+            "li",
+            tag("time", decision.time[11:16], datetime=decision.time, title=decision.time, class_="clock"),
+            tag("span", t(DECISION_LABELS.get(decision.kind, decision.kind)), class_=f"badge {decision.kind}"),
+            " ",
+            tag(
+                "a",
+                isolated(t.recorded(decision.summary) or decision.id),
+                href=path("decision", decision.id),
+                title=decision.id,
+            ),
+        )
+        for decision in view.recent
+    ]
+    missing = t("No decision is recorded.") if view.health.safe_mode is not None else t("The history is not read.")
+    listed = tag("ul", *items, class_="plain") if items else tag("p", missing, class_="empty")
+    heading = join(t("Recent decisions"), tag("small", "UTC") if items else None)
+    return card(heading, listed, id_="recent")
 
 
 def pending_page(context: PageContext) -> Markup:
@@ -278,23 +383,10 @@ def pending_page(context: PageContext) -> Markup:
                 figures.cpu(None if asked is None else asked.get("cpu", 0), t),
                 figures.memory(None if asked is None else asked.get("memory", 0), t),
                 figures.age(pod.created, context.now, t),
-                join(isolated(pod.reason), " ", tag("code", pod.code) if pod.code else None),
+                join(reason_of(pod, t), " ", tag("code", pod.code) if pod.code else None),
                 decision_link(pod.decision) if pod.decision else "",
             ]
         )
     more = len(context.view.pending) - MAX_ROWS
     note = tag("p", t("{count} more", count=more), class_="empty") if more > 0 else None
     return join(tag("h1", t("Pending pods")), table(t("Pending pods"), columns, rows, t("No pod is pending.")), note)
-
-
-def group_page(context: PageContext, name: str) -> Markup | None:
-    """A node group: its nodes."""
-    nodes = [node for node in context.view.nodes.values() if node.group == name]
-    if not nodes:
-        return None
-    t = context.t
-    look = Look(group="group", form="table", filter="")
-    part = FleetView(nodes={node.key: node for node in nodes})
-    heading = tag("h1", isolated(f"{t('Node group')} {name}"))
-    picture = tag("p", tag("a", t("Fleet"), href=f"{path()}{Look(group='group', filter=name).query()}"))
-    return join(heading, picture, table_of(part, look, t))

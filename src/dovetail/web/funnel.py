@@ -21,10 +21,12 @@ def funnels(pools: Mapping[str, Any], t: Catalogue) -> Markup:
 def funnel(name: str, pool: Mapping[str, Any], t: Catalogue) -> Markup:
     start, steps = int(pool.get("start") or 0), pool.get("steps") or ()
     rows = [(t("candidates"), start), *((str(step.get("clause", "")), int(step.get("left", 0))) for step in steps)]
-    columns = [(t("Filter"), ""), ("", ""), (t("Left"), "num")]
-    cells: list[list[Markup | str]] = [[isolated(text), _stage(left, start), f"{left:,}"] for text, left in rows]
+    columns = [(t("Filter"), "long"), ("", ""), (t("Left"), "num")]
+    cells: list[list[Markup | str]] = [
+        [isolated(t.recorded(text)), _stage(left, start), f"{left:,}"] for text, left in rows
+    ]
     listed = table(t("NodePool {name}", name=name), columns, cells, "")
-    facts = [t("emptied by {filter}", filter=pool["emptied_by"])] if pool.get("emptied_by") else []
+    facts = [t("emptied by {filter}", filter=t.recorded(str(pool["emptied_by"])))] if pool.get("emptied_by") else []
     nearest = pool.get("nearest")
     if nearest:
         price = figures.dollars(nearest.get("price"), t)

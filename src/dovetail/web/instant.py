@@ -19,9 +19,11 @@ _NAMED = re.compile(r"[?&;]at=")
 def carried(html: str, moment: Moment | None) -> str:
     """The page with the instant in each link and form of it, so that whatever is opened is of the same instant.
 
+    A page that follows a growing recording names none: what is opened from it follows as well.
+
     Texts and values of attributes are escaped: what matches is an attribute of ours.
     """
-    if moment is None:
+    if moment is None or moment.following:
         return html
     text = instant_text(moment.instant)
     field = f"at={quote(text, safe='')}"
@@ -73,12 +75,14 @@ def slider(context: PageContext) -> Markup:
     )
     return tag(
         "section",
-        tag("strong", t("Recording")),
+        tag("strong", t("Simulation, running") if moment.growing else t("Recording"), data_growing=moment.growing),
         tag("output", shown(moment.instant), id="instant", for_="step"),
         form,
         _step(context, t("Previous change of the fleet"), moment.before, others),
         _step(context, t("Next change of the fleet"), moment.after, others),
+        _follow(context, moment, others),
         _gap(context, moment),
+        id="recording",
         class_="recording",
         aria_label=t("Recording"),
     )
@@ -90,6 +94,15 @@ def _step(context: PageContext, label: str, instant: datetime | None, others: di
         return tag("span", label, class_="empty", aria_disabled="true", role="link")
     query = urlencode({**others, "at": instant_text(instant)})
     return tag("a", label, href=f"{context.path}?{query}", title=shown(instant))
+
+
+def _follow(context: PageContext, moment: Moment, others: dict[str, str]) -> Markup | None:
+    """The way back to the end of a recording that grows; `at=` in the address keeps `carried` from naming this one."""
+    if not moment.growing:
+        return None
+    if moment.following:
+        return tag("span", context.t("Following the simulation"), class_="empty")
+    return tag("a", context.t("Follow the simulation"), href=f"{context.path}?{urlencode({**others, 'at': ''})}")
 
 
 def _gap(context: PageContext, moment: Moment) -> Markup | None:

@@ -50,6 +50,7 @@ def page(context: PageContext, title: str, main: Markup, stream: str, *, plots: 
         tag("main", main, id="main", tabindex="-1"),
         _footer(context),
         data_stream=stream,
+        data_following="1" if context.moment is not None and context.moment.following else None,
         data_unknown=t("unknown"),
     )
     theme = context.theme if context.theme in ("dark", "light") else None
@@ -136,19 +137,21 @@ def _lost(t: Catalogue) -> Markup:
 
 def health(view: FleetView, t: Catalogue) -> Markup:
     """What is wrong with the cluster's API, with the autoscaler, or with what may be read."""
-    found, state = [], view.health
+    notices, state = [], view.health
     if not state.connected:
         why = "; ".join(f"{name}: {problem}" for name, problem in sorted(state.problems.items())[:3])
         said = t("The cluster does not answer. The figures are those of the last answer.")
-        found.append(tag("p", tag("strong", said), " ", isolated(why), class_="notice bad", data_notice="disconnected"))
+        notices.append(
+            tag("p", tag("strong", said), " ", isolated(why), class_="notice bad", data_notice="disconnected")
+        )
     if state.safe_mode:
         said = t("Safe mode: voluntary disruption has stopped.")
-        found.append(
+        notices.append(
             tag("p", tag("strong", said), " ", isolated(state.safe_mode), class_="notice warn", data_notice="safe-mode")
         )
     if state.autoscaler:
-        found.append(tag("p", isolated(state.autoscaler), class_="notice warn", data_notice="autoscaler"))
-    return tag("div", *found, id="health-notices")
+        notices.append(tag("p", isolated(state.autoscaler), class_="notice warn", data_notice="autoscaler"))
+    return tag("div", *notices, id="health-notices")
 
 
 def fleet_figures(view: FleetView, t: Catalogue) -> Markup:
@@ -159,17 +162,30 @@ def fleet_figures(view: FleetView, t: Catalogue) -> Markup:
     month = t("{amount} a month", amount=figures.monthly(fleet.money, t))
     bound = totals.bound
     cells = [
-        _figure("cost", t("Cost an hour"), figures.money(fleet.money, t), unpriced or month),
+        _figure(
+            "cost",
+            t("Cost an hour"),
+            figures.money(fleet.money, t),
+            unpriced or month,
+            t("What all instances cost an hour; a month has 730 hours."),
+        ),
         _figure(
             "bound",
             t("Lower bound"),
             figures.dollars(bound.per_hour if bound is not None and totals.gap is not None else None, t),
             t("gap {share}", share=figures.percent(totals.gap, t)) if bound is not None else t("not computed"),
-            bound.of if bound is not None else "",
+            t("No fleet for the same pods costs less; the gap is what could be saved at most.")
+            + (f" ({bound.of})" if bound is not None and bound.of else ""),
         ),
         _figure("nodes", t("Nodes"), f"{fleet.nodes:,}", states(totals.states, t)),
         _figure("pods", t("Pods"), t("unknown") if totals.pods is None else f"{totals.pods:,}", t("on nodes")),
-        _figure("pending", t("Pending"), f"{totals.pending:,}", t("pods without a node")),
+        _figure(
+            "pending",
+            t("Pending"),
+            f"{totals.pending:,}",
+            t("without a node"),
+            kind="warn" if totals.pending else "",
+        ),
         _use("cpu", t("CPU"), fleet.cpu, totals.allocatable_cpu, totals.usage_cpu, totals.pods is not None, t),
         _use(
             "memory",
@@ -180,18 +196,33 @@ def fleet_figures(view: FleetView, t: Catalogue) -> Markup:
             totals.pods is not None,
             t,
         ),
-        _figure("spot", t("Spot"), *_spot(totals.capacity_types, fleet.money, t)),
-        _figure("saved", t("Saved an hour"), _saved(view, t), t("consolidation, 7 days")),
+        _figure(
+            "spot",
+            t("Spot"),
+            *_spot(totals.capacity_types, fleet.money, t),
+            t("The part of the cost that is paid for spot instances."),
+        ),
+        _figure(
+            "saved",
+            t("Saved an hour"),
+            _saved(view, t),
+            t("in 7 days"),
+            t("What consolidation took off the price an hour in the last seven days."),
+        ),
     ]
     return tag("dl", *cells, id="figures", aria_label=t("Figures of the fleet"))
 
 
-def _figure(name: str, label: str, value: str, below: str, explained: str = "") -> Markup:
-    kind = "value" if any(character.isdigit() for character in value) else "value unknown"
+def _figure(
+    name: str, label: str, value: str, below: str, explained: str = "", *, kind: str = "", drawn: Markup | None = None
+) -> Markup:
+    """A figure with its label, what is said below it, and the picture of a share, if it is one."""
+    kinds = ["value", *filter(None, (kind, "" if any(map(str.isdigit, value)) else "unknown"))]
+    shown = tag("span", value, class_=" ".join(kinds))
     return tag(
         "div",
         tag("dt", label),
-        tag("dd", tag("span", value, class_=kind), tag("small", below), data_figure=name, title=explained or None),
+        tag("dd", shown, drawn, tag("small", below), data_figure=name, title=explained or None),
     )
 
 
@@ -202,18 +233,22 @@ def _saved(view: FleetView, t: Catalogue) -> str:
     return figures.dollars(view.totals.saved_per_hour, t)
 
 
-def _use(name: str, label: str, asked: int, total: int, used: int | None, known: bool, t: Catalogue) -> Markup:
-    share = asked / total if known and total else None
+def _use(name: str, label: str, asked: int, total: int, used: int | None, has_total: bool, t: Catalogue) -> Markup:
+    share = asked / total if has_total and total else None
     usage = used / total if used is not None and total else None
     below = t("{share} used", share=figures.percent(usage, t)) if usage is not None else t("usage unknown")
-    return _figure(name, t("{resource} requested", resource=label), figures.percent(share, t), below)
+    explained = t("Requested by pods, of what the nodes can give them; the line is what is used.")
+    drawn = _bar(share, usage) if share is not None else None
+    return _figure(
+        name, t("{resource} requested", resource=label), figures.percent(share, t), below, explained, drawn=drawn
+    )
 
 
 def _spot(types: object, whole: Money, t: Catalogue) -> tuple[str, str]:
     """The share of spot in what is paid; unknown where a price is."""
     assert isinstance(types, dict)
     spot: Sum = types.get("spot", Sum())
-    nodes = t("{count} of {total} nodes", count=spot.nodes, total=sum(each.nodes for each in types.values()))
+    nodes = t("{count} of {total} nodes", count=spot.nodes, total=sum(group.nodes for group in types.values()))
     if whole.per_hour is None or spot.money.per_hour is None:
         return t("unknown"), nodes
     return (figures.percent(spot.money.per_hour / whole.per_hour, t) if whole.per_hour else "0%"), nodes
@@ -264,10 +299,13 @@ def bar(share: float | None, t: Catalogue, used: float | None = None) -> Markup:
     """A bar with its figure beside it; unknown has no bar at all."""
     if share is None:
         return tag("span", t("unknown"), class_="unknown")
+    return join(_bar(share, used), tag("span", text(figures.percent(share, t)), class_="num"))
+
+
+def _bar(share: float, used: float | None) -> Markup:
     width = round(100 * max(0.0, min(1.0, share)), 1)
     line = f'<path class="use" d="M{100 * min(1.0, used):.1f} 0v8"/>' if used is not None else ""
-    drawn = Markup(
+    return Markup(
         '<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
         f'<rect class="bg" width="100" height="8"/><rect class="fg" width="{width}" height="8"/>{line}</svg>'
     )
-    return join(drawn, tag("span", text(figures.percent(share, t)), class_="num"))

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
+
+import msgspec
+import yaml
 
 from dovetail.controllers import explain
 from dovetail.controllers.explain import Answer
 from dovetail.controllers.history.decisions import Decision, concerns
+from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import HPAS, NODECLAIMS, NODEPOOLS, NODES, PODS, Resource
 from dovetail.language import speaking
 from dovetail.model.nodes import Event
 from dovetail.view.events import count_of, time_of
-from dovetail.view.model import NodeView, PendingPod, PodView
-from dovetail.view.observer import VPAS, Observer
+from dovetail.view.model import FleetView, NodeView, PendingPod, PodView
+from dovetail.view.observer import VPAS, ContainerUsage, Observer
 from dovetail.view.totals import pod_money
 from dovetail.web import figures
-from dovetail.web.autoscaler_pages import hpa_facts, vpa_facts
+from dovetail.web.autoscaler_pages import container_requests, hpa_facts, hpa_plots, vpa_facts
 from dovetail.web.blocks import STATES, target
 from dovetail.web.catalogue import Catalogue
 from dovetail.web.context import PageContext
+from dovetail.web.fleet_page import table_of
 from dovetail.web.funnel import funnels
 from dovetail.web.layout import bar, card, decision_link, table
+from dovetail.web.look import Look
 from dovetail.web.markup import Markup, isolated, join, link, path, tag
 
 #: Kinds that have a page, with what is asked for their manifest.
@@ -36,6 +43,7 @@ RESOURCES: dict[str, Resource] = {
 TITLES = {"pod": "Pod", "node": "Node", "nodeclaim": "NodeClaim", "nodepool": "NodePool", "hpa": "HPA", "vpa": "VPA"}
 MAX_DECISIONS = 50
 MAX_EVENTS = 30
+_OUR_COMPONENTS = frozenset(("karpenter", "cluster-autoscaler", "vpa-updater"))
 
 
 def permitted(context: PageContext, kind: str, namespace: str) -> bool:
@@ -55,15 +63,15 @@ def object_page(context: PageContext, observer: Observer, kind: str, namespace: 
     """The page; None where there is no such object, and no decision that names it."""
     t = context.t
     key = f"{namespace}/{name}" if namespace else name
-    facts = _facts(context, observer, kind, key)
     answer = _answer(context, observer, kind, key)
+    facts = _facts(context, observer, kind, key, explained=answer is not None)
     if facts is None and answer is None:
         return None
     decisions = _about(context, observer, kind, key)
     return join(
         tag("p", tag("a", t("Fleet"), href="/"), " / ", t(TITLES[kind]), class_="crumbs"),
         tag("h1", isolated(key)),
-        _explanation(answer, context, t),
+        explanation(answer, context, t),
         facts,
         card(t("Decisions"), decision_table(decisions, t)),
         _events(context, observer, kind, namespace, name),
@@ -74,6 +82,8 @@ def object_page(context: PageContext, observer: Observer, kind: str, namespace: 
 def _answer(context: PageContext, observer: Observer, kind: str, key: str) -> Answer | None:
     """`explain` names pods of all namespaces and decisions: a viewer who may not read those gets no answer."""
     rights, state, now = context.rights, observer.state, context.now
+    if kind in ("hpa", "vpa"):
+        return _autoscaler_answer(context, observer, kind, key)
     if not (rights.history and (rights.pods or kind == "nodepool")):
         return None
     asked: dict[str, Callable[..., Answer]] = {
@@ -91,7 +101,26 @@ def _answer(context: PageContext, observer: Observer, kind: str, key: str) -> An
         return None
 
 
-def _explanation(answer: Answer | None, context: PageContext, t: Catalogue) -> Markup | None:
+def _autoscaler_answer(context: PageContext, observer: Observer, kind: str, key: str) -> Answer | None:
+    """Of an HPA or a VPA; the other autoscalers of its namespace count where the viewer may list them."""
+    namespace, rights = key.partition("/")[0], context.rights
+
+    def alike(reflector: Reflector[dict[str, Any]], allowed: bool) -> list[dict[str, Any]]:
+        named = {"kind": reflector.resource.kind}
+        objects = reflector.store.all() if allowed else ()
+        return [{**named, **obj} for obj in objects if obj["metadata"].get("namespace") == namespace]
+
+    obj = (observer.hpas if kind == "hpa" else observer.vpas).store.get(key)
+    if obj is None:
+        return None
+    with speaking(context.t.language):
+        if kind == "hpa":
+            return explain.hpa(obj, vpas=alike(observer.vpas, rights.vpas))
+        pods = len(_requested_by(context, obj)) if rights.sees_pods_of(namespace) else None
+        return explain.vpa(obj, pods, hpas=alike(observer.hpas, rights.hpas))
+
+
+def explanation(answer: Answer | None, context: PageContext, t: Catalogue) -> Markup | None:
     if answer is None:
         if context.rights.everything:
             return None
@@ -99,10 +128,11 @@ def _explanation(answer: Answer | None, context: PageContext, t: Catalogue) -> M
     pools = answer.facts.get("pools")
     return card(
         t("Why"),
-        tag("p", isolated(answer.line), class_="answer", data_figure="answer"),
-        tag("ul", *(tag("li", isolated(line)) for line in answer.details), class_="details")
+        tag("p", isolated(t.recorded(answer.line)), class_="answer", data_figure="answer"),
+        tag("ul", *(tag("li", isolated(t.recorded(line))) for line in answer.details), class_="details")
         if answer.details
         else None,
+        tag("pre", "\n".join(answer.commands), class_="commands", tabindex="0") if answer.commands else None,
         funnels(pools, t) if isinstance(pools, dict) and pools else None,
         tag(
             "details",
@@ -125,14 +155,14 @@ def _about(context: PageContext, observer: Observer, kind: str, key: str) -> lis
 
 
 def decision_table(decisions: Sequence[Decision], t: Catalogue) -> Markup:
-    columns = [(t("Time"), ""), (t("Decision"), ""), (t("Kind"), ""), (t("Reason"), ""), (t("What"), "")]
+    columns = [(t("Time"), ""), (t("Decision"), ""), (t("Kind"), ""), (t("Reason"), ""), (t("What"), "long")]
     rows: list[list[Markup | str]] = [
         [
             tag("time", decision.time.replace("T", " ").removesuffix("Z"), datetime=decision.time),
             decision_link(decision.id),
             decision.kind,
             isolated(decision.reason),
-            isolated(decision.summary),
+            isolated(t.recorded(decision.summary)),
         ]
         for decision in reversed(decisions[-MAX_DECISIONS:])
     ]
@@ -142,10 +172,10 @@ def decision_table(decisions: Sequence[Decision], t: Catalogue) -> Markup:
 def decision_page(context: PageContext, decisions: Sequence[Decision], identity: str) -> Markup | None:
     """A decision, whole: a decision that is rolled back has the same id."""
     t = context.t
-    found = [decision for decision in decisions if decision.id == identity]
-    if not found or not (context.rights.history and context.rights.pods):
+    matching = [decision for decision in decisions if decision.id == identity]
+    if not matching or not (context.rights.history and context.rights.pods):
         return None
-    return join(tag("h1", t("Decision {id}", id=identity)), *(_decision(decision, t) for decision in found))
+    return join(tag("h1", t("Decision {id}", id=identity)), *(_decision(decision, t) for decision in matching))
 
 
 def _decision(decision: Decision, t: Catalogue) -> Markup:
@@ -187,7 +217,7 @@ def _decision(decision: Decision, t: Catalogue) -> Markup:
             tag(
                 "p",
                 tag("span", f"{refusal.count:,}", class_="count"),
-                isolated(refusal.message),
+                isolated(t.recorded(refusal.message)),
                 " ",
                 tag("code", refusal.code),
             ),
@@ -196,7 +226,7 @@ def _decision(decision: Decision, t: Catalogue) -> Markup:
         for refusal in decision.refusals
     ]
     return card(
-        isolated(decision.summary or decision.kind),
+        isolated(t.recorded(decision.summary) or decision.kind),
         definition_list(facts),
         table(t("NodeClaims"), columns, claims, "") if claims else None,
         tag("p", t("Removed"), ": ", _listed(removed)) if removed else None,
@@ -217,18 +247,23 @@ def _events(context: PageContext, observer: Observer, kind: str, namespace: str,
     t = context.t
     if not context.rights.events:
         return card(t("Events"), tag("p", t("Needs the right to list events."), class_="empty"))
-    found = observer.events.about(RESOURCES[kind].kind, namespace, name)
-    return card(t("Events"), event_table(found[:MAX_EVENTS], context.now, t))
+    events = observer.events.about(RESOURCES[kind].kind, namespace, name)
+    return card(t("Events"), event_table(events[:MAX_EVENTS], context.now, t))
+
+
+def _is_ours(event: Event) -> bool:
+    """Whether our controllers wrote it: what another program says is shown as it says it."""
+    return (event.source.component or event.reporting_component) in _OUR_COMPONENTS
 
 
 def event_table(events: Sequence[Event], now: datetime, t: Catalogue) -> Markup:
-    columns = [(t("Age"), "num"), (t("Type"), ""), (t("Reason"), ""), (t("Message"), ""), (t("Count"), "num")]
+    columns = [(t("Age"), "num"), (t("Type"), ""), (t("Reason"), ""), (t("Message"), "long"), (t("Count"), "num")]
     rows: list[list[Markup | str]] = [
         [
             figures.age(time_of(event), now, t),
             event.type,
             isolated(event.reason),
-            isolated(event.message),
+            isolated(t.recorded(event.message) if _is_ours(event) else event.message),
             f"{count_of(event):,}",
         ]
         for event in events
@@ -254,7 +289,8 @@ def _manifest(kind: str, namespace: str, name: str, t: Catalogue) -> Markup:
 # What the view itself knows of an object.
 
 
-def _facts(context: PageContext, observer: Observer, kind: str, key: str) -> Markup | None:
+def _facts(context: PageContext, observer: Observer, kind: str, key: str, *, explained: bool) -> Markup | None:
+    """`explained` says that the page has the reason already, in the answer of `explain`."""
     t, view = context.t, context.view
     match kind:
         case "node" | "nodeclaim":
@@ -263,15 +299,32 @@ def _facts(context: PageContext, observer: Observer, kind: str, key: str) -> Mar
                 node = next((node for node in view.nodes.values() if node.claim == key), None)
             return None if node is None else _node(node, context)
         case "pod":
-            return _pod(context, key)
+            return _pod(context, key, explained=explained)
         case "nodepool":
             return _pool(context, key)
         case "hpa":
             hpa = observer.hpas.store.get(key)
-            return None if hpa is None else hpa_facts(hpa, t)
+            if hpa is None:
+                return None
+            return join(hpa_facts(hpa, t), hpa_plots(hpa, t) if observer.scaling.of(key) else None)
         case _:
-            hpa = observer.vpas.store.get(key)
-            return None if hpa is None else vpa_facts(hpa, t)
+            vpa = observer.vpas.store.get(key)
+            return None if vpa is None else vpa_facts(vpa, _requested_by(context, vpa), context.pod_usage, t)
+
+
+def _requested_by(context: PageContext, vpa: Mapping[str, Any]) -> dict[str, ContainerUsage]:
+    """The requests of the containers of a VPA's pods, those that the viewer may see."""
+    namespace = vpa["metadata"].get("namespace", "")
+    reference = (vpa.get("spec") or {}).get("targetRef") or {}
+    target = f"{reference.get('kind', '')}/{reference.get('name', '')}"
+    state = context.observer.state
+    names = [
+        pod.key
+        for node in context.view.nodes.values()
+        for pod in node.pods
+        if pod.namespace == namespace and pod.workload == target
+    ]
+    return container_requests(pod for name in names if (pod := state.pods.store.get(name)) is not None)
 
 
 def _node(node: NodeView, context: PageContext) -> Markup:
@@ -279,7 +332,7 @@ def _node(node: NodeView, context: PageContext) -> Markup:
     price = figures.dollars(node.price.per_hour, t) if node.price is not None else t("unknown")
     source = f" ({node.price.source})" if node.price is not None else ""
     facts: list[tuple[str, Markup | str]] = [
-        (t("State"), t(STATES[node.state]) + (f": {node.reason}" if node.reason else "")),
+        (t("State"), t(STATES[node.state]) + (f": {t.recorded(node.reason)}" if node.reason else "")),
         (t("Cost an hour"), price + source),
         ("NodePool", link(node.pool, "nodepool", node.pool) if node.pool else "-"),
         (t("Node group"), link(node.group, "group", node.group) if node.group else "-"),
@@ -342,11 +395,11 @@ def _pod_row(node: NodeView, pod: PodView, t: Catalogue) -> list[Markup | str]:
     ]
 
 
-def _pod(context: PageContext, key: str) -> Markup | None:
+def _pod(context: PageContext, key: str, *, explained: bool) -> Markup | None:
     t, view = context.t, context.view
     waiting = view.pending.get(key)
     if waiting is not None:
-        return _pending(waiting, context)
+        return _pending(waiting, context, explained=explained)
     for node in view.nodes.values():
         pod = next((pod for pod in node.pods if pod.key == key), None)
         if pod is not None:
@@ -357,26 +410,51 @@ def _pod(context: PageContext, key: str) -> Markup | None:
                 (t("Cost an hour"), figures.money(pod_money(node, pod), t)),
                 (t("Age"), figures.age(pod.created, context.now, t)),
                 *_requests(pod, t),
+                *_used(context, pod),
             ]
             return card(t("Facts"), definition_list(facts))
     return None
 
 
-def _pending(pod: PendingPod, context: PageContext) -> Markup:
+def _used(context: PageContext, pod: PodView) -> list[tuple[str, Markup | str]]:
+    """What the pod uses, beside what it requests; unknown without metrics."""
+    t, used = context.t, pod_usage(context, pod)
+    return [
+        (t("{resource} used", resource=name), figures.amount(name, used.get(name) if used is not None else None, t))
+        for name in ("cpu", "memory")
+    ]
+
+
+def pod_usage(context: PageContext, pod: PodView) -> dict[str, int] | None:
+    """The sum over the containers; None where there are no metrics of the pod."""
+    containers = (context.pod_usage or {}).get(pod.name)
+    if not containers:
+        return None
+    summed: dict[str, int] = {}
+    for amounts in containers.values():
+        for name, count in amounts.items():
+            summed[name] = summed.get(name, 0) + count
+    return summed
+
+
+def _pending(pod: PendingPod, context: PageContext, *, explained: bool) -> Markup:
     t = context.t
     waits: Markup | str = "-"
     if pod.waits_for:
         waits = link(pod.waits_for, *pod.waits_for.split("/", 1))
     facts: list[tuple[str, Markup | str]] = [
         (t("Phase"), t("Pending")),
-        (t("Reason"), join(isolated(pod.reason), " ", tag("code", pod.code) if pod.code else None)),
-        (t("Remedy"), isolated(pod.remedy or "-")),
         (t("Waits for"), waits),
         (t("Workload"), link(pod.workload, "workload", pod.namespace, *pod.workload.split("/", 1))),
         (t("Age"), figures.age(pod.created, context.now, t)),
         *_requests(pod, t),
     ]
-    return card(t("Facts"), definition_list(facts))
+    if explained:
+        return card(t("Facts"), definition_list(facts))
+    code = tag("code", pod.code) if pod.code else None
+    said = tag("p", isolated(t.recorded(pod.reason)), " ", code, data_figure="reason")
+    remedy = tag("p", t("Remedy"), ": ", isolated(t.recorded(pod.remedy))) if pod.remedy else None
+    return card(t("Facts"), definition_list(facts), said, remedy)
 
 
 def _requests(pod: PodView | PendingPod, t: Catalogue) -> list[tuple[str, Markup | str]]:
@@ -425,15 +503,32 @@ def _pool(context: PageContext, name: str) -> Markup | None:
     return join(card(t("Facts"), definition_list(facts)), card(t("Nodes"), listed))
 
 
+def _is_scaled(context: PageContext, namespace: str, workload: str) -> bool:
+    """Whether an HPA or a VPA that the viewer may see is for the workload: it then exists without pods too."""
+    observer, rights = context.observer, context.rights
+    watches = ((observer.hpas, rights.hpas, "scaleTargetRef"), (observer.vpas, rights.vpas, "targetRef"))
+    for reflector, allowed, field in watches:
+        for obj in reflector.store.all() if allowed else ():
+            reference = (obj.get("spec") or {}).get(field) or {}
+            named = f"{reference.get('kind', '')}/{reference.get('name', '')}"
+            if (obj["metadata"].get("namespace", ""), named) == (namespace, workload):
+                return True
+    return False
+
+
 def workload_page(context: PageContext, namespace: str, workload: str) -> Markup | None:
     """A workload: its pods, where they are, and what they cost."""
     t, rows = context.t, list[list[Markup | str]]()
     for node in context.view.nodes.values():
         for pod in node.pods:
             if pod.namespace == namespace and pod.workload == workload:
-                rows.append([*_pod_row(node, pod, t), tag("a", isolated(node.name), href=target(node))])
+                used = pod_usage(context, pod)
+                amounts = [
+                    figures.amount(name, used.get(name) if used is not None else None, t) for name in ("cpu", "memory")
+                ]
+                rows.append([*_pod_row(node, pod, t), *amounts, tag("a", isolated(node.name), href=target(node))])
     waiting = [pod for pod in context.view.pending.values() if (pod.namespace, pod.workload) == (namespace, workload)]
-    if not rows and not waiting:
+    if not rows and not waiting and not _is_scaled(context, namespace, workload):
         return None
     columns = [
         (t("Pod"), ""),
@@ -442,6 +537,8 @@ def workload_page(context: PageContext, namespace: str, workload: str) -> Markup
         (t("CPU"), "num"),
         (t("Memory"), "num"),
         (t("Cost an hour"), "num"),
+        (t("CPU used"), "num"),
+        (t("Memory used"), "num"),
         (t("Node"), ""),
     ]
     total = context.view.totals.workloads.get(f"{namespace}/{workload}")
@@ -451,14 +548,51 @@ def workload_page(context: PageContext, namespace: str, workload: str) -> Markup
         (t("Cost an hour"), figures.money(total.money, t) if total is not None else figures.dollars(0.0, t)),
     ]
     pending: list[list[Markup | str]] = [
-        [link(pod.key, "pod", pod.namespace, pod.name), isolated(pod.reason)] for pod in waiting
+        [link(pod.key, "pod", pod.namespace, pod.name), isolated(t.recorded(pod.reason))] for pod in waiting
     ]
     return join(
         tag("p", tag("a", t("Fleet"), href="/"), " / ", t("Workload"), class_="crumbs"),
         tag("h1", isolated(f"{namespace}/{workload}")),
         card(t("Facts"), definition_list(facts)),
         card(t("Pods"), table(t("Pods"), columns, rows, t("There are no pods."), hidden=True)),
-        card(t("Pending"), table(t("Pending"), [(t("Pod"), ""), (t("Reason"), "")], pending, "", hidden=True))
+        card(t("Pending"), table(t("Pending"), [(t("Pod"), ""), (t("Reason"), "long")], pending, "", hidden=True))
         if pending
         else None,
     )
+
+
+def group_page(context: PageContext, name: str) -> Markup | None:
+    """A node group: what its autoscaler says of it, and its nodes."""
+    t = context.t
+    nodes = {node.key: node for node in context.view.nodes.values() if node.group == name}
+    answer = _group_answer(context, name)
+    if not nodes and answer is None:
+        return None
+    look = Look(group="group", form="table", filter="")
+    return join(
+        tag(
+            "p",
+            tag("a", t("Fleet"), href=f"/{Look(group='group', filter=name).query()}"),
+            " / ",
+            t("Node group"),
+            class_="crumbs",
+        ),
+        tag("h1", isolated(name)),
+        explanation(answer, context, t) if answer is not None else None,
+        card(t("Nodes"), table_of(FleetView(nodes=nodes), look, t)),
+    )
+
+
+def _group_answer(context: PageContext, name: str) -> Answer | None:
+    written = context.group_status
+    if written is None:
+        return None
+    try:
+        status = yaml.safe_load(written.get("status") or "") or {}
+        more = msgspec.json.decode(written.get("explanations") or "{}")
+        with speaking(context.t.language):
+            return explain.nodegroup(
+                status if isinstance(status, dict) else {}, name, (), more if isinstance(more, dict) else {}
+            )
+    except (yaml.YAMLError, msgspec.DecodeError, explain.Unknown):
+        return None

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from dovetail.offline.growing_recording import GrowingRecording
 from dovetail.offline.recorded_fleet import STEPS, RecordedFleet, instant_text
 from dovetail.offline.timeline import Decision
 from dovetail.web.cluster_pages import plots
@@ -20,7 +21,10 @@ from dovetail.web.series import Chart, Mark, Series, chart
 MAX_ROWS = 500
 
 
-def moment(recorded: RecordedFleet, instant: datetime) -> Moment:
+def moment(recording: GrowingRecording, instant: datetime | None) -> Moment:
+    """Where the page is; without an instant at the end, and with it as it moves on."""
+    recorded, following = recording.fleet, instant is None and recording.growing
+    instant = recorded.end if instant is None else instant
     return Moment(
         instant=instant,
         start=recorded.start,
@@ -30,30 +34,34 @@ def moment(recorded: RecordedFleet, instant: datetime) -> Moment:
         before=recorded.decision_before(instant),
         after=recorded.decision_after(instant),
         gap=recorded.gap_at(instant),
+        growing=recording.growing,
+        following=following,
     )
 
 
 class RecordedSeries:
-    """The series of a whole recording, derived when they are first asked for."""
+    """The series of a whole recording, derived when they are first asked for, and again when it grew."""
 
-    def __init__(self, recorded: RecordedFleet) -> None:
-        self._recorded = recorded
-        self._task: asyncio.Task[Series] | None = None
+    def __init__(self, recording: GrowingRecording) -> None:
+        self._recording = recording
+        self._derived: tuple[RecordedFleet, asyncio.Task[Series]] | None = None
 
     async def chart(self, instant: datetime) -> Chart:
         """With the instant marked. Evictions are counted from a decision history, which is not recorded."""
-        if self._task is None:
-            self._task = asyncio.create_task(self._read(), name="recorded series")
-        series = await asyncio.shield(self._task)
-        drawn = chart(series.points, (), self._recorded.end, history=False)
-        marks = [_mark(self._recorded, decision) for decision in self._recorded.decisions]
+        recorded = self._recording.fleet
+        if self._derived is None or self._derived[0] is not recorded:
+            self._derived = recorded, asyncio.create_task(_series(recorded), name="recorded series")
+        series = await asyncio.shield(self._derived[1])
+        drawn = chart(series.points, (), recorded.end, history=False)
+        marks = [_mark(recorded, decision) for decision in recorded.decisions]
         return msgspec.structs.replace(drawn, marks=marks, instant=instant.timestamp())
 
-    async def _read(self) -> Series:
-        series = Series()
-        async for instant, view in self._recorded.series():
-            series.take(view, instant)
-        return series
+
+async def _series(recorded: RecordedFleet) -> Series:
+    series = Series()
+    async for instant, view in recorded.series():
+        series.take(view, instant)
+    return series
 
 
 def _mark(recorded: RecordedFleet, decision: Decision) -> Mark:

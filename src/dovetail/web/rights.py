@@ -77,6 +77,7 @@ class Restriction:
             pools=whole.pools if rights.nodepools else {},
             totals=totals,
             health=health,
+            recent=whole.recent if rights.history and rights.nodes and rights.pods else (),
         )
 
     def _visible(self, nodes: Mapping[str, NodeView]) -> dict[str, NodeView]:

@@ -15,7 +15,8 @@ from dovetail.install.doctor.checks import report
 from dovetail.install.doctor.collect import collect
 from dovetail.install.doctor.facts import Finding
 from dovetail.kube.client import Kube
-from dovetail.offline.recorded_fleet import RecordedFleet
+from dovetail.language import english
+from dovetail.offline.growing_recording import GrowingRecording
 from dovetail.view.observer import Observer
 from dovetail.web.access import Access, KubernetesTokens, ProxyHeaders, Reviews, UrlToken
 from dovetail.web.server import Dashboard, ServerSettings
@@ -46,7 +47,8 @@ async def dashboard(kube: Kube, clock: Clock, options: Options) -> AsyncIterator
     """The page while the block runs; yields the URL to open, with the token where there is one."""
     observer = Observer(kube, clock, history_namespace=options.history_namespace, speed=options.speed)
     access = _access(kube, clock, options, observer)
-    watching = asyncio.create_task(observer.run(), name="dashboard observer")
+    with english():  # every viewer has a language; what all of them share has none
+        watching = asyncio.create_task(observer.run(), name="dashboard observer")
     try:
         async with _served(observer, access, options) as (url, served):
             yield (f"{url}?token={access.token}" if isinstance(access, UrlToken) else url), served, observer
@@ -57,10 +59,10 @@ async def dashboard(kube: Kube, clock: Clock, options: Options) -> AsyncIterator
 
 
 @asynccontextmanager
-async def recorded_dashboard(recorded: RecordedFleet, options: Options) -> AsyncIterator[tuple[str, Dashboard]]:
+async def recorded_dashboard(recorded: GrowingRecording, options: Options) -> AsyncIterator[tuple[str, Dashboard]]:
     """The page over a recording while the block runs; yields the URL to open, with the token."""
     access = UrlToken(options.token)
-    observer = await recorded.at(recorded.end)
+    observer = await recorded.fleet.at(recorded.fleet.end)
     async with _served(observer, access, options, recorded) as (url, served):
         yield f"{url}?token={access.token}", served
 
@@ -82,7 +84,7 @@ def _access(kube: Kube, clock: Clock, options: Options, observer: Observer) -> A
 
 @asynccontextmanager
 async def _served(
-    observer: Observer, access: Access, options: Options, recorded: RecordedFleet | None = None
+    observer: Observer, access: Access, options: Options, recorded: GrowingRecording | None = None
 ) -> AsyncIterator[tuple[str, Dashboard]]:
     async def examine() -> Sequence[Finding]:
         return report(await collect(observer.kube, None, server=options.server, cluster=""), [])

@@ -8,12 +8,12 @@ from datetime import datetime
 import msgspec
 
 from dovetail.controllers.history.decisions import Decision
+from dovetail.view.decisions import MARKED
 from dovetail.view.model import FleetView
+from dovetail.view.scaling import ScalingPoint
 from dovetail.web.markup import path
 
 MAX_POINTS = 4000
-#: Decisions that something was done about: those that change the fleet, or say that it cannot be changed.
-MARKED = frozenset(("provision", "disrupt", "undo", "end", "ill", "safe-mode", "drift-stop", "refuse"))
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -68,18 +68,19 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
 
 def chart(points: Sequence[Point], decisions: Sequence[Decision], now: datetime, history: bool) -> Chart:
     """The last point holds until now. Evictions are counted from the decisions: unknown without the history."""
+    undone = {decision.id for decision in decisions if decision.kind == "undo"}
     held = [*points, msgspec.structs.replace(points[-1], time=now.timestamp())] if points else []
     marks = [
         Mark(
-            time=_seconds(decision),
+            time=time,
             id=decision.id,
             kind=decision.kind,
             summary=decision.summary,
-            evictions=decision.evictions,
+            evictions=0 if decision.id in undone else decision.evictions,
             href=path("decision", decision.id),
         )
         for decision in decisions
-        if decision.kind in MARKED
+        if decision.kind in MARKED and (time := _seconds(decision)) is not None
     ]
     evictions: list[int | None] = []
     counted, position = 0, 0
@@ -98,5 +99,29 @@ def chart(points: Sequence[Point], decisions: Sequence[Decision], now: datetime,
     )
 
 
-def _seconds(decision: Decision) -> float:
-    return datetime.fromisoformat(decision.time).timestamp()
+def _seconds(decision: Decision) -> float | None:
+    """When it was decided; None where the record, which is text in a ConfigMap, has no time."""
+    try:
+        return datetime.fromisoformat(decision.time).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def scaling_chart(points: Sequence[ScalingPoint], now: datetime) -> dict[str, object]:
+    """The columns of an HPA: replicas beside those desired, and `used0` beside `target0` for its first metric.
+
+    A metric that the HPA has no more has no value; the last point holds until now.
+    """
+    held = [*points, msgspec.structs.replace(points[-1], time=now.timestamp())] if points else []
+    columns: dict[str, object] = {
+        "time": [point.time for point in held],
+        "replicas": [point.replicas for point in held],
+        "desired": [point.desired for point in held],
+        "marks": [],
+        "instant": None,
+    }
+    for number, name in enumerate(points[-1].metrics if points else ()):
+        values = [point.metrics.get(name, (None, None)) for point in held]
+        columns[f"used{number}"] = [used for used, _ in values]
+        columns[f"target{number}"] = [target for _, target in values]
+    return columns

@@ -15,14 +15,19 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 from aiohttp import web
 
+from dovetail.controllers import explain
+from dovetail.controllers.history.store import NAMESPACE
 from dovetail.errors import Problem
 from dovetail.install.doctor.facts import Finding
 from dovetail.kube.errors import KubeError, NotFound
+from dovetail.kube.resources import CONFIGMAPS
+from dovetail.offline.growing_recording import GrowingRecording
 from dovetail.offline.recorded_fleet import RecordedFleet, instant_text
-from dovetail.view.observer import Observer
+from dovetail.view.observer import ContainerUsage, Observer
 from dovetail.web import cluster_pages, fleet_page, object_pages, recorded_pages
 from dovetail.web.access import Access, Credentials, KubernetesTokens, NotAllowed, Viewer
 from dovetail.web.autoscaler_pages import autoscalers
+from dovetail.web.budget_pages import budget_calendar
 from dovetail.web.catalogue import Catalogue, catalogue, chosen
 from dovetail.web.context import PageContext
 from dovetail.web.instant import carried
@@ -32,8 +37,8 @@ from dovetail.web.manifest import as_yaml
 from dovetail.web.markup import Markup, isolated, join, tag
 from dovetail.web.palette import Palette
 from dovetail.web.rights import Rights
-from dovetail.web.series import Series, chart
-from dovetail.web.stream import BEAT, Stream
+from dovetail.web.series import Series, chart, scaling_chart
+from dovetail.web.stream import BEAT, GROWN, Stream
 
 SECURITY_HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (
@@ -89,7 +94,7 @@ class Dashboard:
         access: Access,
         settings: ServerSettings,
         examine: Examine | None = None,
-        recorded: RecordedFleet | None = None,
+        recorded: GrowingRecording | None = None,
     ) -> None:
         self._observer = observer
         self._recorded = recorded
@@ -106,6 +111,7 @@ class Dashboard:
         self.port = settings.port
         observer.listen(self.stream.publish)
         observer.listen(lambda view, change: self._series.take(view, observer.clock.now()))
+        observer.on_object = self._announce
         self._assets = {name: _asset(name) for name in ASSETS}
 
     # -- serving
@@ -137,6 +143,7 @@ class Dashboard:
             web.post("/login", self._login),
             web.get("/events", self._events),
             web.get("/data/time", self._chart),
+            web.get("/data/hpa/{namespace}/{name}", self._hpa_chart),
             web.get("/search/results", self._results),
             web.get("/manifest/{kind}/{namespace}/{name}", self._manifest),
             web.get("/manifest/{kind}/{name}", self._manifest),
@@ -147,13 +154,13 @@ class Dashboard:
             "/cost": lambda c, r: ("Cost", cluster_pages.cost(c)),
             "/time": lambda c, r: ("Time", self._time_page(c)),
             "/autoscalers": lambda c, r: ("Autoscalers", autoscalers(c, c.observer)),
-            "/budgets": lambda c, r: ("Budgets", cluster_pages.budget_calendar(c, c.observer)),
+            "/budgets": lambda c, r: ("Budgets", budget_calendar(c, c.observer)),
             "/health": self._health_page,
             "/search": lambda c, r: (
                 "Search",
                 cluster_pages.search_page(c, c.observer, r.query.get("q", "")[:200]),
             ),
-            "/group/{name}": lambda c, r: ("Node group", fleet_page.group_page(c, r.match_info["name"])),
+            "/group/{name}": lambda c, r: ("Node group", object_pages.group_page(c, r.match_info["name"])),
             "/decision/{id}": lambda c, r: (
                 "Decision",
                 object_pages.decision_page(c, c.observer.decisions.all(), r.match_info["id"]),
@@ -296,13 +303,15 @@ class Dashboard:
         viewer, rights, session = await self._viewer(request)
         observer, moment = self._observer, None
         if self._recorded is not None:
-            moment = recorded_pages.moment(self._recorded, _instant(self._recorded, request))
-            observer = await self._recorded.at(moment.instant)
+            recorded = self._recorded.fleet
+            moment = recorded_pages.moment(self._recorded, _instant(recorded, request))
+            observer = await recorded.at(moment.instant)
         await observer.ready.wait()
         context = PageContext(
             t=self._language(request),
             view=self.stream.view(rights) if moment is None else observer.view,
             observer=observer,
+            publication=self.stream.number,
             moment=moment,
             rights=rights,
             palette=self._palette,
@@ -337,7 +346,7 @@ class Dashboard:
 
         def draw() -> str:
             main = fleet_page.fleet(context, look)
-            return page(context, context.t("Fleet"), main, "" if context.moment else f"/events{_fields(look)}")
+            return page(context, context.t("Fleet"), main, _stream(context, _fields(look)))
 
         return self._answer(request, session, draw, 200)
 
@@ -346,10 +355,15 @@ class Dashboard:
     ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def handle(request: web.Request) -> web.StreamResponse:
             context, session = await self._context(request)
+            context = msgspec.structs.replace(
+                context,
+                pod_usage=await self._usage(context, request),
+                group_status=await _group_status(context, request),
+            )
             title, main = draw(context, request)
             about = request.path.lstrip("/")
             fields = urlencode({"about": about, "lang": context.t.language})
-            stream = "" if context.moment else f"/events?{fields}"
+            stream = _stream(context, f"?{fields}")
             status = 200
             if main is None:
                 status = 404
@@ -366,7 +380,7 @@ class Dashboard:
                 hx_disinherit="*",
             )
             name = f"{context.t(title)}: {about}" if about.count("/") else context.t(title)
-            plots = request.path == "/time"
+            plots = request.path == "/time" or request.path.startswith("/hpa/")
             return self._answer(request, session, lambda: page(context, name, body, stream, plots=plots), status)
 
         return handle
@@ -381,10 +395,27 @@ class Dashboard:
 
         return draw
 
+    def _announce(self, kind: str, key: str) -> None:
+        """An object changed, or has a new event, without a change of the view."""
+        if kind in ("hpa", "vpa"):
+            for about in (f"{kind}/{key}", "autoscalers"):
+                self.stream.announce(about, lambda rights: rights.hpas if kind == "hpa" else rights.vpas)
+        elif kind in object_pages.RESOURCES:
+            self.stream.announce(f"{kind}/{key}", lambda rights: rights.events and rights.pods and rights.nodes)
+
+    async def _usage(self, context: PageContext, request: web.Request) -> Mapping[str, ContainerUsage] | None:
+        """What pods use, for the pages of those pods; None elsewhere, and where it is not known."""
+        kind, namespace = request.path.split("/")[1], request.match_info.get("namespace", "")
+        if kind not in ("pod", "workload", "vpa", "hpa") or context.moment is not None:
+            return None
+        if namespace not in context.observer.state.namespaces.store or not context.rights.sees_pods_of(namespace):
+            return None
+        return await context.observer.pod_usage(namespace)
+
     def _time_page(self, context: PageContext) -> Markup:
         if self._recorded is not None:
-            return recorded_pages.time(context, self._recorded)
-        return cluster_pages.time(context, context.observer.decisions.all())
+            return recorded_pages.time(context, self._recorded.fleet)
+        return cluster_pages.time(context, context.observer.decisions.all(), self._series.points)
 
     def _health_page(self, context: PageContext, request: web.Request) -> tuple[str, Markup | None]:
         findings = self._checked() if context.rights.everything else None
@@ -404,8 +435,9 @@ class Dashboard:
         try:
             self._findings = (self._observer.clock.monotonic(), await examine())
             self._examination_problem = ""
-        except KubeError as problem:
+        except (KubeError, Problem, OSError) as problem:
             self._examination_problem = str(problem)
+        self.stream.announce("health")
 
     async def _results(self, request: web.Request) -> web.StreamResponse:
         context, _ = await self._context(request)
@@ -424,6 +456,14 @@ class Dashboard:
         history = context.rights.history and context.view.health.safe_mode is not None
         drawn = chart(self._series.points, decisions, context.now, history)
         return web.Response(body=msgspec.json.encode(drawn), content_type="application/json")
+
+    async def _hpa_chart(self, request: web.Request) -> web.StreamResponse:
+        context, _ = await self._context(request)
+        key = f"{request.match_info['namespace']}/{request.match_info['name']}"
+        if not context.rights.hpas:
+            raise NotAllowed("you may not read this object", 403)
+        columns = scaling_chart(context.observer.scaling.of(key), context.now)
+        return web.Response(body=msgspec.json.encode(columns), content_type="application/json")
 
     async def _manifest(self, request: web.Request) -> web.StreamResponse:
         """One object, read with the server's rights after the viewer's were checked; secrets are no kind of ours."""
@@ -459,12 +499,34 @@ class Dashboard:
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         _, rights, _ = await self._viewer(request)
-        if self._recorded is not None:  # nothing happens in a recording
-            raise web.HTTPNotFound
+        if self._recorded is not None:
+            return await self._growth(request, self._recorded)
         await self._observer.ready.wait()
         language = self._language(request).language
         look, about = look_of(request.query, language), request.query.get("about", "")[:500]
-        subscription, leave = self.stream.subscribe(rights, look, about)
+        seen = request.query.get("seen", "")
+        subscription, leave = self.stream.subscribe(rights, look, about, int(seen) if seen.isdecimal() else None)
+        return await self._send(request, subscription.queue, leave)
+
+    async def _growth(self, request: web.Request, recording: GrowingRecording) -> web.StreamResponse:
+        """Tells a page over a recording that it grew beyond what the page has; in one that is whole nothing happens."""
+        shown = request.query.get("until")
+        if shown is None:
+            raise web.HTTPNotFound
+        grown: asyncio.Queue[bytes] = asyncio.Queue()
+        if not recording.growing or shown != instant_text(recording.fleet.end):  # between the page and this request
+            grown.put_nowait(GROWN)
+
+        def tell() -> None:
+            if grown.empty():  # one is enough for a page that is slow
+                grown.put_nowait(GROWN)
+
+        return await self._send(request, grown, recording.listen(tell))
+
+    async def _send(
+        self, request: web.Request, queue: asyncio.Queue[bytes], leave: Callable[[], None]
+    ) -> web.StreamResponse:
+        """Everything that comes into the queue, and beats, until the viewer leaves."""
         response = web.StreamResponse(
             headers={**SECURITY_HEADERS, "Content-Type": "text/event-stream", "Cache-Control": "no-store"}
         )
@@ -474,7 +536,7 @@ class Dashboard:
             while True:
                 try:
                     async with asyncio.timeout(BEAT_INTERVAL_S * self._settings.speed):
-                        message = await subscription.queue.get()
+                        message = await queue.get()
                 except TimeoutError:
                     message = BEAT
                 await response.write(message)
@@ -484,14 +546,32 @@ class Dashboard:
             leave()
 
 
+async def _group_status(context: PageContext, request: web.Request) -> Mapping[str, str] | None:
+    """What a Cluster Autoscaler writes about its node groups, for their pages; None where there is none."""
+    if not request.path.startswith("/group/") or not context.rights.everything or context.moment is not None:
+        return None
+    try:
+        written = await context.observer.kube.get(CONFIGMAPS, explain.STATUS_CONFIG_MAP, NAMESPACE)
+    except KubeError:
+        return None
+    return dict(written.get("data") or {})
+
+
 def _fields(look: Look) -> str:
     """The look, whole: the stream must draw what the page has."""
     names = ("group", "colour", "zoom", "form", "filter")
     return f"?{urlencode({'lang': look.language, **{name: getattr(look, name) for name in names}})}"
 
 
-def _instant(recorded: RecordedFleet, request: web.Request) -> datetime:
-    """The instant that the URL names, or the end. A step of the slider is answered with the URL of its instant."""
+def _stream(context: PageContext, fields: str) -> str:
+    """Where the updates of a page come from; of a recording that does not grow there are none."""
+    if context.moment is None:
+        return f"/events{fields}&seen={context.publication}"
+    return f"/events?{urlencode({'until': instant_text(context.moment.end)})}" if context.moment.growing else ""
+
+
+def _instant(recorded: RecordedFleet, request: web.Request) -> datetime | None:
+    """The instant that the URL names; None is the end. A step of the slider is answered with the URL of its instant."""
     step, named = request.query.get("step"), request.query.get("at")
     if step is not None:
         if not step.isdecimal():
@@ -500,7 +580,7 @@ def _instant(recorded: RecordedFleet, request: web.Request) -> datetime:
         kept["at"] = instant_text(recorded.instant_of(int(step)))
         raise web.HTTPFound(f"{request.path}?{urlencode(kept)}")
     try:
-        return recorded.instant(named) if named else recorded.end
+        return recorded.instant(named) if named else None
     except Problem as problem:
         raise NotAllowed(str(problem), 400) from problem
 

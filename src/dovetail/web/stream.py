@@ -16,7 +16,15 @@ from dovetail.view.model import FleetView
 from dovetail.view.totals import grouped
 from dovetail.web.blocks import block, group_of
 from dovetail.web.catalogue import catalogue
-from dovetail.web.fleet_page import group_heading, legend, now_panel, pending_panel, prepare, table_of
+from dovetail.web.fleet_page import (
+    group_heading,
+    legend,
+    now_panel,
+    pending_panel,
+    prepare,
+    recent_panel,
+    table_of,
+)
 from dovetail.web.layout import fleet_figures, health
 from dovetail.web.look import Look
 from dovetail.web.palette import Palette
@@ -24,7 +32,11 @@ from dovetail.web.rights import Restriction, Rights
 
 #: Updates that may wait for a slow viewer before it must fetch the page again.
 MAX_QUEUED = 32
+#: Publications, by a quarter of a second, within which a page may subscribe and still get what it missed.
+MAX_REMEMBERED = 120
 RELOAD = b"event: reload\ndata: {}\n\n"
+GROWN = b"event: grown\ndata: {}\n\n"
+CHANGED = b"event: changed\ndata: {}\n\n"
 BEAT = b"event: beat\ndata: {}\n\n"
 
 _encode = msgspec.json.Encoder().encode
@@ -72,18 +84,30 @@ class Stream:
         self._now = now
         self._whole = whole
         self._audiences: dict[Rights, Audience] = {}
+        self._remembered = {0: whole}
+        self.number = 0
         self.sent_bytes = 0
 
     @property
     def viewers(self) -> int:
         return sum(len(audience.subscriptions) for audience in self._audiences.values())
 
-    def subscribe(self, rights: Rights, look: Look, about: str) -> tuple[Subscription, Callable[[], None]]:
+    def subscribe(
+        self, rights: Rights, look: Look, about: str, seen: int | None = None
+    ) -> tuple[Subscription, Callable[[], None]]:
+        """`seen` is the number of the publication that the page was drawn from: what came since is sent at once."""
         audience = self._audiences.get(rights)
         if audience is None:
             audience = self._audiences[rights] = Audience(rights, self._whole)
         subscription = Subscription(look, about)
         audience.subscriptions.add(subscription)
+        if seen is not None and seen != self.number:
+            drawn = self._remembered.get(seen)
+            if drawn is None:
+                subscription.push(RELOAD)
+            else:
+                missed = difference(audience.restriction.view(drawn), audience.view)
+                self._send(audience.view, missed, (subscription,))
 
         def leave() -> None:
             audience.subscriptions.discard(subscription)
@@ -99,24 +123,37 @@ class Stream:
 
     def publish(self, whole: FleetView, change: Difference) -> None:
         self._whole = whole
+        self.number += 1
+        self._remembered[self.number] = whole
+        self._remembered.pop(self.number - MAX_REMEMBERED, None)
         for audience in self._audiences.values():
             old, audience.view = audience.view, audience.restriction.view(whole)
-            self._send(audience, change if audience.view is whole else difference(old, audience.view))
+            missed = change if audience.view is whole else difference(old, audience.view)
+            self._send(audience.view, missed, audience.subscriptions)
 
-    def _send(self, audience: Audience, change: Difference) -> None:
+    def announce(self, about: str, permitted: Callable[[Rights], bool] = lambda rights: True) -> None:
+        """What a page shows has changed without the view: viewers who may see it draw it again."""
+        for rights, audience in self._audiences.items():
+            if not permitted(rights):
+                continue
+            for subscription in audience.subscriptions:
+                if subscription.about == about:
+                    subscription.push(CHANGED)
+
+    def _send(self, view: FleetView, change: Difference, subscriptions: Iterable[Subscription]) -> None:
         if not change:
             return
         drawn: dict[tuple[Look, bool], bytes] = {}
-        for subscription in audience.subscriptions:
+        for subscription in subscriptions:
             fleet = not subscription.about
             look = subscription.look if fleet else Look(language=subscription.look.language)
             message = drawn.get((look, fleet))
             if message is None:
-                update = self._update(audience.view, change, look, fleet)
+                update = self._update(view, change, look, fleet)
                 message = drawn[look, fleet] = b"event: update\ndata: " + _encode(update) + b"\n\n"
             subscription.push(message)
             if subscription.about and concerns(change, subscription.about):
-                subscription.push(b"event: changed\ndata: {}\n\n")
+                subscription.push(CHANGED)
             self.sent_bytes += len(message)
 
     def _update(self, view: FleetView, change: Difference, look: Look, fleet: bool) -> Update:
@@ -132,9 +169,13 @@ class Stream:
             if change.nodes or change.nodes_gone:
                 prepare(self._palette, view, look)
                 drawn, gone = self._nodes(view, change, look)
-                parts += [*drawn, now_panel(view, now, t), legend(view, look, self._palette, t)]
+                parts += [*drawn, legend(view, look, self._palette, t)]
+            if change.nodes or change.nodes_gone or change.pending or change.pending_gone:
+                parts.append(now_panel(view, now, t))
             if change.pending or change.pending_gone:
                 parts.append(pending_panel(view, t))
+            if change.recent is not None or change.health is not None:
+                parts.append(recent_panel(view, t))
         return Update(html="".join(parts), gone=gone, time=now.isoformat())
 
     def _nodes(self, view: FleetView, change: Difference, look: Look) -> tuple[Iterable[str], tuple[str, ...]]:

@@ -15,30 +15,39 @@
     if (!now) reload();
   }
 
-  function reload() {
+  const PARTS = ["health-notices", "recording", "figures", "main", "updated"];
+
+  function reload(parts = PARTS) {
     fetch(location.href, { headers: { Accept: "text/html" } }).then(async (answer) => {
       if (!answer.ok) return;
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-      for (const id of ["health-notices", "figures", "main", "updated"]) {
+      for (const id of parts) {
         const mine = byId(id), theirs = fresh.getElementById(id);
-        if (mine && theirs) { mine.replaceWith(theirs); htmx.process(theirs); }
+        if (!mine || !theirs || (id === "recording" && mine.contains(document.activeElement))) continue;
+        mine.replaceWith(theirs);
+        htmx.process(theirs);
+        if (id === "recording") slide();
       }
       document.body.dataset.stream = fresh.body.dataset.stream;
-      begin();
+      document.body.dataset.following = fresh.body.dataset.following || "";
+      if (parts === PARTS) begin();
+      else if (!live()) listen();
     }).catch(() => setLost(true));
   }
 
-  const live = () => document.body.dataset.stream !== ""; // a recording has no stream
+  const live = () => document.body.dataset.stream !== ""; // a recording that is whole has no stream
 
   function listen() {
-    if (!live()) return;
     if (source) source.close();
+    if (!live()) return;
     source = new EventSource(document.body.dataset.stream);
     const alive = () => { heard = Date.now(); setLost(false); };
     source.addEventListener("open", () => { opened = true; document.body.dataset.stream_open = "1"; alive(); });
     source.addEventListener("beat", alive);
     source.addEventListener("update", (event) => { alive(); apply(JSON.parse(event.data)); });
     source.addEventListener("changed", () => { alive(); refresh(); });
+    // A simulation went on: a page that follows it shows the new end, another one only that the slider reaches further.
+    source.addEventListener("grown", () => { alive(); reload(document.body.dataset.following ? PARTS : ["recording"]); });
     source.addEventListener("reload", () => { alive(); reload(); });
     source.addEventListener("error", () => {
       setLost(true);
@@ -85,7 +94,7 @@
     refreshing = Date.now() + wait;
     clearTimeout(refresh.timer);
     refresh.timer = setTimeout(() => {
-      if (byId("plots")) { draw(); htmx.ajax("GET", location.href, { target: "#decisions", select: "#decisions", swap: "outerHTML" }); }
+      if (byId("decisions")) { draw(); htmx.ajax("GET", location.href, { target: "#decisions", select: "#decisions", swap: "outerHTML" }); }
       else if (byId("content")) htmx.trigger("#content", "refresh");
     }, wait);
   }
@@ -95,7 +104,8 @@
   document.addEventListener("htmx:beforeSwap", () => {
     open = [...document.querySelectorAll("#content details[open] > summary")].map((summary) => summary.textContent);
   });
-  document.addEventListener("htmx:afterSettle", () => {
+  document.addEventListener("htmx:afterSettle", (event) => {
+    if (event.target.id === "content" && byId("plots")) draw();
     for (const summary of document.querySelectorAll("#content details > summary"))
       if (open.includes(summary.textContent)) summary.parentElement.open = true;
   });
@@ -167,6 +177,12 @@
     draw();
   }
 
+  // Times of an axis, in UTC as everywhere on the page.
+  function clock(at, step) {
+    const said = new Date(at * 1000).toISOString();
+    return step >= 86400 ? said.slice(5, 10) : step >= 60 ? said.slice(11, 16) : said.slice(11, 19);
+  }
+
   // Series over time.
   let plots = [];
   async function draw() {
@@ -179,14 +195,15 @@
     for (const plot of plots) plot.destroy();
     const first = chart.time[0], last = chart.time[chart.time.length - 1];
     const marks = chart.marks.filter((mark) => mark.time >= first - 1 && mark.time <= last + 1);
-    const said = (name, value) => value === null || value === undefined ? document.body.dataset.unknown
-      : name === "cost" ? "$" + value.toFixed(4) : String(value);
+    const said = (name, value, short) => value === null || value === undefined ? document.body.dataset.unknown
+      : name === "cost" ? "$" + (short ? String(Number(value.toPrecision(3))) : value.toFixed(4)) : String(value);
     const say = (at, mark) => {
       const line = byId("hover");
       if (!line) return;
-      if (at === null || at === undefined) { line.replaceChildren(); return; }
+      if (at === null || at === undefined) { line.replaceChildren(line.dataset.hint || ""); return; }
       const values = [...holder.querySelectorAll("[data-plot]")].map((element) =>
-        element.dataset.label + " " + said(element.dataset.plot, chart[element.dataset.plot][at]));
+        element.dataset.label + " " + [element.dataset.plot, element.dataset.against].filter((series) => series && chart[series])
+          .map((series) => said(series, chart[series][at])).join(" / "));
       const clock = document.createElement("b"), what = document.createElement("div");
       clock.textContent = new Date(chart.time[at] * 1000).toISOString().slice(11, 19) + " UTC";
       if (mark) what.textContent = mark.id + "  " + mark.kind + ": " + mark.summary;
@@ -194,7 +211,10 @@
     };
     plots = [...holder.querySelectorAll("[data-plot]")].map((element) => {
       const name = element.dataset.plot;
-      const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
+      const axis = { stroke: colour("--soft"), font: "11px system-ui, sans-serif",
+        grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
+      const whole = element.dataset.whole === "1";
+      const names = [name, element.dataset.against].filter((series) => series && chart[series]);
       const near = (plot) => {
         const left = plot.cursor.left;
         let best = null, distance = 9;
@@ -205,12 +225,15 @@
         return best;
       };
       const plot = new uPlot({
-        width: element.clientWidth || 600, height: 190, legend: { show: false },
+        width: element.clientWidth || 600, height: 170, legend: { show: false },
+        tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
         cursor: { sync: { key: "time" }, y: false },
         scales: { x: { time: true }, y: { range: (self, low, high) => [0, high === null || high <= 0 ? 1 : high * 1.1] } },
-        axes: [axis, { ...axis, size: 60 }],
-        series: [{}, { label: element.dataset.label, stroke: colour("--c0"), width: 2, spanGaps: false,
-          paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } }],
+        axes: [{ ...axis, size: 30, values: (self, splits, index, space, step) => splits.map((at) => clock(at, step)) },
+          { ...axis, size: 54, ...(whole ? { incrs: [1, 2, 5].flatMap((digit) => [...Array(7).keys()].map((power) => digit * 10 ** power)).sort((a, b) => a - b) } : {}),
+            values: (self, splits) => splits.map((value) => said(name, value, true)) }],
+        series: [{}, ...names.map((series, number) => ({ label: series, stroke: colour(number ? "--c5" : "--c0"),
+          width: 2, dash: number ? [6, 4] : [], spanGaps: false, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } }))],
         hooks: {
           draw: [(self) => {
             const { ctx, bbox } = self;
@@ -230,7 +253,7 @@
           }],
           setCursor: [(self) => say(self.cursor.idx, near(self))],
         },
-      }, [chart.time, chart[name]], element);
+      }, [chart.time, ...names.map((series) => chart[series])], element);
       plot.over.addEventListener("click", () => { const mark = near(plot); if (mark) location.href = mark.href; });
       return plot;
     });
@@ -267,8 +290,13 @@
     slide();
     if (!live()) { begin(); return; }
     setInterval(countdown, 1000);
-    setInterval(() => { if (Date.now() - heard > SILENCE_MS) { setLost(true); if (source.readyState !== EventSource.CONNECTING) listen(); } }, 1000);
+    setInterval(() => { if (live() && Date.now() - heard > SILENCE_MS) { setLost(true); if (source.readyState !== EventSource.CONNECTING) listen(); } }, 1000);
     addEventListener("offline", () => setLost(true));
     begin();
+  });
+  let resized = 0;
+  addEventListener("resize", () => {
+    clearTimeout(resized);
+    resized = setTimeout(draw, 200);
   });
 })();
