@@ -84,6 +84,51 @@ def test_a_text_beside_the_catalogue_is_found(check_korean: ModuleType, tmp_path
     assert [line.partition(" ")[0] for line in check_korean.unspoken(tmp_path)] == ["a.py:1:", "a.py:3:"]
 
 
+def test_an_english_fact_of_a_korean_text_is_found(check_korean: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(
+        'REMEDY = source("mend it")\nmessage("{file}: {remedy}", file=file, remedy=REMEDY)\n'
+        'message("{why}", why=error.strerror)\nmessage("{place}", place=place or "the whole file")\n'
+        'f"{path}: {error.strerror}"\nmessage("{file}: {remedy}", file="a.yaml", remedy=message(REMEDY))\n'
+    )
+    lines = [line.partition(" ")[0] for line in check_korean.untranslated_facts(tmp_path)]
+    assert sorted(lines) == ["a.py:2:", "a.py:3:", "a.py:4:", "a.py:5:"]
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("nul.yaml", b'a: "\x00"'),
+        ("latin.yaml", b"name: caf\xe9\n"),
+        ("handle.yaml", b"a: !x!y 1\n"),
+        ("escape.yaml", b'a: "\\xZZ"\n'),
+        ("merge.yaml", b"a: {<<: 5}\n"),
+        ("two.yaml", b"a: 1\n---\nb: 2\n"),
+    ],
+)
+def test_words_of_a_parser_are_in_korean(check_korean: ModuleType, tmp_path: Path, file: str, content: bytes) -> None:
+    (tmp_path / file).write_bytes(content)
+    for arguments in (("simulate", str(tmp_path / file), "--check"), ("doctor", "--kubeconfig", str(tmp_path / file))):
+        text = check_korean.answer(arguments)
+        assert "오류: " in text
+        assert check_korean.english_sentences(text) == [], text
+        assert "codec" not in text and "unacceptable" not in text
+
+
+def test_an_error_as_a_fact_is_in_korean(korean: None) -> None:
+    text = message(
+        "{server} cannot be reached: {problem}", server="https://a", problem=ConnectionError("Server disconnected")
+    )
+    assert text.endswith("서버가 연결을 끊었습니다")
+    missing = FileNotFoundError(2, "No such file or directory", "a.yaml")
+    assert "No such file" not in message("{server} cannot be reached: {problem}", server="https://a", problem=missing)
+
+
+def test_an_unknown_language_is_refused_in_the_language_of_the_environment() -> None:
+    assert "--lang" in (refused := run("plan", "--lang", "fr", DOVETAIL_LANG="ko").stderr.decode())
+    assert "오류: " in refused
+    assert b"Error: " in run("plan", "--lang", "fr", DOVETAIL_LANG="en").stderr
+
+
 def test_every_finding_of_the_doctor_is_in_korean(check_korean: ModuleType, korean: None) -> None:
     found = set()
     for check, status, _, answers in CASES:

@@ -30,10 +30,24 @@ from dovetail.language.korean import FORMATTER
         ("{x:.1f}", 1.25, "1.2"),
         ("{x!r:을}", "노드", "'노드'를"),
         ("{x:을}", "???", "???을(를)"),
+        ("{x:.0%|을}", 0.5, "50%를"),
     ],
 )
 def test_particles_follow_the_last_sound(template: str, fact: object, text: str) -> None:
     assert FORMATTER.format(template, x=fact) == text
+
+
+def test_moments_and_counts_are_written_as_korean_readers_write_them() -> None:
+    assert FORMATTER.format("만료: {time}", time="2026-12-08T12:46:41Z") == "만료: 2026년 12월 8일 12:46:41 UTC"
+    assert FORMATTER.format("{start}부터", start="2026-01-31T00:00:00+00:00") == "2026년 1월 31일 00:00:00 UTC부터"
+    assert FORMATTER.format("{time}", time="30m") == "30m"
+    assert FORMATTER.format("제안 {n}개", n=4898) == "제안 4,898개"
+    assert FORMATTER.format("파드 {count}개", count="30000") == "파드 30,000개"
+    assert FORMATTER.format("{n:,}개, {n:은}", n=1000) == "1,000개, 1,000은"
+    assert FORMATTER.format("{port}, {pid}", port=36401, pid=22404) == "36401, 22404"
+    assert FORMATTER.format("{text!r}: 시각이 아닙니다", text="2026-01-31T14:05:00Z").startswith(
+        "'2026-01-31T14:05:00Z'"
+    )
 
 
 def test_a_hangul_syllable_takes_two_columns() -> None:

@@ -12,7 +12,7 @@ from babel.messages.catalog import Catalog
 from babel.messages.mofile import write_mo
 
 from dovetail import language
-from dovetail.language import choose, english, message, plural, speaking
+from dovetail.language import choose, english, message, plural, reader, speaking
 from dovetail.language.catalogue import Catalogue
 
 
@@ -23,7 +23,7 @@ def korean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     catalogue.add(("{n} pod waits for {pool}", "{n} pods wait for {pool}"), ("파드 {n}개가 {pool:을} 기다립니다",))
     encoded = io.BytesIO()
     write_mo(encoded, catalogue)
-    monkeypatch.setitem(language._catalogues, "ko", Catalogue(encoded.getvalue()))
+    monkeypatch.setitem(reader._catalogues, "ko", Catalogue(encoded.getvalue()))
     with speaking("ko"):
         yield
 

@@ -82,3 +82,58 @@ def test_a_template_of_facts_alone_fits_nothing() -> None:
             for template in recognition._templates()
         )
         assert len(recognition._templates()) > 500
+
+
+@pytest.mark.parametrize(
+    ("recorded", "shown"),
+    [
+        (
+            "stays: no cheaper replacement: the fleet costs about as much as a freshly planned one "
+            "(NEAR_BEST, saving $0.0000/h)",
+            "유지됨: 더 싼 대체 노드가 없습니다: 현재 비용이 새로 계획한 것과 거의 같습니다 "
+            "(NEAR_BEST, 절감 $0.0000/h)",
+        ),
+        (
+            "budget Underutilized: 1 of 2 may be disrupted now (nodes: 10%, 1 disrupting or not ready)",
+            "예산 Underutilized: 지금 2개 중 1개를 중단할 수 있습니다 (노드: 10%, 중단 중이거나 준비되지 않은 것 1개)",
+        ),
+        (
+            "m5.large, ap-northeast-2a, on-demand, $0.1180/h at launch; 7 pod(s) request 8% of cpu, 74% of memory",
+            "m5.large, ap-northeast-2a, on-demand, 시작 시 $0.1180/h; 파드 7개가 cpu의 8%, memory의 74% 요청",
+        ),
+        (
+            "would get a node if you make 2 changes: give the nodes of NodePool default the label a=web; "
+            "let NodePool default use m5",
+            "다음 2가지를 바꾸면 노드를 받습니다: NodePool default의 노드에 레이블 a=web을 부여; "
+            "NodePool default가 m5를 사용하게 함",
+        ),
+    ],
+)
+def test_answers_about_nodes_and_pods_are_recognized_whole(korean: None, recorded: str, shown: str) -> None:
+    """A fact that counts or is a moment has no space; what stands in a row is taken apart."""
+    assert recognized(recorded) == shown
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "0/8 nodes are available: 3 Insufficient cpu, 3 node(s) didn't match Pod's node affinity/selector. no new"
+        " claims to deallocate, preemption: 0/8 nodes are available: 8 Preemption is not helpful for scheduling.",
+        "Container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin"
+        " returns error: cni plugin not initialized",
+    ],
+)
+def test_what_another_program_says_stays_as_it_says_it(said: str) -> None:
+    with speaking("ko"):
+        assert recognized(said) == said
+
+
+def test_a_text_inside_another_is_read_before_a_short_template_around_it() -> None:
+    with speaking("ko"):
+        shown = recognized("rolled back, n1: it is no longer drifted: x")
+    assert shown == "되돌림, n1: 더 이상 드리프트 상태가 아닙니다: x"
+
+
+def test_the_colon_after_a_name_belongs_to_the_template(korean: None) -> None:
+    text = recognized("nodepool default: 16 offerings; none left by cpu 400")
+    assert text.startswith("nodepool default: 제안 16개")

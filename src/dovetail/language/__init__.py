@@ -16,41 +16,55 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 
-if TYPE_CHECKING:
-    from dovetail.language.catalogue import Catalogue
+from dovetail.language.reader import (
+    CLICK_DOMAIN,
+    DOMAIN,
+    LANGUAGES,
+    LOCALES,
+    catalogue_of,
+    current,
+    source,
+    speaking,
+    translated,
+    use,
+)
 
-LANGUAGES = ("en", "ko")
-#: Where gettext finds `ko/LC_MESSAGES/dovetail.mo`; `scripts/build_messages.py` writes it from the `.po` beside it.
-LOCALES = Path(__file__).parent / "locales"
-DOMAIN = "dovetail"
-#: Click's own sentences by themselves: it reads its catalogue whole.
-CLICK_DOMAIN = "click"
-
-_language: ContextVar[str] = ContextVar("language", default="en")
-_catalogues: dict[str, Catalogue] = {}
+__all__ = [
+    "CLICK_DOMAIN",
+    "DOMAIN",
+    "LANGUAGES",
+    "LOCALES",
+    "choose",
+    "current",
+    "data_in_english",
+    "english",
+    "message",
+    "plural",
+    "source",
+    "speaking",
+    "translated",
+    "use",
+]
 
 
 def message(template: str, /, **facts: object) -> str:
     """The text with its facts filled in, in the reader's language."""
-    language = _language.get()
+    language = current()
     if language == "en":
         return template.format_map(facts) if facts else _unescaped(template)
-    return _format(language, _catalogue(language).gettext(template), facts)
+    return _format(language, catalogue_of(language).gettext(template), facts)
 
 
 def plural(singular: str, plural: str, /, *, n: int, **facts: object) -> str:
     """The text for `n` things; `{n}` is a fact of it."""
     facts["n"] = n
-    language = _language.get()
+    language = current()
     if language == "en":
         return (singular if n == 1 else plural).format_map(facts)
-    return _format(language, _catalogue(language).ngettext(singular, plural, n), facts)
+    return _format(language, catalogue_of(language).ngettext(singular, plural, n), facts)
 
 
 def _unescaped(template: str) -> str:
@@ -58,49 +72,12 @@ def _unescaped(template: str) -> str:
 
 
 def _format(language: str, template: str, facts: Mapping[str, object]) -> str:
-    from dovetail.language.korean import FORMATTER  # a reader of English never pays for it
+    from dovetail.language.exceptions import words_of  # a reader of English never pays for these
+    from dovetail.language.korean import FORMATTER
 
     assert language == "ko"
-    return FORMATTER.vformat(template, (), facts)
-
-
-def _catalogue(language: str) -> Catalogue:
-    catalogue = _catalogues.get(language)
-    if catalogue is None:
-        from dovetail.language.catalogue import Catalogue  # a reader of English never pays for it
-
-        catalogue = Catalogue.of_file(LOCALES / language / "LC_MESSAGES" / f"{DOMAIN}.mo")
-        _catalogues[language] = catalogue
-    return catalogue
-
-
-def translated(text: str) -> str:
-    """A text without facts that is kept in a table or a help page: braces in it stay as they are."""
-    language = _language.get()
-    return text if language == "en" or not text else _catalogue(language).gettext(text)
-
-
-def source(text: str) -> str:
-    """Marks a template that is kept in a table, for the catalogue; `message` translates it where it is filled in."""
-    return text
-
-
-def current() -> str:
-    return _language.get()
-
-
-def use(language: str) -> None:
-    """Speaks this language from here on, in this context and the tasks that it starts."""
-    _language.set(language)
-
-
-@contextmanager
-def speaking(language: str) -> Iterator[None]:
-    token = _language.set(language)
-    try:
-        yield
-    finally:
-        _language.reset(token)
+    spoken = {name: words_of(fact) if isinstance(fact, BaseException) else fact for name, fact in facts.items()}
+    return FORMATTER.vformat(template, (), spoken)
 
 
 def english() -> AbstractContextManager[None]:
@@ -116,9 +93,11 @@ def data_in_english(output: str) -> AbstractContextManager[None]:
 def choose(option: str | None, environ: Mapping[str, str] = os.environ) -> str:
     """The language asked for: the option, else DOVETAIL_LANG, LC_ALL, LC_MESSAGES, LANG; English where none is ours.
 
-    An output that cannot show Korean (a Latin-1 terminal) gets English, not question marks.
+    An option that is no language of ours is refused in the language of the environment. An output that cannot show
+    Korean (a Latin-1 terminal) gets English, not question marks.
     """
-    wanted = option or next((value for name in _VARIABLES if (value := environ.get(name))), "")
+    environment = next((value for name in _VARIABLES if (value := environ.get(name))), "")
+    wanted = option if option in LANGUAGES else environment
     language = wanted.split(".")[0].split("_")[0].split("@")[0].lower()
     return language if language in LANGUAGES and (language == "en" or _shows_korean()) else "en"
 

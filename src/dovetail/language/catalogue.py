@@ -28,8 +28,8 @@ class Catalogue:
 
     def ngettext(self, singular: str, plural: str, n: int) -> str:
         """Korean has one form, whatever the number."""
-        found = self.gettext(singular)
-        return plural if found is singular and n != 1 else found
+        translated = self.gettext(singular)
+        return plural if translated is singular and n != 1 else translated
 
     def entries(self) -> Iterator[tuple[str, str]]:
         """English and translation; each form of a plural by itself."""

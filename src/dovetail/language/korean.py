@@ -7,7 +7,9 @@ certain, both are written, as Korean documents do: `batch을(를)`.
 
 from __future__ import annotations
 
+import re
 import string
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 #: Particle after a consonant → after a vowel.
@@ -38,7 +40,48 @@ _WORDS = {
 }  # fmt: skip
 
 
+class _Written(str):
+    """A count with separators, which a number's own format in the template replaces."""
+
+    number: int
+
+    def __new__(cls, text: str, number: int) -> _Written:
+        written = super().__new__(cls, text)
+        written.number = number
+        return written
+
+    def __format__(self, spec: str) -> str:
+        return str(self) if not spec or spec == "s" else format(self.number, spec)
+
+
+#: Facts that are moments, and facts that are counts, by their names: a port or a process id has no separators.
+MOMENTS = frozenset(("end", "last", "since", "stamp", "start", "started", "time", "until", "when"))
+COUNTS = frozenset(("count", "n", "total"))
+_MOMENT = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|\+00:00)")
+_LONG_COUNT = re.compile(r"[1-9]\d{3,}")
+
+
+def moment(text: str) -> str:
+    """A moment as Korean readers write it: `2026-01-05T12:34:00Z` is 2026년 1월 5일 12:34:00 UTC."""
+    match = _MOMENT.fullmatch(text)
+    return f"{match[1]}년 {int(match[2])}월 {int(match[3])}일 {match[4]} UTC" if match is not None else text
+
+
+def count(text: str) -> str:
+    return f"{int(text):,}" if _LONG_COUNT.fullmatch(text) else text
+
+
 class _Formatter(string.Formatter):
+    def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Numbers and moments by the locale, here alone: JSON, logs and ids are never formatted by it."""
+        fact, key = super().get_field(field_name, args, kwargs)
+        if field_name in MOMENTS and isinstance(fact, str):
+            return type(fact)(moment(fact)), key
+        if field_name in COUNTS and isinstance(fact, int | str) and not isinstance(fact, bool):
+            written = count(str(fact))
+            return (type(fact)(written) if isinstance(fact, str) else _Written(written, fact)), key
+        return fact, key
+
     def format_field(self, value: Any, format_spec: str) -> str:
         number, bar, particle = format_spec.rpartition("|")
         if not bar and not _is_particle(particle):
@@ -75,6 +118,8 @@ def _both(consonant_form: str, vowel_form: str) -> str:
 def last_sound(text: str) -> int | None:
     """0 for a vowel, another number for a consonant, None where the reading is not certain."""
     spoken = text.rstrip()
+    if spoken.endswith("%"):
+        return 0  # 퍼센트
     while spoken and not spoken[-1].isalnum():
         spoken = spoken[:-1]
     if not spoken:
@@ -85,8 +130,8 @@ def last_sound(text: str) -> int | None:
     if last in _DIGITS:
         return _DIGITS[last]
     word = _last_word(spoken)
-    if (known := _WORDS.get(word.lower())) is not None:
-        return known
+    if (ending := _WORDS.get(word.lower())) is not None:
+        return ending
     if word.isupper():
         return _LETTERS.get(last, 0)
     return _by_spelling(word.lower())

@@ -18,8 +18,8 @@ from collections.abc import Iterable
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from dovetail.language import _catalogue, current
 from dovetail.language.korean import FORMATTER
+from dovetail.language.reader import catalogue_of, current
 
 #: Letters beside the facts that a template needs to be recognized by: `{name}: {why}` would fit everything.
 MIN_LETTERS = 3
@@ -28,8 +28,13 @@ _JOINTS = ("\n", "; ", ": ", ", ")
 #: How a text begins that is added to the end of another.
 _ADDITIONS = ("; ", ", ", " (")
 
-
+#: The name of most NodePools; what help pages say of an option begins with it too.
+_USUAL_NAME = "default"
+#: The part of the words that a reading may leave in English; shorter texts than this consist of names for the most.
+MAX_LEFT_IN_ENGLISH, MIN_WORDS_OF_ANOTHER = 0.7, 8
 _WORD = re.compile(r"[A-Za-z]{2,}")
+#: A word that is no part of a name.
+_PLAIN_WORD = re.compile(r"(?<!\S)[A-Za-z]{2,}(?=[\s.,:;)]|$)")
 
 
 class _Template(NamedTuple):
@@ -51,32 +56,59 @@ class _Fact(str):
 
 
 def recognized(text: str) -> str:
-    """The text in the reader's language, where one of our templates made it; else as it is."""
-    return text if current() == "en" else _recognized(text)
+    """The text in the reader's language, where one of our templates made it; else as it is.
+
+    A reading that leaves nearly every word in English is none: a sentence of another program that happens to have
+    the words of a short template in it.
+    """
+    if current() == "en":
+        return text
+    shown, words = _recognized(text), len(_PLAIN_WORD.findall(text))
+    left = len(_PLAIN_WORD.findall(shown))
+    return text if words >= MIN_WORDS_OF_ANOTHER and left > MAX_LEFT_IN_ENGLISH * words else shown
 
 
 @lru_cache(maxsize=4096)
 def _recognized(text: str) -> str:
     if not _WORD.search(text):
         return text
-    return _whole(text) or _parts(text) or text
+    readings = (_pieces(text), _whole(text), _parts(text))
+    return min((shown for shown in readings if shown is not None), key=_english_words, default=text)
+
+
+def _pieces(text: str) -> str | None:
+    """Several texts in a row, of which each is whole; None where one is not."""
+    pieces = text.split("; ")
+    shown = [_whole(piece) for piece in pieces] if len(pieces) > 1 else []
+    whole = [piece for piece in shown if piece is not None]
+    return "; ".join(whole) if whole and len(whole) == len(pieces) else None
 
 
 def _whole(text: str) -> str | None:
     if (translation := _fixed().get(text)) is not None:
         return translation
-    return _with_addition(text) or _filled(text, _templates())
+    readings = [shown for shown in (_with_addition(text), _filled(text, _templates())) if shown is not None]
+    return min(readings, key=_english_words, default=None)
 
 
 def _filled(text: str, templates: Iterable[_Template]) -> str | None:
     """Of the templates that may have made it the one that leaves least in English; of equals the first."""
-    found: list[str] = []
+    readings: list[str] = []
     for template in templates:
-        match = _pattern(template.text).fullmatch(text) if template.fragment in text else None
-        if match is not None and all(map(_is_balanced, match.groups())):
+        match = _pattern(template).fullmatch(text) if template.fragment in text else None
+        if match is not None and all(map(_is_fact, match.groups())):
             facts = {name: _Fact(_fact(fact)) for name, fact in match.groupdict().items()}
-            found.append(FORMATTER.vformat(template.translation, (), facts))
-    return min(found, key=lambda shown: len(_WORD.findall(shown)), default=None)
+            readings.append(FORMATTER.vformat(template.translation, (), facts))
+    return min(readings, key=_english_words, default=None)
+
+
+def _english_words(text: str) -> int:
+    return len(_WORD.findall(text))
+
+
+def _is_fact(text: str) -> bool:
+    """Whether a fact may be this text: the colon after a name is the template's, as in `nodepool default: …`."""
+    return _is_balanced(text) and not (text[-1:] in (":", ";") and text[:-1].isidentifier())
 
 
 def _is_balanced(text: str) -> bool:
@@ -110,8 +142,8 @@ def _parts(text: str) -> str | None:
     """A text of several, each of them recognized; None where none is."""
     if text.endswith(")") and " (" in text:
         outside, _, inside = text[:-1].partition(" (")
-        if (found := (_fact(outside), _fact(inside))) != (outside, inside):
-            return f"{found[0]} ({found[1]})"
+        if (facts := (_fact(outside), _fact(inside))) != (outside, inside):
+            return f"{facts[0]} ({facts[1]})"
     for joint in _JOINTS:
         if joint in text:
             if (halves := _halves(text, joint)) is not None:
@@ -124,10 +156,12 @@ def _parts(text: str) -> str | None:
 
 
 def _halves(text: str, joint: str) -> str | None:
-    """Two texts, of which each is whole, although either has a joint of its own."""
+    """Two texts, of which each is whole, although either has a joint of its own; the first may be a name."""
     place = text.find(joint)
     while place > 0:
-        first, second = _whole(text[:place]), _whole(text[place + len(joint) :])
+        name = text[:place] if joint == ": " and " " not in text[:place] else None
+        first = _whole(text[:place]) or name
+        second = _whole(text[place + len(joint) :])
         if first and second:
             return first + joint + second
         place = text.find(joint, place + 1)
@@ -136,7 +170,7 @@ def _halves(text: str, joint: str) -> str | None:
 
 @cache
 def _fixed() -> dict[str, str]:
-    return {text: translation for text, translation in _catalogue(current()).entries() if not _names(text)}
+    return {text: translation for text, translation in catalogue_of(current()).entries() if not _names(text)}
 
 
 @cache
@@ -147,16 +181,16 @@ def _additions() -> tuple[_Template, ...]:
 @cache
 def _templates() -> tuple[_Template, ...]:
     """Those with facts: what begins with a text before what begins with a fact, and the one with most text first."""
-    found: list[tuple[int, _Template]] = []
-    for text, translation in _catalogue(current()).entries():
-        if not _names(text):
-            continue
+    templates: list[tuple[int, _Template]] = []
+    for text, translation in catalogue_of(current()).entries():
+        if not _names(text) or text.startswith(_USUAL_NAME) or not set(_names(translation)) <= set(_names(text)):
+            continue  # a form of a plural may lack a fact that the other form's translation names
         literals = [literal for literal, _, _, _ in string.Formatter().parse(text) if literal]
         letters = sum(char.isalpha() for literal in literals for char in literal)
         if letters >= MIN_LETTERS:
-            found.append((letters, _Template(text, max(literals, key=len), translation)))
-    found.sort(key=lambda entry: (entry[1].text.startswith("{"), -entry[0]))
-    return tuple(template for _, template in found)
+            templates.append((letters, _Template(text, max(literals, key=len), translation)))
+    templates.sort(key=lambda entry: (entry[1].text.startswith("{"), -entry[0]))
+    return tuple(template for _, template in templates)
 
 
 def _names(text: str) -> list[str]:
@@ -168,18 +202,36 @@ def _names(text: str) -> list[str]:
     return names if all(name.isidentifier() for name in names) else []
 
 
+#: Facts that are counts or moments, written without a space.
+_SINGLE_WORDS = ("n", "count", "time", "stamp")
+_NUMBER_FORMATS = ("%", "d", "e", "f", "g", ",")
+
+
+def _single_word(name: str, spec: str | None, translation: str) -> str:
+    """The pattern of a fact without spaces, by its format, its name or its counter; empty for any other."""
+    if spec and not spec.startswith("%") and spec.endswith(_NUMBER_FORMATS):
+        return r"-?\d\S*?"
+    return r"\S+?" if name in _SINGLE_WORDS or f"{{{name}}}개" in translation else ""
+
+
 @cache
-def _pattern(text: str) -> re.Pattern[str]:
-    """What the template makes. Of facts side by side the first is as long as can be: the others are additions."""
+def _pattern(template: _Template) -> re.Pattern[str]:
+    """What the template makes. Of facts side by side the first is as long as can be: the others are additions.
+
+    What follows a closing bracket is an addition too, which may be empty.
+    """
     pattern, seen = "", set[str]()
-    pieces = [(literal, name) for literal, name, _, _ in string.Formatter().parse(text)]
-    for index, (literal, name) in enumerate(pieces):
+    pieces = [(literal, name, spec) for literal, name, spec, _ in string.Formatter().parse(template.text)]
+    for index, (literal, name, spec) in enumerate(pieces):
         pattern += re.escape(literal)
         if not name:
             continue
         beside = index + 1 < len(pieces) and not pieces[index + 1][0] and bool(pieces[index + 1][1])
-        follows = index > 0 and not literal
-        form = ".+" if beside and not follows else ".*?" if follows else ".+?"
-        pattern += f"(?P={name})" if name in seen else f"(?P<{name}>{form})"
+        form = _single_word(name, spec, template.translation)
+        if not form and index and not literal:
+            form = ".*?"
+        elif not form and literal.endswith(("]", ")")):
+            form = ".*"
+        pattern += f"(?P={name})" if name in seen else f"(?P<{name}>{form or ('.+' if beside else '.+?')})"
         seen.add(name)
     return re.compile(pattern, re.DOTALL)

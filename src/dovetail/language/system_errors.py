@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail.language import source, translated
+from dovetail.language.reader import source, translated
 
 #: What a command meets when it reads, writes, listens or connects.
 TEXTS = (
@@ -32,6 +32,19 @@ TEXTS = (
     source("Too many levels of symbolic links"),
     source("Too many open files"),
     source("Bad file descriptor"),
+)
+
+
+#: What asyncio and the HTTP client say of a connection; `recognized` knows them by this.
+CONNECTION_TEXTS = (
+    source("404 page not found"),
+    source("Cannot connect to host {host} ssl:{tls} [{why}]"),
+    source("Connect call failed {address}"),
+    source("Connection timeout to host {url}"),
+    source("Multiple exceptions: {errors}"),
+    source("Server disconnected"),
+    source("[Errno {number}] {why}"),
+    source("[SSL: {code}] certificate verify failed: {why}"),
 )
 
 
