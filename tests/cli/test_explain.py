@@ -9,10 +9,13 @@ from typing import Any
 
 import click
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from dovetail.cli.explain import _moment, explain
+from dovetail.cli.explain_evaluation import with_pods_that_fit_nowhere
 from dovetail.cli.explain_subjects import KINDS, Subject, subject_of
+from dovetail.controllers.explain import Answer
 
 POOL = """
 apiVersion: karpenter.sh/v1
@@ -136,3 +139,31 @@ def test_times_are_read_as_people_write_them() -> None:
     assert _moment("2026-01-01T10:00:00Z", now) == datetime(2026, 1, 1, 10, 0, tzinfo=UTC)
     with pytest.raises(click.UsageError, match="write 14:05"):
         _moment("yesterday", now)
+
+
+def test_a_node_whose_pods_fit_nowhere_else_does_not_stay_for_its_price() -> None:
+    """Consolidation compares fleets; whether these pods can move at all is found out when it is asked."""
+    said = Answer(subject="node/n1", line="stays: no cheaper replacement (NEAR_BEST)", code="NEAR_BEST")
+    pinned = with_pods_that_fit_nowhere(said, running(nodeSelector={"kubernetes.io/hostname": "n1"}), "n1", "c1")
+    assert (pinned.code, pinned.object, pinned.source) == ("PODS_WOULD_NOT_FIT", "pod/default/web", "evaluated")
+    assert pinned.line.startswith("stays: pod default/web fits nowhere else: NodePool default: kubernetes.io/hostname")
+    assert with_pods_that_fit_nowhere(said, running(), "n1", "c1") == said
+
+
+def running(**spec: Any) -> list[dict[str, Any]]:
+    """A node with a pod of a workload and one of a DaemonSet, and the NodePool that launched it."""
+    pool = next(yaml.safe_load_all(POOL))
+    labels = {"karpenter.sh/nodepool": "default", "kubernetes.io/hostname": "n1"}
+    amounts = {"cpu": "2", "memory": "8Gi", "pods": "29"}
+    status = {"capacity": amounts, "allocatable": amounts, "providerID": "aws:///a/i-1", "nodeName": "n1"}
+    container = {"name": "c", "image": "nginx", "resources": {"requests": {"cpu": "100m"}}}
+    daemon = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "u", "controller": True}
+    pod = {"containers": [container], "nodeName": "n1"}
+    return [
+        {**pool, "spec": {**pool["spec"], "limits": {"cpu": "100"}}},
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": labels}, "status": status},
+        {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "c1", "labels": labels}}
+        | {"spec": {"requirements": []}, "status": status},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {**pod, **spec}},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "agent", "ownerReferences": [daemon]}, "spec": pod},
+    ]

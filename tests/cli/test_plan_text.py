@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from dovetail.cli.plan_json import as_json
 from dovetail.cli.plan_text import as_text
-from dovetail.planner.plan import Choice, Cost, Funnel, Placement, Plan, PlannedNode, Step, Unschedulable
+from dovetail.planner.plan import Choice, Cost, Funnel, FunnelStep, Placement, Plan, PlannedNode, Unschedulable
 
 CHOICE = Choice(instance_type="m5.large", zone="ap-northeast-2a", capacity_type="on-demand", price=0.118)
 
@@ -32,7 +32,11 @@ def _why(**pools: Funnel) -> Unschedulable:
 
 
 def _funnel(words: str = "cpu limit (0 left)") -> Funnel:
-    steps = (Step(clause="cpu 1", left=5), Step(clause="memory 1Gi", left=5), Step(clause=words, left=0))
+    steps = (
+        FunnelStep(clause="cpu 1", left=5),
+        FunnelStep(clause="memory 1Gi", left=5),
+        FunnelStep(clause=words, left=0),
+    )
     return Funnel(
         start=9,
         steps=steps,

@@ -33,6 +33,8 @@ from dovetail.cli.rightsize import rightsize
 from dovetail.clock import run_virtual
 from dovetail.kube.resources import CRDS, DEPLOYMENTS, Resource
 from dovetail.lab.cluster import Lab
+from dovetail.language import speaking
+from dovetail.language.columns import width_of
 from dovetail.model.meta import ObjectMeta, OwnerReference
 from dovetail.model.pods import Pod
 
@@ -116,6 +118,16 @@ def test_requests_that_follow_usage_cost_less(tmp_path: Path) -> None:
     assert unseen["containers"][0]["proposed"] == {}
 
 
+@pytest.mark.parametrize(("sold", "dollars"), [("ON_DEMAND", 0.096 * 730), ("SPOT", None)])
+def test_nodes_of_a_node_group_cost_the_list_price(tmp_path: Path, sold: str, dollars: float | None) -> None:
+    """Nodes that no NodeClaim launched have no price of their own; that of spot is on no list."""
+    place = {"topology.kubernetes.io/region": "us-west-2", "topology.kubernetes.io/zone": "us-west-2a"}
+    labels = {**place, "node.kubernetes.io/instance-type": "m5.large", "eks.amazonaws.com/capacityType": sold}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": labels}}
+    cost = json.loads(run(tmp_path, deployment("web", 1, "1", "1Gi"), node))["cost"]
+    assert cost["nodesNow"] == (None if dollars is None else pytest.approx(dollars, abs=0.01))
+
+
 def test_too_little_history_is_said_and_changes_nothing(tmp_path: Path) -> None:
     objects = (deployment("young", 4, "2", "4Gi"), vpa("young"), checkpoint("young", used(5, 100)))
     (item,) = json.loads(run(tmp_path, *objects))["workloads"]
@@ -124,6 +136,26 @@ def test_too_little_history_is_said_and_changes_nothing(tmp_path: Path) -> None:
     assert "unknown" not in item
     text = run(tmp_path, *objects, flags=())
     assert "shop/Deployment/young: 5.0 h of usage, 24 h are needed" in text
+
+
+def test_a_reader_of_korean_gets_a_korean_table_and_english_data(tmp_path: Path) -> None:
+    objects = (deployment("young", 4, "2", "4Gi"), vpa("young"), checkpoint("young", used(5, 100)))
+    with speaking("ko"):
+        header, row, *_ = run(tmp_path, *objects, flags=()).splitlines()
+        shown = yaml.safe_load(run(tmp_path, *objects, flags=("-o", "yaml")))
+    assert header.split()[:3] == ["워크로드", "파드", "컨테이너"]
+    assert not any(word.isascii() and word.isalpha() for word in header.split() if word != "CPU")
+    assert width_of(header.partition("컨테이너")[0]) == width_of(row.partition("main")[0])
+    assert shown["workloads"][0]["unknown"] == "5.0 h of usage, 24 h are needed"
+
+
+def test_the_saving_of_all_proposals_is_one_line(tmp_path: Path) -> None:
+    objects = (deployment("large", 20, "2", "4Gi"), vpa("large"), checkpoint("large", used(48, 250)))
+    cost = json.loads(run(tmp_path, *objects))["cost"]
+    share = 1 - cost["plannedAfter"] / cost["plannedNow"]
+    assert f"the proposals save ${cost['plannedNow'] - cost['plannedAfter']:.2f}/month ({share:.0%})" in run(
+        tmp_path, *objects, flags=()
+    )
 
 
 def test_recorded_pod_metrics_are_usage_too(tmp_path: Path) -> None:

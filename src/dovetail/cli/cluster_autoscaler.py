@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dovetail.chance import Chance
     from dovetail.clock import Clock
     from dovetail.cloud.aws.auto_scaling_groups import AutoScalingGroups
+    from dovetail.cloud.aws.cloud_config import ServiceEndpoint
 
 
 @click.command(
@@ -92,23 +93,34 @@ async def _run(settings: Settings) -> None:
     connection = load(kubeconfig(settings["kubeconfig"] or None), None)
     rate, burst = settings["kube-client-qps"], float(settings["kube-client-burst"])
     agent = settings["user-agent"]
-    kube = Kube(
-        Paced(connection.transport(), clock, rate, burst),
-        clock,
-        chance=chance.child("kube"),
-        manager="cluster-autoscaler",
-        user_agent=agent,
+    kube, events = (
+        Kube(
+            Paced(connection.transport(), clock, rate, burst),
+            clock,
+            chance=chance.child(purpose),
+            manager="cluster-autoscaler",
+            user_agent=agent,
+        )
+        for purpose in ("kube", "events")
     )
     lease = Kube(connection.transport(), clock, chance=chance.child("lease"), user_agent=agent)
     cloud = aws_groups(settings, clock, chance)
     identity = os.environ.get("POD_NAME") or f"{socket.gethostname()}_{chance.suffix()}"
     try:
         await program.run(
-            settings, kube, cloud, clock, chance.child("choices"), identity=identity, lease=lease, serve=True
+            settings,
+            kube,
+            cloud,
+            clock,
+            chance.child("choices"),
+            identity=identity,
+            lease=lease,
+            events=events,
+            serve=True,
         )
     finally:
         await cloud.close()
-        for client in (kube, lease):
+        for client in (kube, lease, events):
             await client.close()
 
 
@@ -126,7 +138,13 @@ def aws_groups(settings: Settings, clock: Clock, chance: Chance) -> AutoScalingG
     region = os.environ.get("AWS_REGION") or session.region_name or ""
     if not region:
         raise Problem(message("no AWS region is set; set AWS_REGION"))
-    calls = Calls(clock, region=region, endpoint=os.environ.get("AWS_ENDPOINT_URL") or None, chance=chance.child("aws"))
+    calls = Calls(
+        clock,
+        region=region,
+        endpoint=os.environ.get("AWS_ENDPOINT_URL") or None,
+        endpoints=_service_endpoints(settings["cloud-config"], region),
+        chance=chance.child("aws"),
+    )
     return AutoScalingGroups(
         calls,
         clock,
@@ -134,3 +152,21 @@ def aws_groups(settings: Settings, clock: Clock, chance: Chance) -> AutoScalingG
         options.group_options(settings),
         static_types=settings["aws-use-static-instance-list"],
     )
+
+
+def _service_endpoints(path: str, region: str) -> dict[str, ServiceEndpoint]:
+    """What the file of --cloud-config says of the region."""
+    from pathlib import Path
+
+    from dovetail.cloud.aws.cloud_config import CloudConfigError, service_endpoints
+
+    if not path:
+        return {}
+    try:
+        return service_endpoints(Path(path).read_text(), region)
+    except OSError as problem:
+        raise Problem(
+            message("--cloud-config={path}: {strerror}", path=path, strerror=system_error(problem))
+        ) from problem
+    except (CloudConfigError, UnicodeDecodeError) as problem:
+        raise Problem(message("--cloud-config={path}: {problem}", path=path, problem=problem)) from problem

@@ -42,7 +42,7 @@ def read(objects: Objects, kubeconfig: str | None, context: str | None) -> None:
 
 async def manifests(cluster: Cluster, more: Sequence[kinds.Resource] = ()) -> list[dict[str, Any]]:
     """Everything that planning looks at, as the server has it; `more` kinds beside it, as far as they may be read."""
-    found: list[dict[str, Any]] = []
+    objects: list[dict[str, Any]] = []
     for resource in (*_READ, *more):
         try:
             listing = await cluster.kube.list(resource)
@@ -55,5 +55,5 @@ async def manifests(cluster: Cluster, more: Sequence[kinds.Resource] = ()) -> li
                 continue
             raise
         version = f"{resource.group}/{resource.version}" if resource.group else resource.version
-        found += [{"apiVersion": version, "kind": resource.kind, **each} for each in listing.items]
-    return found
+        objects += [{"apiVersion": version, "kind": resource.kind, **item} for item in listing.items]
+    return objects

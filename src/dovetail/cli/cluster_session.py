@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -50,11 +50,13 @@ def kubeconfig(named: str | None, name: str | None = None) -> str | None:
     return lab(None).kubeconfig
 
 
-def refuse_with_recording(given: Mapping[str, str | None]) -> None:
-    """Options that say something of a cluster: with a recording there is none."""
+def refuse_with_recording(given: Mapping[str, str | None], shown: str = "--recording") -> None:
+    """Options that say something of a cluster: with a recording or a scenario, `shown`, there is none."""
     for option, value in given.items():
         if value is not None:
-            raise Problem(message("{option}: is for a cluster; with --recording there is none", option=option))
+            raise Problem(
+                message("{option}: leave it out with {shown}, which is no cluster", option=option, shown=shown)
+            )
 
 
 T = TypeVar("T")
@@ -87,12 +89,12 @@ class Cluster:
         """Every decision that is still kept, oldest first: in the namespace given, or where the controller leads."""
         from dovetail.kube.resources import CONFIGMAPS
 
-        found: list[Decision] = []
+        decisions: list[Decision] = []
         for where in [namespace] if namespace else await self._led_from():
-            for each in (await self.kube.list(CONFIGMAPS, where, labels=f"{LABEL}=true")).items:
-                found.extend(lines((each.get("data") or {}).get("decisions", "")))
-        found += await self._group_decisions(namespace or NAMESPACE)
-        return sorted(found, key=lambda decision: decision.time)
+            for config_map in (await self.kube.list(CONFIGMAPS, where, labels=f"{LABEL}=true")).items:
+                decisions.extend(lines((config_map.get("data") or {}).get("decisions", "")))
+        decisions += await self._group_decisions(namespace or NAMESPACE)
+        return sorted(decisions, key=lambda decision: decision.time)
 
     async def _group_decisions(self, namespace: str) -> list[Decision]:
         """What `dovetail cluster-autoscaler` decided."""
@@ -160,8 +162,10 @@ async def server_time(transport: Transport) -> datetime | None:
     return parsedate_to_datetime(said) if said else None
 
 
-def ask(kubeconfig: str | None, context: str | None, question: Callable[[Cluster], Awaitable[T]]) -> T:
-    """Connect, ask, and turn what goes wrong into one line."""
+def ask(
+    kubeconfig: str | None, context: str | None, question: Callable[[Cluster], Awaitable[T]], *, progress: bool = True
+) -> T:
+    """Connect, ask, and turn what goes wrong into one line. `progress` is False where the caller shows its own."""
     from dovetail.chance import Chance, system_seed
     from dovetail.cli import cluster_session
     from dovetail.cli.terminal import quiet_logs
@@ -182,7 +186,7 @@ def ask(kubeconfig: str | None, context: str | None, question: Callable[[Cluster
             await transport.close()
 
     try:
-        with waiting(message("asking the cluster …")):
+        with waiting(message("asking the cluster …")) if progress else nullcontext():
             return run_scaled(main())
     except Disconnected as problem:
         raise Problem(

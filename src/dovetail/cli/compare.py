@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,16 +16,19 @@ from dovetail.errors import Problem
 from dovetail.language import current, message
 
 if TYPE_CHECKING:
+    from dovetail.studies.report import Comparison
+    from dovetail.studies.setups import Setup
     from dovetail.studies.sources import Source
-    from dovetail.studies.study import OnProgress
+    from dovetail.studies.study import OnProgress, RunCache
+    from dovetail.studies.workloads.workload import Workload
 
 #: The page that is written where none is named.
 DEFAULT_PAGE = Path("dovetail-compare.html")
 _FILE = click.Path(path_type=Path, dir_okay=False)
-_FOLDER = click.Path(path_type=Path, file_okay=False)
-_CACHE_HELP = "Folder of kept runs; the user's cache directory if left out."
-_PART_HELP = "Run only this part of the runs, keep them, and print nothing."
-_ON_HELP = "kubernetes prints an Indexed Job that runs the study, for kubectl apply."
+_CACHE_HELP = "Folder or s3://BUCKET/PREFIX of kept runs; the user's cache directory if left out."
+_PART_HELP = "Run only this part of the runs, keep them, and print nothing; with -o json, a line for each."
+_ON_HELP = "kubernetes runs the study as an Indexed Job in a cluster, and collects its runs."
+_RESULTS_HELP = "PersistentVolumeClaim or s3://BUCKET/PREFIX that the Job's pods keep their runs in as well."
 _FORMS = ["text", "json", "markdown", "html"]
 _SETUP_HELP = "Only this set-up, as karpenter or dovetail+hpa; repeat it for several."
 _SEEDS_HELP = "Runs of each set-up; several give medians and spread."
@@ -52,10 +55,16 @@ def _part(ctx: click.Context, param: click.Parameter, value: str | None) -> tupl
 @click.option("--jobs", type=click.IntRange(1), default=None, help="Processes at once; all cores if left out.")
 @click.option("-o", "--output", "form", type=click.Choice(_FORMS), default="text", show_default=True)
 @click.option("--page", type=_FILE, default=None, help="Where the page goes; dovetail-compare.html if left out.")
-@click.option("--cache", "folder", type=_FOLDER, default=None, help=_CACHE_HELP)
+@click.option("--cache", "folder", default=None, metavar="DIR", help=_CACHE_HELP)
 @click.option("--part", callback=_part, default=None, metavar="I/N", help=_PART_HELP)
 @click.option("--on", "place", type=click.Choice(["here", "kubernetes"]), default="here", help=_ON_HELP)
 @click.option("--image", default=None, help="Image of the pods, with --on kubernetes.")
+@click.option("-n", "--namespace", default=None, help="Namespace of the Job; default if left out.")
+@click.option("--service-account", default=None, metavar="NAME", help="Service account of the pods.")
+@click.option("--results", default=None, metavar="PLACE", help=_RESULTS_HELP)
+@click.option("--dry-run", is_flag=True, help="With --on kubernetes: print the Job, for kubectl apply.")
+@click.option("--kubeconfig", metavar="FILE", help="The cluster of the Job; kubectl's by default.")
+@click.option("--context", help="Context of the kubeconfig.")
 @click.option("--no-cache", is_flag=True, help="Run everything anew and keep nothing.")
 @click.option("--list", "listing", is_flag=True, help="Show the built-in workloads.")
 def compare(
@@ -67,10 +76,16 @@ def compare(
     jobs: int | None,
     form: str,
     page: Path | None,
-    folder: Path | None,
+    folder: str | None,
     part: tuple[int, int] | None,
     place: str,
     image: str | None,
+    namespace: str | None,
+    service_account: str | None,
+    results: str | None,
+    dry_run: bool,
+    kubeconfig: str | None,
+    context: str | None,
     no_cache: bool,
     listing: bool,
 ) -> None:
@@ -87,34 +102,36 @@ def compare(
         for name, built_in in BUILT_IN.items():
             click.echo(f"{name:<14} {built_in.about[language]}")
         return
+    from dovetail.cli.compare_on_kubernetes import JobOptions, collect, manifests, print_manifests
     from dovetail.lab.scenario.schema import ScenarioError
     from dovetail.studies import study
-    from dovetail.studies.report import Comparison, Report
+    from dovetail.studies.job_collection import log_line
+    from dovetail.studies.report import Comparison
     from dovetail.studies.setups import UnknownSetup, all_setups, parse
 
     try:
         source = _source(workload, recording, place)
         base = source.workload(first)
         setups = tuple(map(parse, chosen)) or all_setups(hpa=base.has_hpa, vpa=base.has_vpa)
-        for setup in setups:
-            if (setup.hpa and not base.has_hpa) or (setup.vpa and not base.has_vpa):
-                raise UnknownSetup(
-                    f"{setup.name}: {base.name} has no object of such a pod autoscaler among its manifests"
-                )
+        _check_setups(setups, base)
         wanted = study.tasks(source, setups, range(first, first + seeds))
-        if place == "kubernetes":
-            _print_job(source, chosen, seeds, first, len(wanted), image)
+        job = JobOptions(image, namespace, service_account, results, dry_run, kubeconfig, context)
+        if place != "kubernetes":
+            job.refuse_here()
+        if no_cache and (folder is not None or part is not None or place == "kubernetes"):
+            raise click.UsageError(message("--no-cache keeps nothing; leave it out, or --cache, --part and --on"))
+        objects = manifests(source, _options(chosen, seeds, first), wanted, job) if place == "kubernetes" else []
+        if dry_run:
+            print_manifests(objects)
             return
-        if image is not None:
-            raise click.UsageError(message("--image needs --on kubernetes"))
-        if no_cache and (folder is not None or part is not None):
-            raise click.UsageError(message("--no-cache keeps nothing; leave it out, or --cache and --part"))
         if part is not None:
             wanted = wanted[part[0] :: part[1]]
         target = None if part is not None else page or (DEFAULT_PAGE if form == "text" else None)
         _check_writable(target)
-        kept = study.RunCache(None if no_cache else folder or study.cache_folder())
+        kept = _cache(folder, no_cache)
         with _progress() as on_progress:
+            if objects:
+                collect(objects, wanted, kept, job, on_progress)
             runs = study.execute(wanted, jobs or os.cpu_count() or 1, kept, on_progress)
     except (ScenarioError, UnknownSetup) as error:
         raise Problem(str(error)) from error
@@ -123,9 +140,33 @@ def compare(
             raise Problem(message("interrupted")) from None
         raise Problem(message("interrupted; finished runs are kept: the same command goes on from here")) from None
     if part is not None:
+        if form == "json":
+            for task, run in zip(wanted, runs, strict=True):
+                click.echo(log_line(task.key(), run))
         return
-    comparison = Comparison(base, tuple(runs), _command(source, chosen, seeds, first, language))
-    report = Report(comparison, language)
+    _show(Comparison(base, tuple(runs), _command(source, chosen, seeds, first, language)), form, target)
+
+
+def _check_setups(setups: Iterable[Setup], base: Workload) -> None:
+    """Refuse a set-up with a pod autoscaler that the workload has no object of."""
+    from dovetail.studies.setups import UnknownSetup
+
+    for setup in setups:
+        if (setup.hpa and not base.has_hpa) or (setup.vpa and not base.has_vpa):
+            raise UnknownSetup(
+                message(
+                    "{setup}: {scenario} has no object of such a pod autoscaler among its manifests",
+                    setup=setup.name,
+                    scenario=base.name,
+                )
+            )
+
+
+def _show(comparison: Comparison, form: str, target: Path | None) -> None:
+    """Print the comparison and write its page; ends with 1 where a run had problems."""
+    from dovetail.studies.report import Report
+
+    report = Report(comparison, current())
     if target is not None:
         target.write_text(report.html(), encoding="utf-8")
     if form == "json":
@@ -138,10 +179,10 @@ def compare(
         click.echo(f"{report.title()}\n{report.lead()}\n")
         click.echo(report.table())
         click.echo("\n" + "\n".join(report.short()))
-        click.echo(f"\npage: {target}")
-    problems = sorted({f"{run.setup.title}: {problem}" for run in runs for problem in run.problems})
+        click.echo("\n" + message("page: {target}", target=target))
+    problems = sorted({f"{run.setup.title}: {problem}" for run in comparison.runs for problem in run.problems})
     for problem in problems:
-        click.echo(f"problem: {problem}", err=True)
+        click.echo(message("problem: {problem}", problem=problem), err=True)
     if problems:
         raise SystemExit(1)
 
@@ -158,15 +199,16 @@ def _source(workload: str | None, recording: Path | None, place: str) -> Source:
     return sources.Source(str(recording), recorded=True)
 
 
-def _print_job(source: Source, chosen: tuple[str, ...], seeds: int, first: int, parts: int, image: str | None) -> None:
-    import yaml
+def _cache(named: str | None, no_cache: bool) -> RunCache:
+    """Where runs are kept."""
+    from dovetail.studies import study
 
-    from dovetail.studies import indexed_job
-
-    if image is None:
-        raise click.UsageError(message("--on kubernetes needs --image: the image of this version of Dovetail"))
-    found = indexed_job.manifests(source, _options(chosen, seeds, first), parts, image)
-    click.echo(yaml.safe_dump_all(found, sort_keys=False, allow_unicode=True), nl=False)
+    if named is not None and named.startswith(study.OBJECT_STORE):
+        return study.ObjectStoreCache(named)
+    folder = Path(named) if named is not None else study.cache_folder()
+    if folder.exists() and not folder.is_dir():
+        raise Problem(message("--cache {folder}: is a file; name a folder", folder=folder))
+    return study.FolderCache(None if no_cache else folder)
 
 
 def _options(chosen: tuple[str, ...], seeds: int, first: int) -> list[str]:
@@ -213,10 +255,12 @@ def _progress() -> Iterator[OnProgress]:
 
     from dovetail.studies.study import Progress
 
-    with Console(stderr=True).status("starting …") as status:
+    with Console(stderr=True).status(message("starting …")) as status:
 
         def show(progress: Progress) -> None:
-            left = f", about {progress.left_s:.0f} s left" if progress.left_s is not None else ""
-            status.update(f"{progress.done} of {progress.total} runs{left}")
+            left = (
+                message(", about {seconds:.0f} s left", seconds=progress.left_s) if progress.left_s is not None else ""
+            )
+            status.update(message("{done} of {total} runs{left}", done=progress.done, total=progress.total, left=left))
 
         yield show

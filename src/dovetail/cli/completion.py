@@ -61,10 +61,10 @@ def resources() -> dict[str, Resource]:
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
     """Print the completion of a shell, to be evaluated by it."""
-    found = get_completion_class(shell)
-    assert found is not None
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
     arguments = {"complete_func": "_dovetail_completion", "complete_var": VARIABLE, "prog_name": "dovetail"}
-    click.echo(found.source_template % arguments)
+    click.echo(completion_class.source_template % arguments)
 
 
 def complete_subject(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -46,12 +46,16 @@ def crds(output: str, webhook: str | None, ca: Path | None, only: str | None, na
     chosen = [kind for kind in kinds if not names or {kind.plural, kind.kind, kind.name} & set(names)]
     unknown = set(names) - {name for kind in kinds for name in (kind.plural, kind.kind, kind.name)}
     if unknown:
-        known = ", ".join(kind.plural for kind in kinds)
-        text = message("{names}: no such definition; there are {known}", names=", ".join(sorted(unknown)), known=known)
+        plurals = ", ".join(kind.plural for kind in kinds)
+        text = message(
+            "{names}: no such definition; there are {known}", names=", ".join(sorted(unknown)), known=plurals
+        )
         raise click.BadParameter(text, param_hint="NAMES")
-    found = [definition(kind, _client(webhook, ca)) for kind in chosen]
+    definitions = [definition(kind, _client(webhook, ca)) for kind in chosen]
     click.echo(
-        json.dumps({"apiVersion": "v1", "kind": "List", "items": found}) if output == "json" else render(found),
+        json.dumps({"apiVersion": "v1", "kind": "List", "items": definitions})
+        if output == "json"
+        else render(definitions),
         nl=output == "json",
     )
 

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
+import sys
+import webbrowser
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +19,7 @@ from dovetail.language import message
 from dovetail.language.system_errors import system_error
 
 if TYPE_CHECKING:
+    from dovetail.offline.growing_recording import GrowingRecording
     from dovetail.web.run import Options
 
 
@@ -44,6 +52,14 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Show a recording of dovetail record, with a time slider, in place of a cluster.",
 )
+@click.option(
+    "--scenario",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    metavar="FILE",
+    help="Simulate a scenario and show it while it runs, with a time slider.",
+)
+@click.option("--seed", type=int, default=None, help="With --scenario: another seed than the file's.")
 @click.option("--name", "lab", default=None, metavar="LAB", help="Show the lab of this name.")
 @click.option("--kubeconfig", default=None, help="Kubeconfig file; default as kubectl's.")
 @click.option("--context", default=None, help="Context of the kubeconfig.")
@@ -60,6 +76,8 @@ def dashboard(
     history_namespace: str | None,
     open_browser: bool,
     recording: Path | None,
+    scenario: Path | None,
+    seed: int | None,
     lab: str | None,
     kubeconfig: str | None,
     context: str | None,
@@ -99,29 +117,32 @@ def dashboard(
         user_header=user_header,
         group_header=group_header,
     )
-    if recording is None:
+    if seed is not None and scenario is None:
+        raise Problem(message("--seed: is for a simulation; name a scenario with --scenario"))
+    if recording is None and scenario is None:
         _serve(cluster_session.kubeconfig(kubeconfig, lab), context, options, open_browser)
         return
     cluster_session.refuse_with_recording(
         {
+            "--recording": str(recording) if recording is not None and scenario is not None else None,
             "--name": lab,
             "--kubeconfig": kubeconfig,
             "--context": context,
             "--history-namespace": history_namespace,
             "--auth": auth if auth != "url" else None,
-        }
+        },
+        "--recording" if scenario is None else "--scenario",
     )
-    _serve_recording(recording, options, open_browser)
+    if recording is not None:
+        _serve_recording(recording, options, open_browser)
+    elif scenario is not None:
+        _serve_scenario(scenario, seed, options, open_browser)
 
 
 MIN_TOKEN_CHARS = 16
 
 
 def _serve(kubeconfig: str | None, context: str | None, options: Options, open_browser: bool) -> None:
-    import asyncio
-    import signal
-    import webbrowser
-
     import msgspec
 
     from dovetail.chance import Chance, system_seed
@@ -139,16 +160,13 @@ def _serve(kubeconfig: str | None, context: str | None, options: Options, open_b
     async def main() -> None:
         connection = load(kubeconfig, context)
         transport = connection.transport()
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for each in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(each, stop.set)
+        stop = _stopped_by_signal()
         try:
-            clock = Clock(loop, await server_time(transport))
+            clock = Clock(asyncio.get_running_loop(), await server_time(transport))
             kube = Kube(transport, clock, chance=Chance(system_seed()))
             chosen = msgspec.structs.replace(options, title=connection.server, server=connection.server)
             async with served(kube, clock, chosen) as (url, _, _):
-                click.echo(f"dashboard   {url}")
+                click.echo(message("dashboard   {url}", url=url))
                 click.echo(
                     message(
                         "cluster     {server}   (read only; Ctrl-C ends the page, not the cluster)",
@@ -174,29 +192,76 @@ def _serve(kubeconfig: str | None, context: str | None, options: Options, open_b
 
 
 def _serve_recording(path: Path, options: Options, open_browser: bool) -> None:
-    import asyncio
-    import signal
-    import webbrowser
+    from dovetail.cli.terminal import waiting
+    from dovetail.offline.growing_recording import GrowingRecording
+    from dovetail.offline.recorded_fleet import RecordedFleet, instant_text
 
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[tuple[GrowingRecording, str]]:
+        with waiting(message("reading the recording …")):
+            recorded = await RecordedFleet.opened(path)
+        span = {"start": instant_text(recorded.start), "end": instant_text(recorded.end)}
+        line = message("recording   {path}   {start} to {end}   (Ctrl-C ends the page)", path=path, **span)
+        yield GrowingRecording(recorded), line
+
+    _serve_recorded(opened(), options, path.name, open_browser)
+
+
+def _serve_scenario(file: Path, seed: int | None, options: Options, open_browser: bool) -> None:
+    """The simulation runs in a process of its own, as fast as it can, and records; the page shows the recording."""
+    from dovetail.cli.terminal import waiting
+    from dovetail.offline.growing_recording import GrowingRecording
+
+    @asynccontextmanager
+    async def played() -> AsyncIterator[tuple[GrowingRecording, str]]:
+        with TemporaryDirectory(prefix="dovetail-simulation-") as folder:
+            target = Path(folder) / "simulation.dvrec"
+            process = await asyncio.create_subprocess_exec(*_simulation(file, seed, target))
+            try:
+                with waiting(message("the simulation starts …")):
+                    recording = await GrowingRecording.opened(target, lambda: process.returncode is None)
+                if recording is None:  # it has said why
+                    raise SystemExit(await process.wait())
+                following = asyncio.create_task(recording.follow(lambda: process.returncode is None))
+                try:
+                    yield (
+                        recording,
+                        message("simulation  {file}   (Ctrl-C ends the page and the simulation)", file=file),
+                    )
+                finally:
+                    following.cancel()
+                    await asyncio.wait([following])
+            finally:
+                if process.returncode is None:
+                    process.terminate()
+                    await process.wait()
+
+    _serve_recorded(played(), options, file.name, open_browser)
+
+
+def _simulation(file: Path, seed: int | None, target: Path) -> list[str]:
+    seeded = [f"--seed={seed}"] if seed is not None else []
+    return [sys.executable, "-m", "dovetail.cli", "simulate", str(file), "--record", str(target), *seeded]
+
+
+def _serve_recorded(
+    source: AbstractAsyncContextManager[tuple[GrowingRecording, str]], options: Options, title: str, open_browser: bool
+) -> None:
+    """The page over a recording until a signal comes; `source` gives it, with the line that names it."""
     import msgspec
 
-    from dovetail.cli.terminal import quiet_logs, waiting
+    from dovetail.cli.terminal import quiet_logs
     from dovetail.clock import run_scaled
-    from dovetail.offline.recorded_fleet import RecordedFleet, instant_text
     from dovetail.web.run import recorded_dashboard
 
     quiet_logs()
 
     async def main() -> None:
-        stop = asyncio.Event()
-        for each in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(each, stop.set)
-        with waiting(message("reading the recording …")):
-            recorded = await RecordedFleet.opened(path)
-        async with recorded_dashboard(recorded, msgspec.structs.replace(options, title=path.name)) as (url, _):
-            click.echo(f"dashboard   {url}")
-            span = {"start": instant_text(recorded.start), "end": instant_text(recorded.end)}
-            click.echo(message("recording   {path}   {start} to {end}   (Ctrl-C ends the page)", path=path, **span))
+        stop = _stopped_by_signal()
+        titled = msgspec.structs.replace(options, title=title)
+        async with source as (recording, line), recorded_dashboard(recording, titled) as (url, _):
+            click.echo(message("dashboard   {url}", url=url))
+            click.echo(line)
             if open_browser:
                 await asyncio.to_thread(webbrowser.open, url)
             await stop.wait()
@@ -205,6 +270,13 @@ def _serve_recording(path: Path, options: Options, open_browser: bool) -> None:
         run_scaled(main())
     except OSError as problem:
         raise _not_listening(options, problem) from problem
+
+
+def _stopped_by_signal() -> asyncio.Event:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
 
 
 def _not_listening(options: Options, problem: OSError) -> Problem:

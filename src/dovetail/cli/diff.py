@@ -129,7 +129,9 @@ def diff(
     read = _source(sources, recording, instant, kubeconfig, context)
     types, where = inputs.instance_types(read, catalog, region)
     cluster = complete(read.objects)
-    change = changes.read_change(map(read.narrow, documents), asked, cluster, {each.name: each for each in types})
+    change = changes.read_change(
+        map(read.narrow, documents), asked, cluster, {instance_type.name: instance_type for instance_type in types}
+    )
     if change.empty:
         raise Problem(
             message("nothing to compare: name manifests with -f, or a change such as --scale deployment/web=50")

@@ -20,6 +20,7 @@ from dovetail.cloud.simulated.config import Market
 from dovetail.errors import Problem
 from dovetail.kube import resources as kinds
 from dovetail.language import message
+from dovetail.language.system_errors import system_error
 from dovetail.model import duration
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.offline import snapshot
@@ -122,26 +123,28 @@ def _instants(value: Any) -> Iterator[datetime]:
 
 def manifests(paths: Sequence[str]) -> list[Json]:
     """The objects of a change; what cannot be read of them is named with object, field and value."""
-    found = list(flat(documents(paths))) if paths else []
+    manifests = list(flat(documents(paths))) if paths else []
     checked = Objects()
-    for item in found:
+    for item in manifests:
         checked.add(item)
     for problem in (*checked.refused, *(f"{names[0]}: {text}" for text, names in checked.doubtful.items())):
         raise Problem(message("{problem}; the API server would refuse it", problem=problem))
-    return found
+    return manifests
 
 
 def instance_types(given: Input, catalog: str | None, region: str | None) -> tuple[tuple[InstanceType, ...], str]:
     """The types that can be launched, and the region of the packaged catalogue; empty where a file has them."""
     if catalog:
         return snapshot.catalogue(catalog), ""
-    known = Objects()
+    objects = Objects()
     for item in given.objects:
         if item.get("kind") in ("Node", "NodePool", "Provisioner"):
-            known.add(item)
-    where = region_of(region, known)
+            objects.add(item)
+    where = region_of(region, objects)
     types = load(where)
-    return tuple(_priced(each, where, given.prices) for each in types) if given.prices else types, where
+    return tuple(
+        _priced(instance_type, where, given.prices) for instance_type in types
+    ) if given.prices else types, where
 
 
 def _priced(kind: InstanceType, region: str, prices: Mapping[OfferingKey, RecordedPrice]) -> InstanceType:
@@ -163,21 +166,21 @@ def price_lines(file: str | None) -> tuple[str, ...]:
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as problem:
-        why = problem.strerror if isinstance(problem, OSError) else "not UTF-8 text"
+        why = system_error(problem) if isinstance(problem, OSError) else message("not UTF-8 text")
         raise Problem(message("--price-file {file}: {why}; name a file of prices", file=file, why=why)) from problem
     return tuple(text for line in lines if (text := line.partition("#")[0].strip()))
 
 
 def seconds(option: str, text: str) -> float:
     try:
-        found = duration.parse(text).total_seconds()
+        seconds = duration.parse(text).total_seconds()
     except (duration.DurationError, OverflowError):
-        found = 0.0
-    if found <= 0:
+        seconds = 0.0
+    if seconds <= 0:
         raise Problem(
             message("{option} {value}: is not a time such as 90s, 30m or 24h", option=option, value=repr(text))
         )
-    return found
+    return seconds
 
 
 def market(boot_s: float) -> Market:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import click
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two looks of --watch.
 WATCH_INTERVAL_S = 2.0
+#: A line of a decision: its time, id and kind, and what was decided.
+_DECISION = re.compile(r"(\S+Z  d-\S+  \S+ +)(.*)", re.DOTALL)
 API_VERSION = "dovetail.sh/v1"
 
 
@@ -98,19 +101,19 @@ def explain(
         async with cluster.following():
             while True:
                 cluster.now = cluster.kube.clock.now()
-                found = await _answer(cluster, subject, asked, history_namespace)
-                text = _text(found, verbose, form)
+                answer = await _answer(cluster, subject, asked, history_namespace)
+                text = _text(answer, verbose, form)
                 if text != shown:
                     click.echo(f"{cluster.now:%H:%M:%S}  {text}" if form == "text" else text)
                     shown = text
                 await asyncio.sleep(WATCH_INTERVAL_S)
 
     try:
-        found = ask(cluster_session.kubeconfig(kubeconfig, lab), context, question)
+        answer = ask(cluster_session.kubeconfig(kubeconfig, lab), context, question)
     except Unknown as problem:
         raise Problem(str(problem.args[0])) from problem
-    if found is not None:
-        _print(found, verbose, form)
+    if answer is not None:
+        _print(answer, verbose, form)
 
 
 async def _answer(cluster: Cluster, subject: Subject, question: Question, history_namespace: str | None) -> Answer:
@@ -157,12 +160,12 @@ def _moment(text: str | None, now: datetime) -> datetime | None:
     except ValueError:
         pass
     try:
-        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError as problem:
         raise click.UsageError(
             message("--at {text!r}: write 14:05, 30m (ago) or 2026-01-31T14:05:00Z", text=text)
         ) from problem
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def _of_files(name: str, paths: tuple[str, ...], what_if: str | None, verbose: bool) -> Answer:
@@ -188,36 +191,38 @@ def _of_files(name: str, paths: tuple[str, ...], what_if: str | None, verbose: b
                 if what_if
                 else explain_evaluation.takes(evaluation, name)
             )
-        found = explain_evaluation.evaluated(evaluation, name)
-        return explain_evaluation.with_changes(found, evaluation, name) if verbose else found
+        answer = explain_evaluation.evaluated(evaluation, name)
+        return explain_evaluation.with_changes(answer, evaluation, name) if verbose else answer
 
 
-def _print(found: Answer, verbose: int, form: str) -> None:
-    click.echo(_text(found, verbose, form))
+def _print(answer: Answer, verbose: int, form: str) -> None:
+    click.echo(_text(answer, verbose, form))
 
 
-def _text(found: Answer, verbose: int, form: str) -> str:
+def _text(answer: Answer, verbose: int, form: str) -> str:
     import msgspec
 
     if form == "json":
         from dovetail.model.reasons import REASONS
 
-        known = REASONS.get(found.code)
+        reason = REASONS.get(answer.code)
         body = {
             "apiVersion": API_VERSION,
             "kind": "Explanation",
-            "class": known.kind if known is not None else "",
-            **msgspec.to_builtins(found),
+            "class": reason.kind if reason is not None else "",
+            **msgspec.to_builtins(answer),
         }
         return msgspec.json.format(msgspec.json.encode(body)).decode()
-    lines = [*(found.details if verbose else ()), *(found.deep if verbose > 1 else ())]
-    return "\n".join([f"{found.subject} {recognized(found.line)}", *(f"  {_shown(line)}" for line in lines)])
+    lines = [*(answer.details if verbose else ()), *(answer.deep if verbose > 1 else ())]
+    return "\n".join([f"{answer.subject} {recognized(answer.line)}", *(f"  {_shown(line)}" for line in lines)])
 
 
 def _shown(line: str) -> str:
     """A line in the reader's language; an event as it is, and what it says behind it."""
     from dovetail.controllers.explain.answer import EVENT_MARK
 
+    if (decision := _DECISION.fullmatch(line)) is not None:
+        return decision[1] + recognized(decision[2])
     event, said = line.partition(EVENT_MARK)[1:]
     if not event or (translation := recognized(said)) == said:
         return recognized(line)

@@ -13,9 +13,10 @@ from dovetail.controllers.explain import Answer, Unknown, refused
 from dovetail.controllers.explain.answer import dollars
 from dovetail.controllers.history.decisions import Refusal
 from dovetail.errors import Problem
-from dovetail.language import message
+from dovetail.language import message, source
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from dovetail.model.quantity import QuantityError, parse
+from dovetail.model.reasons import REASONS
 from dovetail.offline.changes import Change, find, owner_of, what_it_takes
 from dovetail.offline.evaluation import Evaluation
 
@@ -43,8 +44,8 @@ def evaluated(evaluation: Evaluation, key: str, note: str = "") -> Answer:
             pools=msgspec.to_builtins(why.pools),
             object=why.object,
         )
-        found = refused(key, refusal, source="evaluated")
-        return msgspec.structs.replace(found, details=(*found.details, *notes))
+        answer = refused(key, refusal, source="evaluated")
+        return msgspec.structs.replace(answer, details=(*answer.details, *notes))
     if place.node is not None:
         what = message("it fits node {node} now; kube-scheduler has not bound it yet", node=place.node)
         line = message("pending: {what}", what=what)
@@ -79,7 +80,7 @@ def with_changes(answer: Answer, evaluation: Evaluation, key: str) -> Answer:
         commands=commands,
         details=(
             *answer.details,
-            *(_fix(change, message("fix") if _mends(answer, change) else message("another way")) for change in changes),
+            *(_fix(change, mends=_mends(answer, change)) for change in changes),
         ),
         facts={**answer.facts, "changes": [msgspec.to_builtins(change) for change in changes]},
     )
@@ -91,28 +92,84 @@ def _mends(answer: Answer, change: Change) -> bool:
     return change.object == answer.object or (pods and not answer.object.startswith("ec2nodeclass/"))
 
 
-def _fix(change: Change, title: str) -> str:
-    how = f": {change.command}" if change.command else message(" ({object}, created again)", object=change.object)
-    return f"{title}: {change.what}{how}"
+def _fix(change: Change, *, mends: bool) -> str:
+    if change.command:
+        template = source("fix: {what}: {command}") if mends else source("another way: {what}: {command}")
+    else:
+        template = (
+            source("fix: {what} ({object}, created again)")
+            if mends
+            else source("another way: {what} ({object}, created again)")
+        )
+    return message(template, what=change.what, command=change.command, object=change.object)
+
+
+def without_node(manifests: Sequence[Json], node: str, claim: str) -> list[Json]:
+    """The manifests after a node's removal: its pods wait, those of DaemonSets are gone."""
+    left: list[Json] = []
+    for manifest in manifests:
+        kind, metadata, spec = manifest.get("kind"), manifest.get("metadata") or {}, manifest.get("spec") or {}
+        if (kind, metadata.get("name")) in (("Node", node), ("NodeClaim", claim)):
+            continue
+        if kind == "Pod" and spec.get("nodeName") == node:
+            owners = metadata.get("ownerReferences") or ()
+            ended = (manifest.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+            if ended or any(owner.get("kind") in ("DaemonSet", "Node") for owner in owners):
+                continue
+            waiting = {key: value for key, value in spec.items() if key != "nodeName"}
+            manifest = {**manifest, "spec": waiting, "status": {"phase": "Pending"}}
+        left.append(manifest)
+    return left
+
+
+def with_pods_that_fit_nowhere(answer: Answer, manifests: Sequence[Json], node: str, claim: str) -> Answer:
+    """A node that is said to cost little enough, where no other node could take its pods whatever it cost."""
+    pods = [
+        f"{manifest['metadata'].get('namespace') or 'default'}/{manifest['metadata']['name']}"
+        for manifest in manifests
+        if manifest.get("kind") == "Pod" and (manifest.get("spec") or {}).get("nodeName") == node
+    ]
+    evaluation = Evaluation(without_node(manifests, node, claim), whole_cluster=True)
+    refusals = {pod: refusal for pod in pods if (refusal := evaluation.refusal(pod)) is not None}
+    if not refusals:
+        return answer
+    first = next(iter(refusals))
+    more = message(" and {count} more", count=len(refusals) - 1) if len(refusals) > 1 else ""
+    line = message(
+        "stays: pod {pod}{more} fits nowhere else: {why} ({code})",
+        pod=first,
+        more=more,
+        why=refusals[first].message,
+        code="PODS_WOULD_NOT_FIT",
+    )
+    return msgspec.structs.replace(
+        answer,
+        line=line,
+        code="PODS_WOULD_NOT_FIT",
+        object=f"pod/{first}",
+        remedy=REASONS["PODS_WOULD_NOT_FIT"].remedy,
+        source="evaluated",
+        facts={**answer.facts, "fitsNowhere": {pod: refusal.code for pod, refusal in refusals.items()}},
+    )
 
 
 def takes(evaluation: Evaluation, key: str) -> Answer:
     """What it would take to give a pod a node."""
-    found = evaluated(evaluation, key)
+    answer = evaluated(evaluation, key)
     if evaluation.refusal(key) is None:
-        line = message("needs no change: {line}", line=found.line.removeprefix("pending: "))
-        return msgspec.structs.replace(found, line=line)
+        line = message("needs no change: {line}", line=answer.line.removeprefix("pending: "))
+        return msgspec.structs.replace(answer, line=line)
     changes = what_it_takes(evaluation, key)
     if not changes:
-        line = message("no single change of the pod or a NodePool was found that helps; {line}", line=found.line)
-        return msgspec.structs.replace(found, line=line)
-    several = message("make {count} changes: ", count=len(changes)) if len(changes) > 1 else ""
-    line = message(
-        "would get a node if you {several}{changes}",
-        several=several,
-        changes=message("; and ").join(change.what for change in changes),
+        line = message("no single change of the pod or a NodePool was found that helps; {line}", line=answer.line)
+        return msgspec.structs.replace(answer, line=line)
+    template = (
+        source("would get a node if you make {count} changes: {changes}")
+        if len(changes) > 1
+        else source("would get a node if you {changes}")
     )
-    return msgspec.structs.replace(with_changes(found, evaluation, key), line=line)
+    line = message(template, count=len(changes), changes="; ".join(change.what for change in changes))
+    return msgspec.structs.replace(with_changes(answer, evaluation, key), line=line)
 
 
 def what_if(evaluation: Evaluation, key: str, asked: str) -> Answer:
@@ -127,15 +184,15 @@ def what_if(evaluation: Evaluation, key: str, asked: str) -> Answer:
     for setting in filter(None, asked.split(",")):
         _set(spec, setting)
     after = evaluation.changed(manifests)
-    found = evaluated(after, key)
-    words = found.line.removeprefix("pending: ")
+    answer = evaluated(after, key)
+    words = answer.line.removeprefix("pending: ")
     verdict = (
         message("would still wait: {what}", what=words)
         if after.refusal(key) is not None
         else message("would have a node: {what}", what=words)
     )
     line = message("with {asked}: {answer}", asked=asked, answer=verdict)
-    return msgspec.structs.replace(with_changes(found, after, key), line=line, facts={**found.facts, "whatIf": asked})
+    return msgspec.structs.replace(with_changes(answer, after, key), line=line, facts={**answer.facts, "whatIf": asked})
 
 
 def _set(spec: Json, setting: str) -> None:
@@ -151,13 +208,13 @@ def _set(spec: Json, setting: str) -> None:
         spec["tolerations"] = [*(spec.get("tolerations") or ()), {"key": value, "operator": "Exists"}]
         return
     if name not in _AMOUNTS and "/" not in name:
-        known = ", ".join((*_AMOUNTS, *SELECTORS, "toleration"))
+        names = ", ".join((*_AMOUNTS, *SELECTORS, "toleration"))
         raise click.UsageError(
             message(
                 "--what-if {setting!r}: {name} is none of {known}, nor a resource such as nvidia.com/gpu",
                 setting=setting,
                 name=name,
-                known=known,
+                known=names,
             )
         )
     try:

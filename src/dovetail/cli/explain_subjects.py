@@ -12,16 +12,18 @@ import msgspec
 from dovetail.autoscalers.vpa.api import VPAS
 from dovetail.cli import cluster_objects
 from dovetail.cli.cluster_session import Cluster
-from dovetail.cli.explain_evaluation import evaluated, takes, what_if, with_changes
+from dovetail.cli.explain_evaluation import evaluated, takes, what_if, with_changes, with_pods_that_fit_nowhere
 from dovetail.cluster.state_node import launch_price
 from dovetail.controllers import explain
 from dovetail.controllers.explain import Answer, Event, Unknown, placement
 from dovetail.controllers.explain.namespaces import share_text, shares_of
+from dovetail.controllers.explain.pods import waiting_for
 from dovetail.controllers.history.decisions import Decision
 from dovetail.kube import resources as kinds
 from dovetail.kube.errors import Forbidden, KubeError, NotFound
 from dovetail.language import message, source
 from dovetail.model.instance_type import InstanceType
+from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, REGION, ZONE
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
@@ -84,29 +86,29 @@ def subject_of(words: Sequence[str], namespace: str) -> Subject:
     """`pod/NAME`, `pod NAME`, `pod/NAMESPACE/NAME`, with any of kubectl's names for the kind."""
     text = "/".join(words)
     kind, _, name = text.partition("/")
-    known = KINDS.get(kind.lower().partition(".")[0])
-    if known is None:
+    known_kind = KINDS.get(kind.lower().partition(".")[0])
+    if known_kind is None:
         meant = nearest(kind.lower(), KINDS)
         hint = message("; did you mean {meant}?", meant=meant) if meant else ""
         raise click.UsageError(
             message("{kind!r} cannot be explained{hint}; kinds: {names}", kind=kind, hint=hint, names=", ".join(NAMES))
         )
     if not name or name.endswith("/"):
-        raise click.UsageError(message("{text!r}: name the object, as in {known}/NAME", text=text, known=known))
-    if known in NAMESPACED and "/" not in name:
+        raise click.UsageError(message("{text!r}: name the object, as in {known}/NAME", text=text, known=known_kind))
+    if known_kind in NAMESPACED and "/" not in name:
         name = f"{namespace}/{name}"
-    return Subject(known, name)
+    return Subject(known_kind, name)
 
 
 async def answer(cluster: Cluster, subject: Subject, question: Question, history_namespace: str | None) -> Answer:
     """The answer now; the cluster state is read."""
     decisions = await _decisions(cluster, history_namespace)
-    found = await _answer(cluster, subject, question, decisions)
+    answer = await _answer(cluster, subject, question, decisions)
     named = f"{subject.kind}/{subject.name}"
     if subject.kind in _BECAME:
-        found = msgspec.structs.replace(found, subject=named)
+        answer = msgspec.structs.replace(answer, subject=named)
     silent = await cluster.no_autoscaler() if question.at is None else ""
-    return msgspec.structs.replace(found, line=f"{found.line}; {silent}") if silent else found
+    return explain.unattended(answer, silent) if silent else answer
 
 
 async def _decisions(cluster: Cluster, namespace: str | None) -> list[Decision]:
@@ -135,7 +137,8 @@ async def _answer(cluster: Cluster, subject: Subject, question: Question, decisi
             if kind == "node" and (of_group := await _group_node(cluster, name)) is not None:
                 return of_group
             ask = explain.node if kind == "node" else explain.claim
-            return _with_placement(cluster, decisions, ask(state, decisions, name, now, events), question)
+            answer = await _tried(cluster, kind, name, ask(state, decisions, name, now, events))
+            return _with_placement(cluster, decisions, answer, question)
         case "nodepool":
             return explain.nodepool(state, decisions, name, now, events)
         case "ec2nodeclass":
@@ -153,7 +156,7 @@ def _prices(cluster: Cluster) -> Callable[[Node], float | None]:
     """The price of a node: at its launch, else by its type, zone and capacity type in the packaged catalogue."""
     from dovetail.cloud.aws import catalog
 
-    known: dict[str, dict[str, InstanceType]] = {}
+    types_by_region: dict[str, dict[str, InstanceType]] = {}
 
     def price(node: Node) -> float | None:
         claim = cluster.cluster_state.claim_for(node)
@@ -162,13 +165,15 @@ def _prices(cluster: Cluster) -> Callable[[Node], float | None]:
         region = labels.get(REGION, "")
         if launched is not None or region not in catalog.regions():
             return launched
-        if region not in known:
-            known[region] = {kind.name: kind for kind in catalog.load(region)}
-        kind = known[region].get(labels.get(INSTANCE_TYPE, ""))
+        if region not in types_by_region:
+            types_by_region[region] = {kind.name: kind for kind in catalog.load(region)}
+        kind = types_by_region[region].get(labels.get(INSTANCE_TYPE, ""))
         sold = labels.get(CAPACITY_TYPE) or labels.get("eks.amazonaws.com/capacityType", "on-demand")
         wanted = (labels.get(ZONE), sold.lower().replace("_", "-"))
         offerings = kind.offerings if kind is not None else ()
-        return next((each.price for each in offerings if (each.zone, each.capacity_type) == wanted), None)
+        return next(
+            (offering.price for offering in offerings if (offering.zone, offering.capacity_type) == wanted), None
+        )
 
     return price
 
@@ -177,35 +182,36 @@ async def _events(cluster: Cluster, subject: Subject) -> list[Event]:
     """The events that may be read: of the object's namespace, or of all for what lives in none."""
     namespace = subject.name.partition("/")[0] if subject.kind in NAMESPACED else None
     spaces = [namespace, "default"] if namespace not in (None, "default") else [namespace]
-    found: list[Event] = []
+    all_events: list[Event] = []
     for space in spaces:
         try:
-            found += explain.events_of((await cluster.kube.list(kinds.CORE_EVENTS, space)).items)
+            all_events += explain.events_of((await cluster.kube.list(kinds.CORE_EVENTS, space)).items)
         except KubeError:
             continue
-    return found
+    return all_events
 
 
 async def _get(cluster: Cluster, resource: kinds.Resource, name: str) -> dict[str, Any]:
     namespace, _, last = name.rpartition("/")
     try:
-        found: dict[str, Any] = await cluster.kube.get(resource, last, namespace or None)
+        obj: dict[str, Any] = await cluster.kube.get(resource, last, namespace or None)
     except NotFound as problem:
         try:
             there = [
-                str(each["metadata"]["name"]) for each in (await cluster.kube.list(resource, namespace or None)).items
+                str(item["metadata"]["name"]) for item in (await cluster.kube.list(resource, namespace or None)).items
             ]
         except NotFound:
             raise Unknown(message("the cluster does not know {resource}", resource=resource.name)) from problem
         where = message(" in namespace {namespace}", namespace=namespace) if namespace else ""
         text = message(
-            "{resource_kind}/{name} is not in the cluster; there are{where}: ",
+            "{resource_kind}/{name} is not in the cluster; there are{where}: {names}",
             resource_kind=resource.kind.lower(),
             name=name,
             where=where,
+            names=", ".join(sorted(there)[:10]) or message("none"),
         )
-        raise Unknown(text + (", ".join(sorted(there)[:10]) or message("none"))) from problem
-    return found
+        raise Unknown(text) from problem
+    return obj
 
 
 # -- pods
@@ -220,37 +226,61 @@ async def _pod(
             return explain.pod(state, decisions, key, cluster.now, events)  # says which pods there are
         evaluation = await _evaluation(cluster)
         return what_if(evaluation, key, question.what_if) if question.what_if else takes(evaluation, key)
-    found = explain.pod(state, decisions, key, cluster.now, events)
+    answer = explain.pod(state, decisions, key, cluster.now, events)
     pod = state.pods.store.get(key)
     if pod is not None and pod.spec.node_name:
-        return _with_placement(cluster, decisions, _with_cost(cluster, found, pod), question)
-    waits = found.source in ("none", "history") and bool(found.code or found.source == "none")
-    if waits and (found.source == "none" or question.verbose):
+        return _with_placement(cluster, decisions, _with_cost(cluster, answer, pod), question)
+    waits = answer.source in ("none", "history") and bool(answer.code or answer.source == "none")
+    if waits and (answer.source == "none" or question.verbose):
         evaluation = await _evaluation(cluster)
-        if found.source == "none" and evaluation.placement(key) is not None:
+        if answer.source == "none" and evaluation.placement(key) is not None:
             note = message("evaluated now from the cluster's objects: no decision about this pod is recorded")
-            found = msgspec.structs.replace(evaluated(evaluation, key, note), deep=found.deep)
-        found = with_changes(found, evaluation, key) if question.verbose else found
-    return found
+            answer = msgspec.structs.replace(evaluated(evaluation, key, note), deep=answer.deep)
+            starting = _starting_claim(cluster, str(answer.facts.get("node", "")))
+            if starting is not None and pod is not None:
+                return waiting_for(state, decisions, (), pod, starting, cluster.now, events)
+        answer = with_changes(answer, evaluation, key) if question.verbose else answer
+    return answer
 
 
-def _with_cost(cluster: Cluster, found: Answer, pod: Pod) -> Answer:
+def _starting_claim(cluster: Cluster, name: str) -> NodeClaim | None:
+    """The NodeClaim of a node that pods are planned onto and that is not initialised."""
+    node = cluster.cluster_state.nodes.store.get(name)
+    claim = cluster.cluster_state.claim_for(node) if node is not None else None
+    return claim if claim is not None and not claim.is_true("Initialized") else None
+
+
+def _with_cost(cluster: Cluster, answer: Answer, pod: Pod) -> Answer:
     """A running pod with its share of what its node costs."""
     share = shares_of(cluster.cluster_state, [pod], _prices(cluster)).get(pod.spec.node_name)
     if share is None or pod.finished:
-        return found
-    facts = {**found.facts, "cost": msgspec.to_builtins(share)}
-    return msgspec.structs.replace(found, details=(*found.details, f"cost: {share_text(share)}"), facts=facts)
+        return answer
+    facts = {**answer.facts, "cost": msgspec.to_builtins(share)}
+    return msgspec.structs.replace(
+        answer, details=(*answer.details, message("cost: {share}", share=share_text(share))), facts=facts
+    )
 
 
 async def _evaluation(cluster: Cluster) -> Evaluation:
     return Evaluation(await cluster_objects.manifests(cluster, _OWNERS), whole_cluster=True)
 
 
-def _with_placement(cluster: Cluster, decisions: list[Decision], found: Answer, question: Question) -> Answer:
+async def _tried(cluster: Cluster, kind: str, name: str, answer: Answer) -> Answer:
+    """Consolidation compares the whole fleet with a fresh one first, and does not ask whether these pods can move."""
+    state = cluster.cluster_state
+    claim = state.claims.store.get(name) if kind == "nodeclaim" else None
+    node = state.node_for(claim) if claim is not None else state.nodes.store.get(name)
+    claim = claim or (state.claim_for(node) if node is not None else None)
+    if answer.code != "NEAR_BEST" or node is None or claim is None:
+        return answer
+    objects = await cluster_objects.manifests(cluster, _OWNERS)
+    return with_pods_that_fit_nowhere(answer, objects, node.metadata.name, claim.name)
+
+
+def _with_placement(cluster: Cluster, decisions: list[Decision], answer: Answer, question: Question) -> Answer:
     """Why this node, for a node or a pod that has one."""
     state = cluster.cluster_state
-    kind, _, name = found.subject.partition("/")
+    kind, _, name = answer.subject.partition("/")
     pod = state.pods.store.get(name) if kind == "pod" else None
     claimed = state.claims.store.get(name) if kind == "nodeclaim" else None
     node = (
@@ -261,24 +291,34 @@ def _with_placement(cluster: Cluster, decisions: list[Decision], found: Answer, 
     claim = state.claim_for(node) if node is not None else None
     if node is None or claim is None:
         if question.why:
-            text = message("has no node yet") if node is None else message("is not of a NodePool: no decision chose it")
-            return msgspec.structs.replace(found, line=f"why {question.why}: {found.subject} {text}")
-        return found
+            template = (
+                source("why {question}: it has no node yet")
+                if node is None
+                else source("why {question}: it is not of a NodePool, no decision chose it")
+            )
+            return msgspec.structs.replace(answer, line=message(template, question=question.why))
+        return answer
     asked = (question.why,) if question.why else placement.QUESTIONS
-    answers = {each: placement.why(each, state, decisions, node, claim) for each in asked}
-    facts = {**found.facts, "why": answers}
+    answers = {topic: placement.why(topic, state, decisions, node, claim) for topic in asked}
+    facts = {**answer.facts, "why": answers}
     if question.why:
         first, *more = answers[question.why]
         return msgspec.structs.replace(
-            found, line=message(_TITLES[question.why]) + first, details=tuple(more), deep=(), facts=facts
+            answer, line=message(_TITLES[question.why], answer=first), details=tuple(more), deep=(), facts=facts
         )
     texts = [
-        f"{message(_TITLES[each])}{text}" for each in asked for text in answers[each][: 1 if each == "cheaper" else 3]
+        message(_TITLES[topic], answer=text)
+        for topic in asked
+        for text in answers[topic][: 1 if topic == "cheaper" else 3]
     ]
-    return msgspec.structs.replace(found, details=(*found.details, *texts), facts=facts)
+    return msgspec.structs.replace(answer, details=(*answer.details, *texts), facts=facts)
 
 
-_TITLES = {"cheaper": source("why not cheaper? "), "spot": source("why not spot? "), "zone": source("why this zone? ")}
+_TITLES = {
+    "cheaper": source("why not cheaper? {answer}"),
+    "spot": source("why not spot? {answer}"),
+    "zone": source("why this zone? {answer}"),
+}
 
 
 # -- workloads and autoscalers
@@ -299,16 +339,16 @@ async def _workload(cluster: Cluster, subject: Subject, question: Question, deci
         plan.append(await _evaluation(cluster))
 
     def explained(pod: Pod) -> Answer:
-        found = explain.pod(state, decisions, pod.metadata.key, cluster.now, events)
-        if found.source == "none" and plan and plan[0].placement(pod.metadata.key) is not None:
+        answer = explain.pod(state, decisions, pod.metadata.key, cluster.now, events)
+        if answer.source == "none" and plan and plan[0].placement(pod.metadata.key) is not None:
             return evaluated(plan[0], pod.metadata.key)
-        return found
+        return answer
 
-    found = explain.workload(
+    answer = explain.workload(
         resource.kind, subject.name, _wanted(subject.kind, obj), pods, explained, _conditions(obj), events
     )
     refused = next((pod.metadata.key for pod in waiting if plan and plan[0].refusal(pod.metadata.key)), "")
-    return with_changes(found, plan[0], refused) if refused and question.verbose else found
+    return with_changes(answer, plan[0], refused) if refused and question.verbose else answer
 
 
 def _unplanned(cluster: Cluster, decisions: list[Decision], pod: Pod, events: list[Event]) -> bool:
@@ -374,17 +414,17 @@ async def _group_status(cluster: Cluster) -> dict[str, str]:
     """What a Cluster Autoscaler has written. Raises NotFound."""
     from dovetail.controllers.history.store import NAMESPACE
 
-    found: dict[str, Any] = await cluster.kube.get(kinds.CONFIGMAPS, explain.STATUS_CONFIG_MAP, NAMESPACE)
-    return dict(found.get("data") or {})
+    config_map: dict[str, Any] = await cluster.kube.get(kinds.CONFIGMAPS, explain.STATUS_CONFIG_MAP, NAMESPACE)
+    return dict(config_map.get("data") or {})
 
 
 def _explanations(data: dict[str, str]) -> dict[str, Any]:
     """Only Dovetail's Cluster Autoscaler writes them."""
     try:
-        found = msgspec.json.decode(data.get("explanations") or "{}")
+        texts = msgspec.json.decode(data.get("explanations") or "{}")
     except msgspec.DecodeError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return texts if isinstance(texts, dict) else {}
 
 
 async def _group_node(cluster: Cluster, name: str) -> Answer | None:

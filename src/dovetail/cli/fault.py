@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("kind", required=False)
 @click.option(
-    "--node", default="", help="A node by name or number (counted round), or * for all of them; the first by default."
+    "--node",
+    default="",
+    help="A node by name or number (counted round), or * for all of them; the first that can be struck by default.",
 )
 @click.option(
     "--for",

@@ -86,17 +86,19 @@ def history(
         return explain.since(await cluster.decisions(namespace), cluster.now, window)
 
     if file is not None:
-        found = explain.since(_of_file(file), wall(), window)
+        decisions = explain.since(_of_file(file), wall(), window)
     else:
-        found = ask(cluster_session.kubeconfig(kubeconfig, lab), context, question)
-    found = [
-        each
-        for each in found
-        if (about is None or concerns(each, about)) and kind in (None, each.kind) and reason in (None, each.reason)
+        decisions = ask(cluster_session.kubeconfig(kubeconfig, lab), context, question)
+    decisions = [
+        decision
+        for decision in decisions
+        if (about is None or concerns(decision, about))
+        and kind in (None, decision.kind)
+        and reason in (None, decision.reason)
     ]
     if identity is not None:
-        found = [each for each in found if each.id == identity]
-        if not found:
+        decisions = [decision for decision in decisions if decision.id == identity]
+        if not decisions:
             raise Problem(
                 message(
                     "no decision {identity} in the last {since}; dovetail history lists those there are",
@@ -106,31 +108,33 @@ def history(
             )
         form = "json"
     if form == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(found[-last:])).decode())
+        click.echo(msgspec.json.format(msgspec.json.encode(decisions[-last:])).decode())
         return
-    if not found:
-        asked = any(each is not None for each in (about, kind, reason))
+    if not decisions:
+        asked = any(option is not None for option in (about, kind, reason))
         click.echo(
             message("no decisions of that kind in the last {since}", since=since)
             if asked
             else message("no decisions in the last {since}", since=since),
             err=True,
         )
-    for each in found[-last:]:
-        subject = f"{each.subject}: " if each.subject else ""
-        click.echo(f"{each.time}  {each.id}  {each.kind:9}  {_money(each)}{subject}{_summary(each)}")
+    for decision in decisions[-last:]:
+        subject = f"{decision.subject}: " if decision.subject else ""
+        click.echo(
+            f"{decision.time}  {decision.id}  {decision.kind:9}  {_money(decision)}{subject}{_summary(decision)}"
+        )
 
 
 def _summary(decision: Decision) -> str:
-    """What was decided, in the reader's language, with the text of its reason where that says more than a code."""
+    """What was decided, in the reader's language; else its reason is, which is known by its code."""
     from dovetail.language.recognition import recognized
     from dovetail.model.reasons import REASONS
 
     summary = recognized(decision.summary)
-    known = REASONS.get(decision.reason)
-    if known is None or current() == "en" or decision.reason in decision.summary:
+    explained = REASONS.get(decision.reason)
+    if explained is None or current() == "en" or decision.reason in decision.summary or summary != decision.summary:
         return summary
-    return f"{summary} [{decision.reason}: {known.in_words()}]"
+    return f"{summary} [{decision.reason}: {explained.in_words()}]"
 
 
 def _of_file(path: Path) -> list[Decision]:

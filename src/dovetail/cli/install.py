@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     "--wait",
     "wait_s",
     default=300.0,
+    type=click.FloatRange(min=0),
     show_default=True,
     metavar="SECONDS",
     help="How long to wait for the controller; 0 does not wait.",
@@ -127,13 +128,13 @@ async def _install(
     def report(part: Part | str, change: Change) -> None:
         show(part, change, verbose=verbose)
 
-    found = await discover(account, cluster, connection.server)
-    check_same_cluster(found, connection, context)
-    planned = plan_take_over(found, options) if mode in ("take-over", "hand-back") else plan(found, options)
+    discovered = await discover(account, cluster, connection.server)
+    check_same_cluster(discovered, connection, context)
+    planned = plan_take_over(discovered, options) if mode in ("take-over", "hand-back") else plan(discovered, options)
     if mode == "print":
         _print(planned)
         return
-    show_cluster(found)
+    show_cluster(discovered)
     if dry_run:
         parts = [*planned.cloud, *planned.cluster, *planned.first_pool]
         changes = await (run.removals if mode == "hand-back" else run.changes)(account, parts)
@@ -142,10 +143,10 @@ async def _install(
         click.echo(message("plan: {totals}; nothing was touched", totals=totals(changes)))
         return
     if mode == "hand-back":
-        await removal.hand_back(account, found, planned, report, wait_s=wait_s)
+        await removal.hand_back(account, discovered, planned, report, wait_s=wait_s)
         click.echo(message("handed back: Karpenter leads again"))
     elif mode == "take-over":
-        await take_over(account, found, planned, report, wait_s=wait_s)
+        await take_over(account, discovered, planned, report, wait_s=wait_s)
         click.echo(message("taken over; dovetail install --hand-back returns to Karpenter"))
     else:
         changed = await run.install(account, planned, report, wait_s=wait_s)

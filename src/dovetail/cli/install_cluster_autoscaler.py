@@ -28,11 +28,11 @@ async def _planned(
     *,
     removing: bool,
 ) -> AutoscalerInstallation:
-    found = await discover(account, cluster, connection.server)
-    check_same_cluster(found, connection, context)
+    discovered = await discover(account, cluster, connection.server)
+    check_same_cluster(discovered, connection, context)
     there = await cluster_autoscaler.deployment(account, namespace)
-    show_cluster(found, err=True)
-    return cluster_autoscaler.plan(found, there, namespace, DEFAULT_IMAGE, __version__, removing=removing)
+    show_cluster(discovered, err=True)
+    return cluster_autoscaler.plan(discovered, there, namespace, DEFAULT_IMAGE, __version__, removing=removing)
 
 
 def install(

@@ -21,7 +21,7 @@ from dovetail.install.steps import Account, Change, Part, Status
 from dovetail.kube.client import Kube
 from dovetail.kube.config import Connection, load
 from dovetail.kube.credentials import ConfigError
-from dovetail.kube.errors import KubeError
+from dovetail.kube.errors import Forbidden, KubeError, Unauthorized
 from dovetail.language import columns, message, source, translated
 
 T = TypeVar("T")
@@ -74,16 +74,16 @@ def checked_namespace(program: str, *unused: str) -> str:
     return SYSTEM_NAMESPACE
 
 
-def check_same_cluster(found: Found, connection: Connection, context: str | None) -> None:
+def check_same_cluster(discovered: Found, connection: Connection, context: str | None) -> None:
     """The account's cluster and the kubeconfig's must be one. A context that was named is believed."""
-    if context is None and found.endpoint.rstrip("/") != connection.server.rstrip("/"):
+    if context is None and discovered.endpoint.rstrip("/") != connection.server.rstrip("/"):
         raise DiscoveryError(
             message(
                 "the kubeconfig speaks to {server}, but {cluster} is at {endpoint}; "
                 "run aws eks update-kubeconfig --name {cluster}, or name the --context",
                 server=connection.server,
-                cluster=found.cluster,
-                endpoint=found.endpoint,
+                cluster=discovered.cluster,
+                endpoint=discovered.endpoint,
             )
         )
 
@@ -115,7 +115,7 @@ def conversation(
     import os
 
     import boto3
-    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
     session = boto3.session.Session()
     chosen = region or session.region_name
@@ -135,21 +135,38 @@ def conversation(
 
     try:
         return asyncio.run(main())
+    except Unauthorized as problem:
+        raise Problem(
+            message("{problem}; the kubeconfig's credentials are not accepted: renew them", problem=problem)
+        ) from problem
+    except Forbidden as problem:
+        raise Problem(
+            message(
+                "{problem}; an installation needs the rights of cluster-admin; then repeat the command", problem=problem
+            )
+        ) from problem
     except (ConfigError, DiscoveryError, RefusedError, ValuesError, TemplateError, KubeError) as problem:
         raise Problem(str(problem)) from problem
+    except NoCredentialsError as problem:
+        raise Problem(
+            message("AWS: no credentials were found; run aws configure or aws sso login, or set AWS_PROFILE")
+        ) from problem
     except (BotoCoreError, ClientError) as problem:
-        raise Problem(f"AWS: {code_of(problem)}: {message_of(problem)}") from problem
+        text = f"AWS: {code_of(problem)}: {message_of(problem)}"
+        if "AccessDenied" in code_of(problem) or "UnauthorizedOperation" in code_of(problem):
+            text = message("{text}; allow the action for this caller, then repeat the command", text=text)
+        raise Problem(text) from problem
 
 
-def show_cluster(found: Found, *, err: bool = False) -> None:
+def show_cluster(discovered: Found, *, err: bool = False) -> None:
     """Which cluster the steps are about."""
     click.echo(
         message(
             "cluster {cluster} ({version}) in {region}, account {account}",
-            cluster=found.cluster,
-            version=found.version,
-            region=found.region,
-            account=found.account,
+            cluster=discovered.cluster,
+            version=discovered.version,
+            region=discovered.region,
+            account=discovered.account,
         ),
         err=err,
     )

@@ -54,7 +54,7 @@ def lint(
         findings = _findings(sources, shop, region, aws)
     _note_strangers(sources)
     _report(findings, output, shop, err=fix and any(source.name == "<stdin>" for source in sources))
-    bad = [each for each in findings if each.severity == "error" or (strict and each.severity == "warning")]
+    bad = [finding for finding in findings if finding.severity == "error" or (strict and finding.severity == "warning")]
     sys.exit(1 if bad else 0)
 
 
@@ -81,9 +81,9 @@ def _note_strangers(sources: list[Source]) -> None:
 def _guess(sources: list[Source]) -> str | None:
     """The region that the manifests' zones name, or the environment's."""
     for source in sources:
-        found = _ZONE.search(source.text)
-        if found is not None:
-            return found[1]
+        match = _ZONE.search(source.text)
+        if match is not None:
+            return match[1]
     return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
 
 
@@ -103,12 +103,12 @@ def _findings(sources: list[Source], shop: InstanceCatalog | None, region: str |
     from dovetail.model.lint import lint as check
 
     async def now() -> list[Finding]:
-        found = check(sources, Clock(asyncio.get_running_loop()).now(), shop)
+        findings = check(sources, Clock(asyncio.get_running_loop()).now(), shop)
         if aws:
             from dovetail.cli.lint_aws import selectors
 
-            found.extend(selectors(sources, region or (shop.region if shop else None)))
-        return found
+            findings.extend(selectors(sources, region or (shop.region if shop else None)))
+        return findings
 
     return asyncio.run(now())
 
@@ -123,7 +123,7 @@ def _fix(sources: list[Source], check: Callable[[list[Source]], list[Finding]]) 
     for _ in range(5):
         findings, corrected = check(sources), []
         for source in sources:
-            text, count = fixed(source.text, [each for each in findings if each.file == source.name])
+            text, count = fixed(source.text, [finding for finding in findings if finding.file == source.name])
             total[source.name] += count
             corrected.append(Source(source.name, text))
         if corrected == sources:
@@ -144,11 +144,11 @@ def _report(findings: list[Finding], output: str, shop: InstanceCatalog | None, 
     if output == "json":
         click.echo(report.as_json(findings), err=err)
     elif output == "github":
-        for each in findings:
-            click.echo(report.github(each), err=err)
+        for finding in findings:
+            click.echo(report.github(finding), err=err)
     else:
-        for each in findings:
-            click.echo(report.text(each) + "\n", err=err)
+        for finding in findings:
+            click.echo(report.text(finding) + "\n", err=err)
         asked = (
             message("asked of {region}", region=shop.region)
             if shop

@@ -57,7 +57,9 @@ def _subject(subject: Subject, ec2: Any) -> Iterable[Finding]:
         for term, place in zip(terms, places, strict=True):
             filters = _filters(term, id_filter, name_filter)
             if filters and not _found(getattr(ec2, call), answer, filters, term.get("owner")):
-                shown = ", ".join(f"{each['Name'].removeprefix('tag:')}={each['Values'][0]}" for each in filters)
+                shown = ", ".join(
+                    f"{tag_filter['Name'].removeprefix('tag:')}={tag_filter['Values'][0]}" for tag_filter in filters
+                )
                 text = message("nothing in AWS matches {shown}", shown=shown)
                 hint = message("tag what it should find, or correct the term")
                 yield subject.finding("DV401", place, text, hint=hint)
@@ -111,8 +113,8 @@ def _terms(
     if not isinstance(old, dict):
         return [], []
     up: Callable[[Mapping[str, Any]], list[dict[str, Any]]] = images_up if map_field == "amiSelector" else terms_up
-    found = up(old)
-    return found, [("spec", map_field)] * len(found)
+    selectors = up(old)
+    return selectors, [("spec", map_field)] * len(selectors)
 
 
 def _filters(term: Term, id_filter: str, name_filter: str | None) -> list[dict[str, Any]]:

@@ -47,6 +47,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "kubectl": ("dovetail.cli.kubectl", "Run kubectl, from the wheel where none is installed."),
     "lint": ("dovetail.cli.lint", "Check manifests before they cost anything."),
     "manifests": ("dovetail.cli.vpa", "Print what installs the Vertical Pod Autoscaler or Cluster Autoscaler."),
+    "migrate": ("dovetail.cli.migrate", "Move node groups to NodePools, and back."),
     "plan": ("dovetail.cli.plan", "Say which nodes pods need, and what they cost."),
     "record": ("dovetail.cli.record", "Record a cluster into a file."),
     "replay": ("dovetail.cli.replay", "Play a recording in virtual time, as it was or with changes."),

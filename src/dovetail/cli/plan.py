@@ -18,15 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dovetail.model.instance_type import InstanceType
-    from dovetail.planner.consolidate.policy import Terms
+    from dovetail.planner.consolidate.policy import ConsolidationPolicy
     from dovetail.planner.optimise.improve import Optimiser
     from dovetail.planner.plan import Plan
     from dovetail.planner.snapshot import Snapshot
 
 #: So many pods take a while.
 MANY = 200
-#: Up to so many pods the work to be done is known so well that no clock is needed even as the last resort.
-STEADY = 500
 
 
 @click.command()
@@ -38,7 +36,7 @@ STEADY = 500
     "--deadline",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="Time to better the quick answer in; by default 0.5 to 4, by the number of pods.",
+    help="Time to better the quick answer in; by default 0.5 to 2.5, with --consolidate 1 to 4, by the number of pods.",
 )
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True)
@@ -85,12 +83,7 @@ def plan(
     from dovetail.offline.warnings import notes
 
     if deadline is not None and not isfinite(deadline):
-        raise Problem(
-            message(
-                "--deadline: {deadline} is no number of seconds; leave it out for the usual 0.5 to 2.5",
-                deadline=deadline,
-            )
-        )
+        raise _not_seconds(deadline, consolidating)
     asking = bool(kubeconfig or context) or (consolidating and not paths and not more)
     if not (paths or more or asking):
         raise Problem(message("nothing to plan: name files with -f PATH, or a cluster with --kubeconfig or --context"))
@@ -102,50 +95,68 @@ def plan(
     region = "" if catalog else region_of(region, objects)
     types = snapshot_module.catalogue(catalog) if catalog else load(region)
     snapshot = snapshot_module.snapshot(objects, types, any_type=bool(catalog), region=region)
-    terms = None
+    policy = None
     if consolidating:
         from dovetail.clock import wall
         from dovetail.offline.consolidation import fleet
 
-        snapshot, terms = fleet(objects, snapshot, wall())
+        snapshot, policy = fleet(objects, snapshot, wall())
     for note in notes(objects, region, snapshot, consolidating):
         click.echo(message("note: {note}", note=note), err=True)
     pods = len(snapshot.pending) + (sum(len(node.pods) for node in snapshot.nodes) if consolidating else 0)
     shown = waiting(message("planning for {pods} pods …", pods=pods)) if pods > MANY else nullcontext()
     with shown, english():  # a plan is data: its texts are translated where they are shown
-        found = _solve(snapshot, seed, deadline, pods, terms)
+        solved = _solve(snapshot, seed, deadline, pods, policy)
     if svg is not None:
-        _draw(found, snapshot, consolidating, svg)
-    for piece in _printed(found, types if region else (), snapshot, output, consolidating, verbose):
+        _draw(solved, snapshot, consolidating, svg)
+    for piece in _printed(solved, types if region else (), snapshot, output, consolidating, verbose):
         click.echo(piece, nl=False)
-    sys.exit(1 if found.unschedulable else 0)
+    sys.exit(1 if solved.unschedulable else 0)
 
 
-def _solve(snapshot: Snapshot, seed: int, deadline: float | None, pods: int, terms: Terms | None) -> Plan:
+def _solve(
+    snapshot: Snapshot, seed: int, deadline: float | None, pods: int, policy: ConsolidationPolicy | None
+) -> Plan:
     """A deadline that is asked for is kept by the clock; else plans are the same however busy the host is."""
-    from dovetail.planner.optimise.improve import CLOCK_SLACK, better, better_by_work, better_with_clock_slack
+    from dovetail.planner.optimise.improve import CLOCK_SLACK, better, default_deadline, default_optimiser
     from dovetail.planner.provision import provision
 
-    if terms is not None:
+    if policy is not None:
         from dovetail.planner.consolidate.search import consolidate
+        from dovetail.planner.consolidate.search import default_deadline as default_of_consolidation
 
         if deadline is None:
-            return consolidate(snapshot, seed, min(4.0, 1.0 + pods / 1000), terms, CLOCK_SLACK)
-        return consolidate(snapshot, seed, deadline, terms)
+            return consolidate(snapshot, seed, default_of_consolidation(pods), policy, CLOCK_SLACK)
+        return consolidate(snapshot, seed, deadline, policy)
     optimiser: Optimiser = better
     if deadline is None:
-        deadline = min(2.5, 0.5 + pods / 100)
-        optimiser = better_by_work if pods <= STEADY else better_with_clock_slack
+        deadline, optimiser = default_deadline(pods), default_optimiser(pods)
     return provision(snapshot, seed=seed, deadline=deadline or None, optimiser=optimiser)
 
 
-def _draw(found: Plan, snapshot: Snapshot, consolidating: bool, file: str) -> None:
+def _not_seconds(deadline: float, consolidating: bool) -> Problem:
+    """What is wrong with a deadline that is no finite number, and what the default is."""
+    if consolidating:
+        from dovetail.planner.consolidate.search import MAX_DEFAULT_DEADLINE_S, MIN_DEFAULT_DEADLINE_S
+    else:
+        from dovetail.planner.optimise.improve import MAX_DEFAULT_DEADLINE_S, MIN_DEFAULT_DEADLINE_S
+    return Problem(
+        message(
+            "--deadline: {deadline} is no number of seconds; leave it out for the default of {least} to {most}",
+            deadline=deadline,
+            least=f"{MIN_DEFAULT_DEADLINE_S:g}",
+            most=f"{MAX_DEFAULT_DEADLINE_S:g}",
+        )
+    )
+
+
+def _draw(solved: Plan, snapshot: Snapshot, consolidating: bool, file: str) -> None:
     from pathlib import Path
 
     from dovetail.cli.plan_svg import as_svg
 
     try:
-        Path(file).write_text(as_svg(found, snapshot, consolidating), encoding="utf-8")
+        Path(file).write_text(as_svg(solved, snapshot, consolidating), encoding="utf-8")
     except OSError as problem:
         raise Problem(
             message("--svg {file}: {why}; name a file that can be written", file=file, why=system_error(problem))
@@ -153,20 +164,20 @@ def _draw(found: Plan, snapshot: Snapshot, consolidating: bool, file: str) -> No
 
 
 def _printed(
-    found: Plan, types: tuple[InstanceType, ...], snapshot: Snapshot, output: str, consolidating: bool, verbose: bool
+    solved: Plan, types: tuple[InstanceType, ...], snapshot: Snapshot, output: str, consolidating: bool, verbose: bool
 ) -> Iterator[str]:
     """`types` are those whose prices have a source worth telling."""
     from dovetail.cli.plan_text import sources_of
 
-    sources = sources_of(found, types)
+    sources = sources_of(solved, types)
     if output == "text":
         from dovetail.cli.plan_text import as_text
 
-        yield as_text(found, snapshot.nodes if consolidating else None, verbose, sources)
+        yield as_text(solved, snapshot.nodes if consolidating else None, verbose, sources)
         yield "\n"
         return
     from dovetail.cli.plan_json import json_pieces, yaml_pieces
 
-    yield from (json_pieces if output == "json" else yaml_pieces)(found, consolidating, sources)
+    yield from (json_pieces if output == "json" else yaml_pieces)(solved, consolidating, sources)
     if output == "json":
         yield "\n"

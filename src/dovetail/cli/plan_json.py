@@ -33,21 +33,21 @@ def as_json(plan: Plan, consolidating: bool, sources: Sources = _UNKNOWN) -> dic
     shown = None if bound is None else floor(min(bound, plan.cost.per_hour) * 1e6) / 1e6
     gap = replace(plan.cost, per_hour=cost["perHour"], lower_bound=shown).gap
     cost |= {"lowerBound": shown, "gap": None if gap is None else round(gap, 6), "boundOf": plan.cost.bound_of}
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "pods": {pod: _place(place) for pod, place in plan.placements.items()},
         "machines": [_planned_node(planned, sources) for planned in plan.nodes],
         "cost": cost,
         "took": {"seconds": round(plan.seconds, 4), "tier": plan.tier},
     }
     if consolidating:
-        found["remove"] = list(plan.remove)
-        found["moves"] = {
+        document["remove"] = list(plan.remove)
+        document["moves"] = {
             pod: {"from": move.source, **({"node": move.node} if move.node else {"machine": move.new_node})}
             for pod, move in plan.moves.items()
         }
-        found["evictions"] = plan.evictions
-        found["stays"] = dict(plan.stays)
-    return found
+        document["evictions"] = plan.evictions
+        document["stays"] = dict(plan.stays)
+    return document
 
 
 def json_pieces(plan: Plan, consolidating: bool, sources: Sources = _UNKNOWN) -> Iterator[str]:
@@ -56,8 +56,8 @@ def json_pieces(plan: Plan, consolidating: bool, sources: Sources = _UNKNOWN) ->
     for name, part in as_json(replace(plan, nodes=()), consolidating).items():
         yield f'{opening}\n "{name}": '
         if name == "machines" and plan.nodes:
-            for at, planned in enumerate(plan.nodes):
-                yield ("," if at else "[") + "\n  " + _indented(_planned_node(planned, sources, _encoded), 2)
+            for index, planned in enumerate(plan.nodes):
+                yield ("," if index else "[") + "\n  " + _indented(_planned_node(planned, sources, _encoded), 2)
             yield "\n ]"
         else:
             yield _indented(part, 1)
@@ -93,13 +93,13 @@ def _place(place: Placement) -> dict[str, Any]:
     why = place.unschedulable
     assert why is not None
     pools = {name: _funnel(funnel) for name, funnel in why.pools.items()}
-    known = reason(why.code)
+    explained = reason(why.code)
     return {
         "unschedulable": {
             "code": why.code,
-            "class": known.kind,
+            "class": explained.kind,
             "message": why.message,
-            "remedy": why.remedy or known.remedy,
+            "remedy": why.remedy or explained.remedy,
             **({"object": why.object} if why.object else {}),
             "nodePools": pools,
         }
@@ -107,7 +107,7 @@ def _place(place: Placement) -> dict[str, Any]:
 
 
 def _funnel(funnel: Funnel) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "offerings": funnel.start,
         "after": [{"clause": step.clause, "left": step.left} for step in funnel.steps],
         "code": funnel.code,
@@ -115,20 +115,20 @@ def _funnel(funnel: Funnel) -> dict[str, Any]:
         "remedy": funnel.remedy,
     }
     if funnel.nearest is not None:
-        found["nearest"] = {**_choice(funnel.nearest), "lacks": funnel.nearest_lacks}
-    return found
+        document["nearest"] = {**_choice(funnel.nearest), "lacks": funnel.nearest_lacks}
+    return document
 
 
 def _choice(choice: Choice) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "instanceType": choice.instance_type,
         "zone": choice.zone,
         "capacityType": choice.capacity_type,
         "price": choice.price,
     }
     if choice.reservation_id:
-        found["reservationId"] = choice.reservation_id
-    return found
+        document["reservationId"] = choice.reservation_id
+    return document
 
 
 @cache
@@ -141,15 +141,15 @@ def _planned_node(
     planned: PlannedNode, sources: Sources, offering: Callable[[Choice], Any] = _choice
 ) -> dict[str, Any]:
     source = sources.get(planned.choice)
-    found = {
+    document = {
         "name": planned.name,
         "nodePool": planned.pool,
         **_choice(planned.choice),
         **({"priceSource": source} if source else {}),
         "requests": format_resources(planned.requests),
-        "requirements": [dict(each) for each in planned.requirements],
+        "requirements": [dict(requirement) for requirement in planned.requirements],
         "offerings": [offering(choice) for choice in planned.offerings],
     }
     if planned.cheaper:
-        found["cheaper"] = [{**_choice(lost.choice), "because": lost.because} for lost in planned.cheaper]
-    return found
+        document["cheaper"] = [{**_choice(lost.choice), "because": lost.because} for lost in planned.cheaper]
+    return document

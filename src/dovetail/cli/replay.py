@@ -108,18 +108,18 @@ def _pools(paths: tuple[str, ...]) -> tuple[dict[str, Any], ...]:
     from dovetail.offline.objects import documents
 
     kinds = ("NodePool", "Provisioner", "EC2NodeClass", "AWSNodeTemplate", "NodeOverlay")
-    found: list[dict[str, Any]] = []
+    objects: list[dict[str, Any]] = []
     for item in documents(paths) if paths else ():
         if not isinstance(item, dict) or item.get("kind") not in kinds:
             kind = item.get("kind") if isinstance(item, dict) else item
             raise Problem(message("--nodepool: {kind} is no NodePool or node class", kind=kind))
         try:
-            found += [part for part in expand(item) if part["kind"] in kinds]
+            objects += [part for part in expand(item) if part["kind"] in kinds]
         except ConversionError as problem:
             raise Problem(f"--nodepool: {problem}") from problem
-    if paths and not any(item["kind"] == "NodePool" for item in found):
+    if paths and not any(item["kind"] == "NodePool" for item in objects):
         raise Problem(message("--nodepool: there is no NodePool in {paths}", paths=", ".join(paths)))
-    return tuple(found)
+    return tuple(objects)
 
 
 def _step(text: str) -> Step:

@@ -8,7 +8,8 @@ import click
 
 from dovetail.autoscalers.vpa.rightsizing_writes import DEFAULT_UPDATE_MODE, UPDATE_MODES
 from dovetail.errors import Problem
-from dovetail.language import message
+from dovetail.language import data_in_english, message
+from dovetail.language.recognition import recognized
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from dovetail.autoscalers.vpa.rightsizing import Evidence, Planned, Report, WorkloadKey
     from dovetail.model.pods import Pod
     from dovetail.offline.objects import Objects
-    from dovetail.planner.snapshot import Snapshot
+    from dovetail.planner.snapshot import NodeState, Snapshot
 
     Json = dict[str, Any]
 
@@ -93,8 +94,9 @@ def rightsize(
     _add_checkpoints(evidence, extras, vpas)
     if prometheus:
         _add_prometheus(evidence, pods, prometheus)
-    advice = advise(pods, evidence, vpas, estimators=EstimatorSettings(), min_history_s=history_s)
-    report = price(snapshot, advice, lambda chosen: _planned(chosen, seed), _quoted)
+    with data_in_english("json" if output == "yaml" else output):
+        advice = advise(pods, evidence, vpas, estimators=EstimatorSettings(), min_history_s=history_s)
+    report = price(snapshot, advice, lambda chosen: _planned(chosen, seed), _quoted, _node_price)
     if output == "text":
         click.echo("\n".join(_text(report)))
     elif output == "json":
@@ -189,7 +191,7 @@ def _ask_cluster(objects: Objects, kubeconfig: str | None, context: str | None, 
     from dovetail.autoscalers.vpa.metrics_api import POD_METRICS, pod_metrics
     from dovetail.cli import cluster_objects
     from dovetail.cli.cluster_session import Cluster, ask
-    from dovetail.kube.errors import ApiError
+    from dovetail.kube.errors import ApiError, NotFound
     from dovetail.kube.resources import Resource
 
     cluster_objects.read(objects, kubeconfig, context)
@@ -198,10 +200,15 @@ def _ask_cluster(objects: Objects, kubeconfig: str | None, context: str | None, 
         async def listed(resource: Resource) -> list[Json]:
             try:
                 items = (await cluster.kube.list(resource)).items
+            except NotFound:
+                click.echo(message("note: the cluster has no {resource}", resource=resource.name), err=True)
+                return []
             except ApiError as problem:
                 click.echo(
                     message(
-                        "note: {resource} cannot be read: {message}", resource=resource.name, message=problem.message
+                        "note: {resource} cannot be read: {message}",
+                        resource=resource.name,
+                        message=recognized(problem.message),
                     ),
                     err=True,
                 )
@@ -216,7 +223,7 @@ def _ask_cluster(objects: Objects, kubeconfig: str | None, context: str | None, 
                     message(
                         "note: {pod_metrics} cannot be read: {message}",
                         pod_metrics=POD_METRICS.name,
-                        message=problem.message,
+                        message=recognized(problem.message),
                     ),
                     err=True,
                 )
@@ -335,12 +342,11 @@ def _add_prometheus(evidence: Evidence, pods: list[Pod], address: str) -> None:
 
 def _planned(snapshot: Snapshot, seed: int) -> Planned:
     from dovetail.autoscalers.vpa.rightsizing import Planned
-    from dovetail.planner.optimise.improve import better_by_work, better_with_clock_slack
+    from dovetail.planner.optimise.improve import default_deadline, default_optimiser
     from dovetail.planner.provision import provision
 
     pods = len(snapshot.pending)
-    optimiser = better_by_work if pods <= 500 else better_with_clock_slack
-    plan = provision(snapshot, seed=seed, deadline=min(2.5, 0.5 + pods / 100), optimiser=optimiser)
+    plan = provision(snapshot, seed=seed, deadline=default_deadline(pods), optimiser=default_optimiser(pods))
     return Planned(
         per_hour=plan.cost.per_hour, lower_bound=plan.cost.lower_bound, unschedulable=len(plan.unschedulable)
     )
@@ -352,15 +358,27 @@ def _quoted(snapshot: Snapshot) -> float | None:
     return quote(snapshot)
 
 
+def _node_price(node: NodeState) -> float | None:
+    """What a node was launched at, or the list price of its type where it belongs to a node group."""
+    from dovetail.view.prices import price
+
+    if node.price is not None:
+        return node.price
+    listed = price(node.labels, None)
+    return None if listed is None else listed.per_hour
+
+
 def _text(report: Report) -> Iterator[str]:
     from dovetail.autoscalers.vpa.rightsizing import HOURS_A_MONTH
+    from dovetail.language.columns import table
     from dovetail.model.quantity import whole
 
     def memory(text: str) -> str:
         return f"{whole(text) / 2**20:.0f}Mi" if text else "-"
 
-    rows = [("WORKLOAD", "PODS", "CONTAINER", "CPU NOW", "USED", "PROPOSED", "MEM NOW", "USED", "PROPOSED", "ABOVE",
-             "SAVES $/MONTH")]  # fmt: skip
+    used, proposed = message("USED"), message("PROPOSED")
+    rows = [(message("WORKLOAD"), message("PODS"), message("CONTAINER"), message("CPU NOW"), used, proposed,
+             message("MEM NOW"), used, proposed, message("ABOVE"), message("SAVES $/MONTH"))]  # fmt: skip
     for item in report.workloads:
         for number, container in enumerate(item.containers):
             saving = "" if item.saving_per_month is None or number else f"{item.saving_per_month:.2f}"
@@ -380,9 +398,7 @@ def _text(report: Report) -> Iterator[str]:
                     saving,
                 )
             )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield from table(rows)
     cost = report.cost
     yield ""
     for label, per_hour in (
@@ -397,6 +413,13 @@ def _text(report: Report) -> Iterator[str]:
             else message("${dollars:.2f}/month", dollars=per_hour * HOURS_A_MONTH)
         )
         yield f"{label}: {text}"
+    if cost.planned_now and cost.planned_after is not None:
+        saved = cost.planned_now - cost.planned_after
+        yield message(
+            "the proposals save ${dollars:.2f}/month ({share:.0%})",
+            dollars=saved * HOURS_A_MONTH,
+            share=saved / cost.planned_now,
+        )
     for label, count in (
         (message("now"), cost.unschedulable_now),
         (message("with the proposals"), cost.unschedulable_after),

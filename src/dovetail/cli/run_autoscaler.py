@@ -22,7 +22,7 @@ from dovetail.cloud.aws.start_checks import StartRefused
 from dovetail.cloud.provider import Cloud
 from dovetail.cloud.simulated import catalog_file as catalogue_file
 from dovetail.cloud.simulated import config as market_file
-from dovetail.cloud.simulated.kubelets import Fleet
+from dovetail.cloud.simulated.kubelets import SimulatedKubelets
 from dovetail.cloud.simulated.provider import SimulatedCloud
 from dovetail.controllers import log_output, logs
 from dovetail.controllers.aws_program import aws_settings, upkeep
@@ -76,10 +76,10 @@ def main(options: Options) -> None:
 
 def _leaves(group: ExceptionGroup[Exception]) -> list[Exception]:
     """The exceptions in a group, and in groups within it."""
-    found: list[Exception] = []
+    leaves: list[Exception] = []
     for problem in group.exceptions:
-        found.extend(_leaves(problem) if isinstance(problem, ExceptionGroup) else [problem])
-    return found
+        leaves.extend(_leaves(problem) if isinstance(problem, ExceptionGroup) else [problem])
+    return leaves
 
 
 async def _until_stopped(options: Options) -> None:
@@ -105,7 +105,12 @@ async def _run(options: Options) -> None:
     # Files and flags are read before the first log line: a wrong one is answered in one line, on stderr alone.
     cloud: Cloud | None = _simulated(options, clock, chance) if options.provider == "simulated" else None
     if cloud is None and not settings.cluster_name:
-        raise Problem(message("--cluster-name: is required on AWS, the name of the EKS cluster [CLUSTER_NAME]"))
+        raise Problem(
+            message(
+                "--cluster-name: is required on AWS, the name of the EKS cluster [CLUSTER_NAME]; "
+                "in the chart it is settings.clusterName"
+            )
+        )
     announce(log, settings, os.environ)
     beside_paced = Paced(connection.transport(), clock, settings.kube_client_qps, settings.kube_client_burst)
     unpaced = Kube(connection.transport(), clock, chance=chance.child("lease"))
@@ -120,7 +125,7 @@ async def _run(options: Options) -> None:
             cloud = await _aws(options, clock, lambda: read(beside, authority(connection.tls)))
         fleet = None
         if isinstance(cloud, SimulatedCloud) and not settings.dry_run:
-            fleet = Fleet(beside, cloud, clock, chance.child("fleet"))
+            fleet = SimulatedKubelets(beside, cloud, clock, chance.child("fleet"))
         autoscaler = Autoscaler(
             kube,
             cloud,

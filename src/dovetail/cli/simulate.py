@@ -16,10 +16,16 @@ from dovetail.language.recognition import recognized
 from dovetail.language.system_errors import system_error
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dovetail.lab.cluster import Extra
     from dovetail.lab.scenario.runner import Outcome
     from dovetail.lab.scenario.schema import Scenario
+    from dovetail.studies.recorded.lab_recorder import LabRecorder
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
+#: How often a recording of the run is written, in seconds of the run: a page over it follows in such steps.
+RECORD_FLUSH_S = 60.0
 
 
 @click.command()
@@ -29,9 +35,19 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The same as -o json.")
 @click.option("--log", type=_FILE, default=None, help="Write what happened, line by line, to this file.")
+@click.option("--record", "target", type=_FILE, default=None, help="Record the run, for the dashboard and replay.")
+@click.option("--report", type=_FILE, default=None, help="Write a page with charts to this file.")
 @click.option("--check", is_flag=True, help="Only check the file.")
 def simulate(
-    file: Path | None, drawn: int | None, seed: int | None, form: str, as_json: bool, log: Path | None, check: bool
+    file: Path | None,
+    drawn: int | None,
+    seed: int | None,
+    form: str,
+    as_json: bool,
+    log: Path | None,
+    target: Path | None,
+    report: Path | None,
+    check: bool,
 ) -> None:
     """Run a scenario in virtual time.
 
@@ -43,6 +59,7 @@ def simulate(
 
     from dovetail.lab.scenario import validation
     from dovetail.lab.scenario.schema import ScenarioError, read
+    from dovetail.studies.scenario_report import Samples, html
 
     if (file is None) == (drawn is None):
         raise click.UsageError(message("give a scenario FILE, or --random SEED"))
@@ -61,9 +78,19 @@ def simulate(
                 )
             )
             return
-        with _opened(log) as story, waiting(message("playing {span} …", span=_span(scenario.duration))):
-            outcome, lines = _play(scenario, folder, seed)
+        samples = Samples(scenario.duration)
+        extras: list[Extra] = [samples.run] if report is not None else []
+        if target is not None:
+            extras.append(_recorder(scenario, seed, target).run)
+        with (
+            _opened("--log", log) as story,
+            _opened("--report", report) as page,
+            waiting(message("playing {span} …", span=_span(scenario.duration))),
+        ):
+            outcome, lines = _play(scenario, folder, seed, extras)
             story.writelines(f"{line}\n" for line in lines)
+            if report is not None:
+                page.write(html(outcome, samples.rows, _command(file, drawn, seed)))
     except ScenarioError as error:
         raise Problem(str(error)) from error
     if as_json or form == "json":
@@ -76,14 +103,24 @@ def simulate(
         raise SystemExit(1)
 
 
-def _opened(log: Path | None) -> TextIO:
-    """Where the log goes: opened before the day begins, so that a wrong name costs no day."""
+def _opened(option: str, path: Path | None) -> TextIO:
+    """Where the log or the page goes: opened before the day begins, so that a wrong name costs no day."""
     try:
-        return (log or Path(os.devnull)).open("w", encoding="utf-8")
+        return (path or Path(os.devnull)).open("w", encoding="utf-8")
     except OSError as error:
         raise Problem(
-            message("--log {log}: {strerror}; name a file that can be written", log=log, strerror=system_error(error))
+            message(
+                "{option} {path}: {strerror}; name a file that can be written",
+                option=option,
+                path=path,
+                strerror=system_error(error),
+            )
         ) from error
+
+
+def _command(file: Path | None, drawn: int | None, seed: int | None) -> str:
+    chosen = str(file) if file is not None else f"--random {drawn}"
+    return f"dovetail simulate {chosen}" + (f" --seed {seed}" if seed is not None else "")
 
 
 def _span(seconds: float) -> str:
@@ -98,7 +135,30 @@ def _drawn(seed: int) -> Scenario:
     return random_scenarios.scenario(seed)
 
 
-def _play(scenario: Scenario, folder: Path, seed: int | None) -> tuple[Outcome, list[str]]:
+def _recorder(scenario: Scenario, seed: int | None, target: Path) -> LabRecorder:
+    """What records the run. The file is named after what was asked: the same run gives the same bytes."""
+    import hashlib
+
+    import msgspec
+
+    from dovetail.offline.recorder import Settings
+    from dovetail.offline.recording.writer import check_absent
+    from dovetail.studies.recorded.lab_recorder import LabRecorder, LabRecording
+
+    check_absent(target)
+    asked = msgspec.msgpack.encode((scenario, seed), order="deterministic", enc_hook=float)
+    return LabRecorder(
+        LabRecording(
+            path=target,
+            cluster=scenario.name or "simulation",
+            identity=hashlib.blake2b(asked, digest_size=16).digest(),
+            source="simulation",
+            settings=Settings(flush_interval_s=RECORD_FLUSH_S),
+        )
+    )
+
+
+def _play(scenario: Scenario, folder: Path, seed: int | None, extras: Sequence[Extra]) -> tuple[Outcome, list[str]]:
     from dovetail.clock import run_virtual
     from dovetail.kube import log
     from dovetail.lab.scenario.runner import play
@@ -112,7 +172,7 @@ def _play(scenario: Scenario, folder: Path, seed: int | None) -> tuple[Outcome, 
     lines: list[str] = []
     try:
         with english():  # what the cluster writes; the outcome is shown afterwards
-            return run_virtual(play(scenario, folder, lines.append, seed)), lines
+            return run_virtual(play(scenario, folder, lines.append, seed, extras)), lines
     except* ScenarioError as group:
         raise ScenarioError(str(_first(group))) from None
     finally:

@@ -39,10 +39,10 @@ def welcome(running: Running, names: list[str], dashboard: str = "") -> list[str
         message(
             "nodes       {count} x {node_type} in {zones}", count=len(names), node_type=settings.node_type, zones=zones
         ),
-        f"kubeconfig  {settings.kubeconfig}",
-        f"seed        {running.seed}",
+        message("kubeconfig  {path}", path=settings.kubeconfig),
+        message("seed        {seed}", seed=running.seed),
         *_cloud(running),
-        *([f"dashboard   {dashboard}"] if dashboard else []),
+        *([message("dashboard   {url}", url=dashboard)] if dashboard else []),
         "",
         message("Next, in another terminal:"),
         *_path(),
@@ -100,7 +100,7 @@ def _charts(running: Running) -> list[str]:
 def faults_now(running: Running) -> list[str]:
     """The kinds of faults that the lab has now."""
     faults = running.lab.faults
-    return sorted({each.kind for each in faults.now.values()}) if faults is not None else []
+    return sorted({fault.kind for fault in faults.now.values()}) if faults is not None else []
 
 
 #: How many pods are in a state, in the order shown.
@@ -157,7 +157,7 @@ class View:
 
     def _warn(self) -> None:
         now = self._running.lab.clock.monotonic()
-        self._warned = {gist: at for gist, at in self._warned.items() if now - at < WARNING_REPEAT_S}
+        self._warned = {gist: moment for gist, moment in self._warned.items() if now - moment < WARNING_REPEAT_S}
         for gist, events in together(self._warnings).items():
             if self._warned.setdefault(gist, now) == now:
                 self._console.print(_line(events), markup=False, highlight=False, soft_wrap=True)
@@ -176,20 +176,20 @@ class View:
 
 def together(events: Iterable[Json]) -> dict[tuple[str, ...], list[Json]]:
     """Events by what they say, in the order in which it was last said."""
-    found: dict[tuple[str, ...], list[Json]] = {}
+    events_by_gist: dict[tuple[str, ...], list[Json]] = {}
     for event in events:
         gist = (event["involvedObject"]["kind"], event.get("reason", ""), event.get("message", ""))
-        alike = found.pop(gist, [])
+        alike = events_by_gist.pop(gist, [])
         alike.append(event)
-        found[gist] = alike
-    return found
+        events_by_gist[gist] = alike
+    return events_by_gist
 
 
 def _line(events: Sequence[Json]) -> str:
     """A line for events that say the same."""
     last = events[-1]
     when = (last.get("lastTimestamp") or last.get("eventTime") or "")[11:19]
-    names = sorted({f"{each['involvedObject']['kind'].lower()}/{each['involvedObject']['name']}" for each in events})
+    names = sorted({f"{event['involvedObject']['kind'].lower()}/{event['involvedObject']['name']}" for event in events})
     more = message(" and {count} more", count=len(names) - 1) if len(names) > 1 else ""
     return f"{when}  {names[0]}{more}  {last.get('reason', '')}: {last.get('message', '')}"
 

@@ -35,7 +35,13 @@ if TYPE_CHECKING:
 @click.option("--keep-nodes", is_flag=True, help="Leave the nodes running without an autoscaler.")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed; touch nothing.")
 @click.option(
-    "--wait", "wait_s", default=900.0, show_default=True, metavar="SECONDS", help="How long to wait for nodes."
+    "--wait",
+    "wait_s",
+    default=900.0,
+    type=click.FloatRange(min=0),
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for nodes.",
 )
 @click.option("--kubeconfig", default=None, help="Kubeconfig file; default as kubectl's.")
 @click.option("--context", default=None, help="Context of the kubeconfig.")
@@ -114,11 +120,11 @@ async def _uninstall(
     def report(part: Part | str, change: Change) -> None:
         show(part, change, verbose=verbose)
 
-    found = await discover(account, cluster, connection.server)
-    check_same_cluster(found, connection, context)
-    planned = plan(found, options)
-    planned_removal = removal.plan_removal(found, planned, nodes)
-    show_cluster(found)
+    discovered = await discover(account, cluster, connection.server)
+    check_same_cluster(discovered, connection, context)
+    planned = plan(discovered, options)
+    planned_removal = removal.plan_removal(discovered, planned, nodes)
+    show_cluster(discovered)
     if dry_run:
         order = planned_removal
         parts = [*planned.first_pool, *order.release, *order.definitions, *order.namespace, *order.cloud]

@@ -26,7 +26,7 @@ from dovetail.runfile import running as running_labs
 
 if TYPE_CHECKING:
     from dovetail.lab.cluster_config import ClusterConfig
-    from dovetail.lab.up import Running, Settings
+    from dovetail.lab.up import LabSettings, Running
     from dovetail.runfile import RunningLab
     from dovetail.view.observer import Observer
 
@@ -129,36 +129,22 @@ def up(
 ) -> None:
     """Start the lab: a cluster in one process."""
     from dovetail.lab import apiserver_only as alone
-    from dovetail.lab.up import Settings
+    from dovetail.lab.up import LabSettings
 
     configured = _configured(cluster_config, autoscaler)
     if configured is not None:
         cluster_name, region = configured.name, configured.region
         fresh = fresh or configured.karpenter is None
     names, log = _zones(zones, region), os.environ.get(_LOG, "")
-    if not _NAME.fullmatch(cluster_name):
-        raise Problem(
-            message(
-                "--cluster-name: {cluster_name!r} is none that EKS takes: letters, digits, - and _, up to 100",
-                cluster_name=cluster_name,
-            )
-        )
+    _check_names(name, cluster_name)
     if fresh and not autoscaler:
         raise Problem(message("--fresh: is a cluster with AWS and without an autoscaler; leave out --no-autoscaler"))
     if nodes == 0 and autoscaler and not fresh and configured is None and not bare:
         raise Problem(
             message("--nodes 0: the autoscaler is a pod and needs a node; take --nodes 1, or leave it out: --fresh")
         )
-    if recover and data is None:
-        raise Problem(message("--recover: is about a --data folder; name it"))
-    if recover and control_plane == "kubernetes":
-        raise Problem(
-            message("--recover: a real control plane keeps its data in etcd, which recovers by itself; leave it out")
-        )
-    if not is_name(name):
-        raise Problem(
-            message("--name: {name!r} is no name of a lab: lower-case letters, digits and -, up to 40", name=name)
-        )
+    if recover:
+        _check_recover(data, control_plane)
     if config is None:
         config = Path("kubeconfig.yaml" if name == DEFAULT_NAME else f"kubeconfig-{name}.yaml")
     if port is None:
@@ -171,7 +157,7 @@ def up(
             alone.run(port, config, token, data, click.echo, log, recover, name)
         else:
             _run(
-                Settings(
+                LabSettings(
                     nodes=nodes,
                     node_type=node_type,
                     zones=names,
@@ -199,6 +185,31 @@ def up(
         raise Problem(str(error)) from error
 
 
+def _check_names(name: str, cluster_name: str) -> None:
+    """Refuse names that `dovetail down` or EKS would not take."""
+    if not _NAME.fullmatch(cluster_name):
+        raise Problem(
+            message(
+                "--cluster-name: {cluster_name!r} is none that EKS takes: letters, digits, - and _, up to 100",
+                cluster_name=cluster_name,
+            )
+        )
+    if not is_name(name):
+        raise Problem(
+            message("--name: {name!r} is no name of a lab: lower-case letters, digits and -, up to 40", name=name)
+        )
+
+
+def _check_recover(data: Path | None, control_plane: str) -> None:
+    """Refuse `--recover` where there is no folder of ours to recover."""
+    if data is None:
+        raise Problem(message("--recover: is about a --data folder; name it"))
+    if control_plane == "kubernetes":
+        raise Problem(
+            message("--recover: a real control plane keeps its data in etcd, which recovers by itself; leave it out")
+        )
+
+
 def _configured(file: Path | None, autoscaler: bool) -> ClusterConfig | None:
     """The ClusterConfig; what of it means nothing in the lab is listed."""
     if file is None:
@@ -208,12 +219,12 @@ def _configured(file: Path | None, autoscaler: bool) -> ClusterConfig | None:
     if not autoscaler:
         raise Problem(message("--config: node groups need the lab's AWS; leave --no-autoscaler out"))
     try:
-        found = read(file)
+        config = read(file)
     except ConfigRefused as problem:
         raise Problem(f"--config: {problem}") from problem
-    for line in found.ignored:
-        click.echo(f"note: {line}", err=True)
-    return found
+    for line in config.ignored:
+        click.echo(message("note: {note}", note=line), err=True)
+    return config
 
 
 def _make_room() -> None:
@@ -233,22 +244,22 @@ def _zones(asked: str | None, region: str) -> tuple[str, ...]:
     from dovetail.cloud.aws import catalog
 
     try:
-        known = sorted(catalog.region(region).zones)
+        region_zones = sorted(catalog.region(region).zones)
     except catalog.UnknownRegion as error:
         raise Problem(f"--region: {error}") from error
     if asked is None:
-        return tuple(known[:3])
+        return tuple(region_zones[:3])
     names = tuple(zone.strip() for zone in asked.split(",") if zone.strip())
     if not names:
-        raise Problem(message("--zones names no zone; try --zones {known}", known=",".join(known[:2])))
+        raise Problem(message("--zones names no zone; try --zones {known}", known=",".join(region_zones[:2])))
     for name in names:
-        if name not in known:
+        if name not in region_zones:
             raise Problem(
                 message(
                     "--zones: {name!r} is not a zone of {region}, which has {known}",
                     name=name,
                     region=region,
-                    known=", ".join(known),
+                    known=", ".join(region_zones),
                 )
             )
     return names
@@ -265,7 +276,7 @@ def _gates(text: str) -> Mapping[str, bool]:
         raise Problem(f"--feature-gates: {error}") from error
 
 
-def _run(settings: Settings, plain: bool) -> None:
+def _run(settings: LabSettings, plain: bool) -> None:
     from rich.console import Console
 
     from dovetail.cli.status_lines import View
@@ -368,29 +379,29 @@ def _detach(name: str, with_page: bool) -> None:
         process.terminate()
         process.wait()
         raise
-    found = find(name)
+    running = find(name)
     if process.poll() is not None:
         text = log.read_text(errors="replace").strip().removeprefix("Error: ")
         raise StartError(
             text or message("the lab ended with {returncode}; its log is {log}", returncode=process.returncode, log=log)
         )
-    if found is None:
+    if running is None:
         process.terminate()
         raise StartError(message("the lab did not come up within a minute; its log is {log}", log=log))
-    click.echo(message("lab         {url}   (process {pid}, log {log})", url=found.url, pid=found.pid, log=log))
-    click.echo(f"kubeconfig  {found.kubeconfig}")
-    if found.dashboard:
-        click.echo(f"dashboard   {found.dashboard}")
+    click.echo(message("lab         {url}   (process {pid}, log {log})", url=running.url, pid=running.pid, log=log))
+    click.echo(message("kubeconfig  {path}", path=running.kubeconfig))
+    if running.dashboard:
+        click.echo(message("dashboard   {url}", url=running.dashboard))
     click.echo(message("{command} stops it.", command=command_for("down", name)))
 
 
-def _ready(found: RunningLab | None) -> bool:
+def _ready(running: RunningLab | None) -> bool:
     """Whether all that `dovetail env` tells can be reached: without its AWS, `aws` would ask the real one."""
-    return found is not None and found.ready
+    return running is not None and running.ready
 
 
-def _has_page(found: RunningLab | None) -> bool:
-    return found is None or bool(found.dashboard)
+def _has_page(running: RunningLab | None) -> bool:
+    return running is None or bool(running.dashboard)
 
 
 def _poll(done: Callable[[], bool], seconds: float) -> bool:

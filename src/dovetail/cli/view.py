@@ -109,7 +109,9 @@ def view(
 def is_terminal() -> bool:
     """Whether a screen can be drawn: Textual draws on the standard error; a dumb terminal has no cursor to move."""
     terminals = (sys.stdin, sys.stdout, sys.stderr)
-    return all(each is not None and each.isatty() for each in terminals) and os.environ.get("TERM", "dumb") not in (
+    return all(terminal is not None and terminal.isatty() for terminal in terminals) and os.environ.get(
+        "TERM", "dumb"
+    ) not in (
         "dumb",
         "",
     )

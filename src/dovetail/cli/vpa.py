@@ -114,7 +114,7 @@ def _settings(program: str, read: Callable[..., tuple[Any, list[str]]], flags: t
     except FlagError as error:
         raise click.UsageError(str(error)) from error
     for note in notes:
-        click.echo(f"note: {note}", err=True)
+        click.echo(message("note: {note}", note=note), err=True)
     return settings
 
 

@@ -107,8 +107,8 @@ async def reload_certificate(context: ssl.SSLContext, certificate: Path, key: Pa
     loaded = _versions(certificate, key)
     while True:
         await asyncio.sleep(RELOAD_INTERVAL_S)
-        found = _versions(certificate, key)
-        if found == loaded:
+        versions = _versions(certificate, key)
+        if versions == loaded:
             continue
         try:
             context.load_cert_chain(certificate, key)
@@ -122,7 +122,7 @@ async def reload_certificate(context: ssl.SSLContext, certificate: Path, key: Pa
                 err=True,
             )
             continue  # the other file of the pair may not be written yet
-        loaded = found
+        loaded = versions
 
 
 def _versions(*files: Path) -> tuple[tuple[int, int] | None, ...]:
