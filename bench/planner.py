@@ -37,7 +37,7 @@ import msgspec
 from bench import burst
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.quantity import format_resources
-from dovetail.planner.cache import Memory
+from dovetail.planner.cache import PlannerCache
 from dovetail.planner.consolidate.search import consolidate
 from dovetail.planner.plan import Plan
 from dovetail.planner.problem.compile import Problem
@@ -225,7 +225,7 @@ def scratch() -> None:
 def live(rounds: int) -> None:
     rng = random.Random(1)
     nodes = [burst.node(at, rng) for at in range(5000)]
-    memory = Memory()
+    memory = PlannerCache()
     pool = Pool(name="default", types=burst.fake_types())
     cpu, wall, tidying = [], [], []
     with settling():
@@ -364,7 +364,7 @@ def explain() -> None:
     from unittest.mock import patch
 
     from dovetail.planner.explain.unschedulable import unschedulable
-    from dovetail.planner.launch.rejected_offerings import cheaper
+    from dovetail.planner.launch.rejected_offerings import rejected_cheaper_offerings
 
     spent = 0.0
     for_nothing = min(timed(lambda: None)[0] for _ in range(1000))
@@ -386,7 +386,9 @@ def explain() -> None:
         provision(snapshot)
         spent, total = 0.0, 0.0
         with (
-            patch("dovetail.planner.launch.node_claims.cheaper", metered(cheaper)),
+            patch(
+                "dovetail.planner.launch.node_claims.rejected_cheaper_offerings", metered(rejected_cheaper_offerings)
+            ),
             patch("dovetail.planner.launch.assemble.unschedulable", metered(unschedulable)),
         ):
             for _ in range(10):

@@ -32,15 +32,18 @@ from dovetail.lab.aws import account, eks
 from dovetail.lab.aws.ec2 import Ec2, Timing
 from dovetail.lab.aws.endpoint import Endpoint
 from dovetail.lab.aws.http_forms import Answer, Environ, body_of
+from dovetail.lab.aws.initial_instances import register
 from dovetail.lab.aws.injected_errors import asked
 from dovetail.lab.aws.offerings import Market
 from dovetail.lab.cluster import Lab, Parts
 from dovetail.lab.in_process import InProcess
+from dovetail.lab.instances import plain_pool
 from dovetail.lab.kubelet.kubelets import Pace
 from dovetail.lab.server import LabServer
 from dovetail.model.kinds import crds
 from tests.controllers.aws_world import CLASS, CLUSTER, ON_DEMAND, REGION
 
+VERSION = "1.34"
 WINDOW = 1.0
 FAMILIES = frozenset({"c5", "m5", "r5"})
 SINGLES = 60
@@ -71,15 +74,19 @@ async def _lab(folder: Path, nodes: int) -> None:
     assert isinstance(server, LabServer)
     endpoint = Endpoint(Market(REGION, FAMILIES))
     endpoint.front.services.insert(0, report_fleet)
-    made = account.build(endpoint, CLUSTER, version="1.34", api_url=url, ca=bare.identity.authority)
+    made = account.build(endpoint, CLUSTER, version=VERSION, api_url=url, ca=bare.identity.authority)
     parts = Parts(pace=Pace(lean=True, heartbeat_seconds=None), quiet=True, check=False, faults=False, storage=False)
     transport = InProcess(server, {"authorization": "Bearer bench"})
     async with Lab(transport, clock, chance, parts, server=server) as lab:
         for definition in crds.definitions():
             await lab.kube.create(kinds.CRDS, definition)
         await eks._authorise(lab, made)
-        await lab.nodes(nodes, "m5.large", (f"{REGION}a", f"{REGION}c"))
+        present = plain_pool(nodes, "m5.large", (f"{REGION}a", f"{REGION}c"))
+        await lab.join(present)
         instances = Ec2(endpoint, made, lab.fleet, lab.client("kubelet"), chance, Timing(3600.0, 0.0, 0.0))
+        # `dovetail run` refuses a cluster whose nodes EC2 does not know.
+        for instance_id, node in register(endpoint, made, present, VERSION).nodes.items():
+            instances.adopt(instance_id, node)
         print(json.dumps({"aws": endpoint.url}), flush=True)
         await instances.run()
 

@@ -31,13 +31,13 @@ from dovetail.cli.plan_json import as_json
 from dovetail.model.fit.podinfo import pod_info
 from dovetail.offline import snapshot
 from dovetail.offline.objects import read
-from dovetail.planner.optimise.improve import better_by_work
+from dovetail.planner.optimise.improve import better_by_work, default_deadline
 from dovetail.planner.plan import Choice, Cost, Placement, Plan, PlannedNode
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
-from dovetail.planner.verify.bind_order import stuck
-from dovetail.planner.verify.cluster import World
+from dovetail.planner.verify.bind_order import unbindable
+from dovetail.planner.verify.cluster import PlannedCluster
 
 Object = dict[str, Any]
 _LABELS, _CAPACITY = "karpenter.sh/nodepool", "karpenter.sh/capacity-type"
@@ -65,7 +65,7 @@ class Problem:
         for each in unrolled(given["objects"]):
             self.by_kind.setdefault(each["kind"], []).append(each)
         self.snapshot = self._snapshot(folder)
-        allowed = deadline if deadline is not None else min(2.5, 0.5 + len(self.snapshot.pending) / 100)
+        allowed = deadline if deadline is not None else default_deadline(len(self.snapshot.pending))
         self.plan = provision(self.snapshot, deadline=allowed, optimiser=better_by_work)
         self.refused = [str(each) for each in verify(self.plan, self.snapshot)]
         self.ours = as_json(self.plan, consolidating=False)
@@ -105,7 +105,7 @@ class Problem:
             placements |= dict.fromkeys(each["pods"], Placement(new_node=f"k-{at}"))
         pods = {each.metadata.key: pod_info(each) for each in self.snapshot.pending}
         theirs = Plan(placements=placements, nodes=tuple(planned_nodes), cost=Cost(per_hour=self.theirs["cost"]))
-        return stuck(theirs, pods, World(self.snapshot, planned_nodes))
+        return unbindable(theirs, pods, PlannedCluster(self.snapshot, planned_nodes))
 
     @property
     def ratio(self) -> float | None:

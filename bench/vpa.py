@@ -53,7 +53,7 @@ def measure(model: Model, chance: Chance, time_s: float) -> None:
     """One sample of every container."""
     for key, pod in model.pods.items():
         for name in pod.containers:
-            usage = model.container(key, name)
+            usage = model.container(key, name, time_s)
             assert usage is not None
             usage.add_cpu(int(chance.random() * 900) + 50, time_s)
             usage.add_memory(int(chance.random() * 9e8) + 10**8, time_s)

@@ -74,7 +74,7 @@ def module(path: str) -> Path:
 
 def network_limits(text: str) -> dict[str, tuple[int, int]]:
     """type -> interfaces of the default network card, branch interfaces of its trunk."""
-    found = {}
+    limits = {}
     for name, body in re.findall(r'"([a-z0-9.-]+)":\s*\{\n(.*?)\n\t\},', text, re.S):
         trunks = re.search(r"IsTrunkingCompatible:\s*true", body)
         branches = re.search(r"BranchInterface:\s*(\d+)", body)
@@ -84,8 +84,8 @@ def network_limits(text: str) -> dict[str, tuple[int, int]]:
             for most, card in re.findall(r"MaximumNetworkInterfaces:\s*(\d+),\s*NetworkCardIndex:\s*(\d+)", body)
         }
         interfaces = cards.get(default.group(1) if default else "0", 0)
-        found[name] = (interfaces, int(branches.group(1)) if trunks and branches else 0)
-    return found
+        limits[name] = (interfaces, int(branches.group(1)) if trunks and branches else 0)
+    return limits
 
 
 def numbers(text: str, pattern: str = r"(\d+)") -> dict[str, float]:
@@ -96,15 +96,15 @@ def records(moto: zipfile.ZipFile) -> dict[str, Any]:
     """type -> its element of DescribeInstanceTypes' answer."""
     plain = "moto/ec2/resources/instance_types.json"
     packed = f"{plain}.gz" in moto.namelist()
-    found: dict[str, Any] = json.loads(gzip.decompress(moto.read(f"{plain}.gz")) if packed else moto.read(plain))
-    return found
+    document: dict[str, Any] = json.loads(gzip.decompress(moto.read(f"{plain}.gz")) if packed else moto.read(plain))
+    return document
 
 
 def specs(described: dict[str, Any], karpenter: Path) -> list[Spec]:
     tables = karpenter / "pkg/providers/instancetype"
     network = network_limits((tables / "zz_generated.vpclimits.go").read_text())
     bandwidth = numbers((tables / "zz_generated.bandwidth.go").read_text(), r"(\d+),")
-    found = []
+    specs_read = []
     for name, record in sorted(described.items()):
         interfaces, branches = network.get(name, (0, 0))
         spec = from_ec2(record, Limits(branches, int(bandwidth[name]) if name in bandwidth else None))
@@ -112,8 +112,8 @@ def specs(described: dict[str, Any], karpenter: Path) -> list[Spec]:
             spec, interfaces=interfaces or spec.interfaces, clock_ghz=CLOCKS.get(family(name), spec.clock_ghz)
         )
         if spec.arches and "hvm" in record.get("SupportedVirtualizationTypes", ()):
-            found.append(spec)
-    return found
+            specs_read.append(spec)
+    return specs_read
 
 
 def offerings(moto: zipfile.ZipFile) -> dict[str, dict[str, Any]]:
@@ -121,10 +121,10 @@ def offerings(moto: zipfile.ZipFile) -> dict[str, dict[str, Any]]:
     root = "moto/ec2/resources/instance_type_offerings"
     regions: dict[str, dict[str, Any]] = {}
     for member in sorted(moto.namelist()):
-        found = re.fullmatch(rf"{root}/availability-zone/(.+)\.json\.gz", member)
-        if not found:
+        match = re.fullmatch(rf"{root}/availability-zone/(.+)\.json\.gz", member)
+        if not match:
             continue
-        region = found.group(1)
+        region = match.group(1)
         by_zone: dict[str, list[str]] = {}
         for row in json.loads(gzip.decompress(moto.read(member))):
             by_zone.setdefault(row["Location"], []).append(row["InstanceType"])
@@ -164,31 +164,31 @@ def family(name: str) -> str:
 
 def ratios(region: str, base: dict[str, float], clean: Prices, later: Prices) -> dict[str, float]:
     """family -> regional price over us-east-1 price, from the clean source or the later one's lowest cluster."""
-    found: dict[str, list[float]] = {}
+    ratios_by_family: dict[str, list[float]] = {}
     for name, price in clean.get(region, {}).items():
         if home := clean["us-east-1"].get(name):
-            found.setdefault(family(name), []).append(price / home)
-    known = {fam: statistics.median(values) for fam, values in found.items()}
+            ratios_by_family.setdefault(family(name), []).append(price / home)
+    medians = {fam: statistics.median(values) for fam, values in ratios_by_family.items()}
     clusters: dict[str, list[float]] = {}
     for name, price in later.get(region, {}).items():
-        if name in base and family(name) not in known:
+        if name in base and family(name) not in medians:
             clusters.setdefault(family(name), []).append(price / base[name])
     for fam, values in clusters.items():
         lowest = [v for v in values if v <= min(values) * 1.002]
-        ratio, usual = statistics.median(lowest), sibling(fam, known)
+        ratio, usual = statistics.median(lowest), sibling(fam, medians)
         # A price cut since then makes the old row look dear against today's list price.
         if (len(lowest) >= 2 or len(values) == 1) and (usual is None or ratio < usual * 1.08):
-            known[fam] = ratio
-    return known
+            medians[fam] = ratio
+    return medians
 
 
-def sibling(fam: str, known: dict[str, float]) -> float | None:
+def sibling(fam: str, medians: dict[str, float]) -> float | None:
     """The ratio of the families nearest in name: same category, same attributes, then nearest generation."""
     shape = FAMILY.match(fam)
     if not shape:
         return None
     near: list[tuple[bool, int, float]] = []
-    for other, ratio in known.items():
+    for other, ratio in medians.items():
         match = FAMILY.match(other)
         if match and match.group(1) == shape.group(1) and other != fam:
             distance = abs(int(match.group(2) or 0) - int(shape.group(2) or 0))
@@ -202,11 +202,11 @@ def sibling(fam: str, known: dict[str, float]) -> float | None:
 def regional(
     region: str, offered: set[str], base: dict[str, float], clean: Prices, later: Prices
 ) -> dict[str, tuple[float, str]]:
-    known = ratios(region, base, clean, later)
+    medians = ratios(region, base, clean, later)
     prices: dict[str, tuple[float, str]] = {}
     for name in sorted(offered):
         observed, home = clean.get(region, {}).get(name), clean["us-east-1"].get(name)
-        ratio = known.get(family(name))
+        ratio = medians.get(family(name))
         newer = later.get(region, {}).get(name)
         if observed and home and name in base and abs(base[name] / home - 1) < 0.001:
             prices[name] = (observed, "observed 2022-05")
@@ -214,7 +214,7 @@ def regional(
             prices[name] = (newer, "observed 2025-03")
         elif ratio and name in base:
             prices[name] = (round(base[name] * ratio, 6), "derived by family ratio")
-        elif name in base and (near := sibling(family(name), known)):
+        elif name in base and (near := sibling(family(name), medians)):
             prices[name] = (round(base[name] * near, 6), "estimated by sibling family")
         elif observed:
             prices[name] = (observed, "observed 2022-05")
@@ -234,9 +234,9 @@ def main() -> None:
         clean, later = (libcloud(wheel(version, folder)) for version in LIBCLOUD)
         home = list_prices(wheel(CLOUDWRIGHT, folder), karpenter, folder)
         base = {name: price for name, (price, _) in home.items()}
-        known = specs(records(wheel(OLDER_MOTO, folder)) | records(moto), karpenter)
+        all_specs = specs(records(wheel(OLDER_MOTO, folder)) | records(moto), karpenter)
         regions = offerings(moto)
-        names = {spec.name for spec in known}
+        names = {spec.name for spec in all_specs}
         prices = {}
         for region, entry in regions.items():
             offered = {t for types in entry["types"].values() for t in types} & names
@@ -247,7 +247,7 @@ def main() -> None:
                 else regional(region, offered, base, clean, later)
             )
             print(f"{region:16} {len(offered):5} types offered, {len(prices[region]):5} priced")
-        write("types.json.gz", known)
+        write("types.json.gz", all_specs)
         write("regions.json.gz", regions)
         write("prices.json.gz", {"built": "2026-11", "currency": "USD", "regions": prices})
 

@@ -59,7 +59,7 @@ KEPT_OF_WHEELS = re.compile(r"^numpy/testing/|^botocore/data/|^dovetail/")
 #: Services of AWS that the programs of the image may call; botocore describes four hundred others.
 SERVICES = (
     "arc-zonal-shift", "autoscaling", "cloudtrail", "cloudwatch", "ec2", "eks", "events", "health", "iam", "kms",
-    "pricing", "service-quotas", "signin", "sqs", "ssm", "sso", "sso-oidc", "sts",
+    "pricing", "s3", "service-quotas", "signin", "sqs", "ssm", "sso", "sso-oidc", "sts",
 )  # fmt: skip
 OTHER_SERVICES = re.compile(r"^(?:botocore|boto3)/data/(?!(?:" + "|".join(SERVICES) + r")/)[^/]+/")
 #: Image -> command whose arguments it takes, as upstream's images do; and the file an upstream manifest may name.
@@ -119,9 +119,9 @@ def package(arch: str, name: str, version: str, digest: str) -> Path:
                     "renew image/debian.lock with --lock, or point apt at a snapshot"
                 ) from problem
             (fetched,) = Path(work).glob("*.deb")
-            found = hashlib.sha256(fetched.read_bytes()).hexdigest()
-            if found != digest:
-                raise SystemExit(f"{name} {version} ({arch}): hash {found} is not {digest} of image/debian.lock")
+            actual = hashlib.sha256(fetched.read_bytes()).hexdigest()
+            if actual != digest:
+                raise SystemExit(f"{name} {version} ({arch}): hash {actual} is not {digest} of image/debian.lock")
             shutil.move(fetched, file)
     return file
 
@@ -225,9 +225,9 @@ def wheel_layer(arch: str) -> tuple[Files, list[dict[str, Any]]]:
 
 
 def version() -> str:
-    found = re.search(r'^__version__ = "(.*)"$', (ROOT / "src" / "dovetail" / "__init__.py").read_text(), re.MULTILINE)
-    assert found is not None
-    return found[1]
+    match = re.search(r'^__version__ = "(.*)"$', (ROOT / "src" / "dovetail" / "__init__.py").read_text(), re.MULTILINE)
+    assert match is not None
+    return match[1]
 
 
 def own_layer() -> Files:

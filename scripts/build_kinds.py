@@ -74,10 +74,10 @@ class Package:
             if stripped.startswith("//"):
                 markers.append(stripped)
                 continue
-            if found := re.match(r"^type (\w+) struct \{\s*$", line):
-                self.types[found[1]] = self._struct(lines, markers)
-            elif found := re.match(r"^type (\w+) (=\s*)?([\w\[\]\.\*]+)\s*(//.*)?$", line):
-                self.types[found[1]] = {"alias": self._expression(found[3])}
+            if match := re.match(r"^type (\w+) struct \{\s*$", line):
+                self.types[match[1]] = self._struct(lines, markers)
+            elif match := re.match(r"^type (\w+) (=\s*)?([\w\[\]\.\*]+)\s*(//.*)?$", line):
+                self.types[match[1]] = {"alias": self._expression(match[3])}
             markers = markers if not stripped else []
 
     def _struct(self, lines: Any, markers: list[str]) -> dict[str, Any]:
@@ -90,22 +90,22 @@ class Package:
             if stripped.startswith("//"):
                 own.append(stripped)
                 continue
-            if stripped and (found := FIELD.match(line)):
-                fields.append(self._field(found, own))
+            if stripped and (match := FIELD.match(line)):
+                fields.append(self._field(match, own))
             own = []
         struct: dict[str, Any] = {"fields": [f for f in fields if f]}
         if any("+structType=atomic" in m for m in markers):
             struct["map"] = "atomic"
         return struct
 
-    def _field(self, found: re.Match[str], markers: list[str]) -> dict[str, Any] | None:
-        tags = dict(TAG.findall(found[3]))
+    def _field(self, match: re.Match[str], markers: list[str]) -> dict[str, Any] | None:
+        tags = dict(TAG.findall(match[3]))
         if "json" not in tags or tags["json"] == "-":
             return None
         name, *options = tags["json"].split(",")
-        expression = found[2]
+        expression = match[2]
         field: dict[str, Any] = {
-            "go": found[1] or expression.lstrip("*").rsplit(".", 1)[-1],
+            "go": match[1] or expression.lstrip("*").rsplit(".", 1)[-1],
             "type": self._expression(expression),
         }
         if not name:
@@ -134,11 +134,11 @@ class Package:
 
     def _expression(self, text: str) -> str:
         """A type expression with packages written out: `*k8s.io/api/core/v1.PodSpec`."""
-        if found := re.match(r"^(\*|\[\]|map\[[\w\.]+\])(.*)$", text):
-            prefix = found[1]
+        if match := re.match(r"^(\*|\[\]|map\[[\w\.]+\])(.*)$", text):
+            prefix = match[1]
             if prefix.startswith("map["):
                 prefix = f"map[{self._expression(prefix[4:-1])}]"
-            return prefix + self._expression(found[2])
+            return prefix + self._expression(match[2])
         if text in SCALARS:
             return text
         if "." in text:
@@ -149,23 +149,23 @@ class Package:
 
 def internal_types(kubernetes: Path) -> dict[str, list[list[str]]]:
     """The server's internal structs, which some messages print: [field, type] in their order, "" for embedded ones."""
-    found: dict[str, list[list[str]]] = {}
+    fields_by_type: dict[str, list[list[str]]] = {}
     for group in INTERNAL_GROUPS:
         text = re.sub(r"/\*.*?\*/", "", (kubernetes / f"pkg/apis/{group}/types.go").read_text(), flags=re.S)
         for name, body in re.findall(r"^type (\w+) struct \{\n(.*?)^\}", text, flags=re.S | re.M):
             fields = [_internal_field(group, line) for line in body.splitlines()]
-            found[f"{group}.{name}"] = [field for field in fields if field]
+            fields_by_type[f"{group}.{name}"] = [field for field in fields if field]
         for name, alias in re.findall(r"^type (\w+) ([\w\[\]\.\*]+)$", text, flags=re.M):
-            found[f"{group}.{name}"] = [["=", _internal_type(group, alias)]]
+            fields_by_type[f"{group}.{name}"] = [["=", _internal_type(group, alias)]]
     kept: dict[str, list[list[str]]] = {}
     whole = re.compile(r"(apps|autoscaling|batch|policy|storage)\.")
-    queue = [name for name in found if name in INTERNAL_ROOTS or whole.match(name)]
+    queue = [name for name in fields_by_type if name in INTERNAL_ROOTS or whole.match(name)]
     while queue:
         name = queue.pop()
-        if name in kept or name not in found:
+        if name in kept or name not in fields_by_type:
             continue
-        kept[name] = found[name]
-        queue += [part for _, kind in found[name] for part in re.findall(r"\w+\.\w+", kind)]
+        kept[name] = fields_by_type[name]
+        queue += [part for _, kind in fields_by_type[name] for part in re.findall(r"\w+\.\w+", kind)]
     return dict(sorted(kept.items()))
 
 
@@ -181,7 +181,7 @@ def _internal_field(group: str, line: str) -> list[str] | None:
 
 def _internal_type(group: str, text: str) -> str:
     text = text.replace("api.", "core.").replace("v1.", "metav1.").replace("metametav1.", "metav1.")
-    return re.sub(r"(?<![\w.])([A-Z]\w*)", lambda found: f"{group}.{found[1]}", text)
+    return re.sub(r"(?<![\w.])([A-Z]\w*)", lambda match: f"{group}.{match[1]}", text)
 
 
 def definition_name(full: str) -> str:
@@ -200,14 +200,14 @@ def openapi(kubernetes: Path) -> dict[str, Any]:
 def enums(kubernetes: Path) -> dict[tuple[str, str], list[str]]:
     """The values that fields may take, by the function that describes the struct and the field's name."""
     text = (kubernetes / "pkg/generated/openapi/zz_generated.openapi.go").read_text()
-    found: dict[tuple[str, str], list[str]] = {}
+    values_by_field: dict[tuple[str, str], list[str]] = {}
     for function in text.split("\nfunc ")[1:]:
         name = function.split("(", 1)[0]
         for part in re.split(r'\n\t{5}(?=")', function)[1:]:
             values = re.search(r"Enum:\s+\[\]interface\{\}\{(.*?)\}", part.split("\n\t\t\t\t\t}", 1)[0])
             if values is not None:
-                found[name, part.split('"')[1]] = re.findall(r'"([^"]*)"', values[1])
-    return found
+                values_by_field[name, part.split('"')[1]] = re.findall(r'"([^"]*)"', values[1])
+    return values_by_field
 
 
 def described_by(full: str) -> str:
@@ -245,15 +245,15 @@ def enrich(full: str, struct: dict[str, Any], schemas: dict[str, Any]) -> None:
 
 
 def packages(folders: dict[str, Path]) -> list[Package]:
-    found = []
+    packages_read = []
     for group in API_GROUPS:
         path = f"k8s.io/api/{group}/v1"
-        found.append(Package(path, [folders["k8s.io/api"] / group / "v1" / "types.go"]))
+        packages_read.append(Package(path, [folders["k8s.io/api"] / group / "v1" / "types.go"]))
     for path, sources in EXTRA.items():
         module = next(m for m in folders if path.startswith(m + "/"))
         folder = folders[module] / path[len(module) + 1 :]
-        found.append(Package(path, [folder / source for source in sources]))
-    return found
+        packages_read.append(Package(path, [folder / source for source in sources]))
+    return packages_read
 
 
 def resources(kubernetes: Path) -> list[dict[str, Any]]:
@@ -268,15 +268,15 @@ def resources(kubernetes: Path) -> list[dict[str, Any]]:
             if "storageVersionHash" in item:
                 hashes[group, version, item["name"]] = item["storageVersionHash"]
     core = {"metadata": {"name": ""}, "versions": [core_version(kubernetes)]}
-    found = []
+    resources = []
     for group in [core, *json.loads((kubernetes / "api/discovery/aggregated_v2.json").read_text())["items"]]:
         name = group["metadata"].get("name", "")
         for version in group["versions"]:
             if "alpha" in version["version"] or "beta" in version["version"]:
                 continue
             for item in version["resources"]:
-                found.append(resource(name, version["version"], item, hashes))
-    return found
+                resources.append(resource(name, version["version"], item, hashes))
+    return resources
 
 
 def core_version(kubernetes: Path) -> dict[str, Any]:

@@ -77,8 +77,8 @@ def of_click() -> set[Text]:
 
 
 def _extracted(root: Path, keywords: dict[str, tuple[int, ...] | None]) -> set[Text]:
-    found = (text for _, _, text, _, _ in extract_from_dir(root, METHODS, keywords=keywords))
-    return {tuple(text) if isinstance(text, tuple | list) else text for text in found}
+    extracted = (text for _, _, text, _, _ in extract_from_dir(root, METHODS, keywords=keywords))
+    return {tuple(text) if isinstance(text, tuple | list) else text for text in extracted}
 
 
 def _rules() -> Iterator[str]:

@@ -30,6 +30,8 @@ SPEAKING = frozenset(
 )  # fmt: skip
 #: (file, words of the text): what stays English, and why.
 ALLOWED: dict[tuple[str, str], str] = {}
+#: Log lines stay English.
+LOGS = frozenset(("controllers/log_output.py",))
 _WORDS = re.compile(r"(?<![\w./{-])[a-z]{2,}(?: [a-z]{2,})+(?![\w/}-])")
 
 
@@ -44,6 +46,44 @@ def unspoken(source: Path = SOURCE) -> Iterator[str]:
                 words = _WORDS.search(text)
                 if words is not None and (name, words[0]) not in ALLOWED:
                     yield f"{name}:{node.lineno}: {words[0]!r} is not passed to message()"
+
+
+def untranslated_facts(source: Path = SOURCE) -> Iterator[str]:
+    """English among the facts of a translated text: a literal, a template that `source` marks, the system's words.
+
+    An error as a fact is no finding: the Korean formatter asks `recognized` for its words.
+    """
+    for path in sorted(source.rglob("*.py")):
+        name = str(path.relative_to(source))
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        marked = {
+            target.id
+            for node in tree.body
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _called(node.value) == "source"
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and _called(node) in ("message", "plural"):
+                for keyword in node.keywords:
+                    for fact in _english_facts(keyword.value, marked):
+                        yield f"{name}:{node.lineno}: the fact {keyword.arg} is {fact}, which is not translated"
+            elif isinstance(node, ast.JoinedStr) and name not in LOGS and _quotes_system(node):
+                yield f"{name}:{node.lineno}: the system's words are not translated; use system_error()"
+
+
+def _quotes_system(text: ast.JoinedStr) -> bool:
+    return any(isinstance(part, ast.Attribute) and part.attr == "strerror" for part in ast.walk(text))
+
+
+def _english_facts(fact: ast.expr, marked: set[str]) -> Iterator[str]:
+    if isinstance(fact, ast.Name) and fact.id in marked:
+        yield fact.id
+    elif isinstance(fact, ast.Attribute) and fact.attr == "strerror":
+        yield ast.unparse(fact)
+    for text in _literals(fact):
+        if (words := _WORDS.search(text)) is not None:
+            yield repr(words[0])
 
 
 def _called(call: ast.Call) -> str:
@@ -78,38 +118,92 @@ _LIST = re.compile(r"[a-z]+(?: [a-z]+)?(?:, [a-z]+(?: [a-z]+)?)+")
 
 def english_sentences(text: str) -> list[str]:
     """Three English words or more in a row that are neither code nor names."""
-    found = []
+    texts = []
     for line in text.splitlines():
         sentences = (match[0] for match in _SENTENCE.finditer(_CODE.sub(" | ", line)))
-        found += [text for text in sentences if not _LIST.fullmatch(text)]
-    return found
+        texts += [text for text in sentences if not _LIST.fullmatch(text)]
+    return texts
+
+
+#: Command lines that are wrong in one word, or need no input.
+_WRONG_LINES = (
+    "history --since yesterday",
+    "history --file /nope",
+    "doctor --only D99",
+    "doctor --collect x --from y",
+    "doctor --from /nope",
+    "doctor --rights",
+    "install --take-over --hand-back",
+    "install --values /nope",
+    "install --set broken",
+    "uninstall --drain --keep-nodes",
+    "iam --cluster x",
+    "manifests nope",
+    "simulate",
+    "simulate --random 7 --check",
+    "compare /nope",
+    "compare --setup nope",
+    "crds nope",
+    "crds --webhook x",
+    "crds --ca /nope",
+    "fault nope --name no-such-lab",
+    "shadow report --history /nope",
+    "run --feature-gates Nope=true --log-output-paths /nope/x",
+    "cluster-autoscaler --scan-interval=soon",
+    "vpa recommender --recommender-interval=soon",
+    "webhook",
+    "completion tcsh",
+    "frobnicate",
+    "plna",
+    "version",
+)
 
 
 def cases(folder: Path) -> Iterator[tuple[str, ...]]:
     """Command lines: every help page, and each command on good and bad input."""
     from dovetail.cli.main import COMMANDS
 
-    empty, broken, words, pod = (
-        folder / "empty.yaml",
-        folder / "broken.yaml",
-        folder / "words.yaml",
-        folder / "pod.yaml",
-    )
-    empty.write_text("")
-    broken.write_text("kind: [Pod\nmetadata: {name: x")
-    words.write_text("words")
-    pod.write_text(
-        "apiVersion: v1\nkind: Pod\nmetadata: {name: lonely}\n"
-        "spec: {containers: [{name: c, image: i, resources: {requests: {cpu: -1, memory: x}}}]}\n"
-    )
     for name in COMMANDS:
         if name == "kubectl":
             continue  # it becomes kubectl, whose words are its own
         yield (name, "--help")
         yield (name, "--no-such-flag")
+    for program in ("recommender", "updater", "admission-controller"):
+        yield ("vpa", program, "--help")
+    for command in ("install", "shadow", "install vpa", "install cluster-autoscaler", "shadow report"):
+        yield (*command.split(), "--help")
+    files = _BadFiles(folder)
+    yield from _cases_of_files(files)
+    yield from _cases_of_clusters(folder, files)
+    yield from _cases_of_labs(files)
+    yield from (tuple(line.split()) for line in _WRONG_LINES)
+
+
+class _BadFiles:
+    """Files that no command takes: empty, broken YAML, plain words, and a pod with impossible requests."""
+
+    def __init__(self, folder: Path) -> None:
+        self.empty = self._written(folder, "empty.yaml", "")
+        self.broken = self._written(folder, "broken.yaml", "kind: [Pod\nmetadata: {name: x")
+        self.words = self._written(folder, "words.yaml", "words")
+        self.pod = self._written(
+            folder,
+            "pod.yaml",
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: lonely}\n"
+            "spec: {containers: [{name: c, image: i, resources: {requests: {cpu: -1, memory: x}}}]}\n",
+        )
+
+    @staticmethod
+    def _written(folder: Path, name: str, text: str) -> str:
+        (folder / name).write_text(text)
+        return str(folder / name)
+
+
+def _cases_of_files(files: _BadFiles) -> Iterator[tuple[str, ...]]:
+    """Commands that read manifests."""
     examples = sorted(str(path) for path in (ROOT / "examples").glob("*.yaml"))
     for command in ("plan", "lint", "convert", "rightsize"):
-        for file in ("/nope", str(empty), str(broken), str(words), str(pod)):
+        for file in ("/nope", files.empty, files.broken, files.words, files.pod):
             yield (command, "-f", file)
         for file in (*examples, str(ROOT / "examples")) if command != "convert" else ():  # which prints its input
             yield (command, "-f", file)
@@ -125,56 +219,31 @@ def cases(folder: Path) -> Iterator[tuple[str, ...]]:
     for what_if in ("cpu=2", "cpu=x", "colour=red", "zone"):
         yield ("explain", "pod/giant", "-f", str(ROOT / "examples"), "--what-if", what_if)
     yield ("explain", "pod/giant", "-f", str(ROOT / "examples"), "--at", "12:00")
+
+
+def _cases_of_clusters(folder: Path, files: _BadFiles) -> Iterator[tuple[str, ...]]:
+    """Commands that read a cluster, without one."""
     for command in ("explain pod/x", "history", "doctor", "rightsize --observe 1h", "view", "dashboard", "uninstall"):
         yield (*command.split(), "--kubeconfig", str(folder / "no-kubeconfig"))
-        yield (*command.split(), "--kubeconfig", str(words))
-        yield (*command.split(), "--kubeconfig", str(broken))
-    yield ("history", "--since", "yesterday")
-    yield ("history", "--file", "/nope")
-    yield ("doctor", "--only", "D99")
-    yield ("doctor", "--collect", "x", "--from", "y")
-    yield ("doctor", "--from", "/nope")
-    yield ("doctor", "--rights")
-    yield ("install", "--take-over", "--hand-back")
-    yield ("install", "--values", "/nope")
-    yield ("install", "--set", "broken")
-    yield ("uninstall", "--drain", "--keep-nodes")
-    yield ("iam", "--cluster", "x")
-    yield ("manifests", "nope")
+        yield (*command.split(), "--kubeconfig", files.words)
+        yield (*command.split(), "--kubeconfig", files.broken)
+
+
+def _cases_of_labs(files: _BadFiles) -> Iterator[tuple[str, ...]]:
+    """Scenarios and labs."""
     for file in (
         "/nope",
-        str(empty),
-        str(broken),
-        str(words),
+        files.empty,
+        files.broken,
+        files.words,
         *map(str, sorted((ROOT / "scenarios").glob("*.yaml"))[:3]),
     ):
         yield ("simulate", file, "--check")
-    yield ("simulate",)
-    yield ("simulate", "--random", "7", "--check")
-    yield ("compare", "/nope")
-    yield ("compare", "--setup", "nope")
-    yield ("crds", "nope")
-    yield ("crds", "--webhook", "x")
-    yield ("crds", "--ca", "/nope")
     for options in ("--zones xx", "--zones ,", "--nodes 0", "--recover", "--feature-gates X=true", "--config /nope"):
         yield ("up", *options.split())
     yield ("up", "--name", "Not A Name")
     for command in ("down", "env"):
         yield (command, "--name", "no-such-lab")
-    yield ("fault", "nope", "--name", "no-such-lab")
-    yield ("shadow", "report", "--history", "/nope")
-    yield ("run", "--feature-gates", "Nope=true", "--log-output-paths", "/nope/x")
-    yield ("cluster-autoscaler", "--scan-interval=soon")
-    for program in ("recommender", "updater", "admission-controller"):
-        yield ("vpa", program, "--help")
-    for command in ("install", "shadow", "install vpa", "install cluster-autoscaler", "shadow report"):
-        yield (*command.split(), "--help")
-    yield ("vpa", "recommender", "--recommender-interval=soon")
-    yield ("webhook",)
-    yield ("completion", "tcsh")
-    yield ("frobnicate",)
-    yield ("plna",)
-    yield ("version",)
 
 
 def answer(arguments: Sequence[str]) -> str:
@@ -201,11 +270,11 @@ def spoken() -> Iterator[str]:
 
 
 def main() -> int:
-    found = [*unspoken(), *spoken()]
-    for line in found:
+    lines = [*unspoken(), *untranslated_facts(), *spoken()]
+    for line in lines:
         print(line)
-    print(f"{len(found)} English texts for a reader of Korean", file=sys.stderr)
-    return 1 if found else 0
+    print(f"{len(lines)} English texts for a reader of Korean", file=sys.stderr)
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":

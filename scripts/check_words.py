@@ -3,6 +3,7 @@
 The list is the other side of the glossary in docs/architecture.md: a retired word, and what to write instead.
 Between the marks `<!-- glossary -->` and `<!-- /glossary -->` a document may name retired words.
 Identifiers are split into words (`NodeShelf`, `node_shelf`), so that `dashboard` does not contain `board`.
+In the source and the scripts a local variable or parameter also names what it holds: not `each`, `found`, `known`.
 
     python scripts/check_words.py            # the whole tree
     python scripts/check_words.py src/x.py   # some files
@@ -10,6 +11,7 @@ Identifiers are split into words (`NodeShelf`, `node_shelf`), so that `dashboard
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import subprocess
@@ -67,6 +69,10 @@ RETIRED: dict[str, str] = {
     "witness": "observer",
     "yardstick": "baseline",
 }
+
+#: Locals and parameters that do not say what they hold, in these folders. Fields and methods may have these names.
+VAGUE_LOCALS = frozenset({"at", "each", "found", "known", "one"})
+NAMED_LOCALS = ("src/", "scripts/")
 
 #: Machine is the v1alpha5 kind; these files are about it.
 MACHINE_KIND = (
@@ -141,6 +147,28 @@ def check(path: str) -> Iterator[str]:
         for word in _words(_MACHINE.sub(" ", _ALLOWED.sub(" ", piece))):
             if word in RETIRED and not _is_kind(word, path):
                 yield f"{path}:{number}: {word!r}: write {RETIRED[word]!r}"
+    if path.endswith(".py") and path.startswith(NAMED_LOCALS):
+        for number, name in sorted(_vague_locals(ast.parse(text))):
+            yield f"{path}:{number}: local {name!r}: name what it holds"
+
+
+def _vague_locals(node: ast.AST, in_function: bool = False) -> set[tuple[int, str]]:
+    """Line and name of the vague names that functions, lambdas and comprehensions bind; not those of a class body."""
+    vague: set[tuple[int, str]] = set()
+    scope = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.comprehension)
+    in_function = (in_function or scope) and not isinstance(node, ast.ClassDef)
+    for child in ast.iter_child_nodes(node):
+        if in_function and isinstance(child, ast.arg) and child.arg in VAGUE_LOCALS:
+            vague.add((child.lineno, child.arg))
+        if (
+            in_function
+            and isinstance(child, ast.Name)
+            and isinstance(child.ctx, ast.Store)
+            and child.id in VAGUE_LOCALS
+        ):
+            vague.add((child.lineno, child.id))
+        vague |= _vague_locals(child, in_function)
+    return vague
 
 
 def _is_kind(word: str, path: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gettext
 import os
 import sys
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from dovetail import language
 from dovetail.kube import log
 
 settings.register_profile("dovetail", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -23,6 +25,16 @@ def log_configuration() -> Iterator[None]:
     log.quiet(False)
     if "structlog" in sys.modules:
         sys.modules["structlog"].reset_defaults()
+
+
+@pytest.fixture(autouse=True)
+def english_reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A command that was run in process has chosen the language of its whole process; the next test reads English."""
+    domain = gettext.textdomain()
+    monkeypatch.delenv("LANGUAGE", raising=False)
+    yield
+    language.use("en")
+    gettext.textdomain(domain)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

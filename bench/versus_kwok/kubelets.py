@@ -15,7 +15,7 @@ from dovetail.cloud.simulated import node_status
 from dovetail.kube.client import Kube
 from dovetail.kube.config import load
 from dovetail.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from dovetail.kube.reflector import Change, Reflector
+from dovetail.kube.reflector import CacheChange, Reflector
 from dovetail.kube.resources import LEASES, NODES, PODS
 from dovetail.kube.workqueue import WorkQueue
 from dovetail.model.pods import Pod
@@ -39,11 +39,11 @@ class Kubelets:
             group.create_task(self._beat())
             group.create_task(self._queue.work(self._serve, failed=self._failed, workers=WORKERS))
 
-    def _node_changed(self, change: Change[dict[str, Any]]) -> None:
+    def _node_changed(self, change: CacheChange[dict[str, Any]]) -> None:
         if change.new is not None and not _ready(change.new):
             self._queue.add(("node", change.key))
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def _pod_changed(self, change: CacheChange[Pod]) -> None:
         pod = change.new
         if pod is not None and pod.spec.node_name and (pod.terminating or pod.status.phase in ("", "Pending")):
             self._queue.add(("pod", change.key))

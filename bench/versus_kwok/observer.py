@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.versus_kwok.shop import Shop
 from dovetail.kube.client import Kube
-from dovetail.kube.reflector import Change, Reflector
+from dovetail.kube.reflector import CacheChange, Reflector
 from dovetail.kube.resources import NODECLAIMS, NODES, PODS
 from dovetail.model.pods import Pod
 
@@ -43,17 +43,17 @@ class Observer:
 
     # -- what the watches say
 
-    def _claim_changed(self, change: Change[dict[str, Any]]) -> None:
+    def _claim_changed(self, change: CacheChange[dict[str, Any]]) -> None:
         if change.kind == "added":
             self.claims.append(self._clock.monotonic())
         if change.kind != "modified":
             self.changed = self._clock.monotonic()
 
-    def _node_changed(self, change: Change[dict[str, Any]]) -> None:
+    def _node_changed(self, change: CacheChange[dict[str, Any]]) -> None:
         if change.kind != "modified" or _schedulable(change.old) != _schedulable(change.new):
             self.changed = self._clock.monotonic()
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def _pod_changed(self, change: CacheChange[Pod]) -> None:
         pod = change.new
         if change.kind != "modified" or (change.old and change.old.spec.node_name != change.object.spec.node_name):
             self.changed = self._clock.monotonic()

@@ -53,7 +53,7 @@ def values(say: Words) -> str:
 
 def _comments(text: str) -> dict[str, str]:
     """The comment (`# --`) above each key, by the key's path."""
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     path: list[tuple[int, str]] = []
     comment: list[str] = []
     for line in text.splitlines():
@@ -66,11 +66,11 @@ def _comments(text: str) -> dict[str, str]:
             indent = len(match["indent"])
             path = [*((depth, key) for depth, key in path if depth < indent), (indent, match["key"])]
             if comment:
-                found[".".join(key for _, key in path)] = " ".join(comment)
+                comments[".".join(key for _, key in path)] = " ".join(comment)
             comment = []
         elif not stripped:
             comment = []
-    return found
+    return comments
 
 
 def _rows(

@@ -114,7 +114,7 @@ class Event(NamedTuple):
 
 def events() -> list[Event]:
     """Events with a fixed reason, off the calls that publish them; `{…}` stands for a part that varies."""
-    found: dict[str, Event] = {}
+    events: dict[str, Event] = {}
     for call, assigned in _calls():
         name = getattr(call.func, "attr", getattr(call.func, "id", ""))
         if name in ("publish", "_publish", "record", "event"):
@@ -125,9 +125,9 @@ def events() -> list[Event]:
                 continue
             messages = [text for text in texts[texts.index(reasons[0]) + 1 :] if text]
             event = Event(reasons[0], kind, messages[0] if messages else "")
-            if event.reason not in found or (event.message and not found[event.reason].message):
-                found[event.reason] = event
-    return [found[reason] for reason in sorted(found)]
+            if event.reason not in events or (event.message and not events[event.reason].message):
+                events[event.reason] = event
+    return [events[reason] for reason in sorted(events)]
 
 
 def _calls() -> Iterator[tuple[ast.Call, list[ast.Assign]]]:
@@ -189,7 +189,7 @@ class LogLine(NamedTuple):
 
 def log_lines() -> list[LogLine]:
     """Log lines with a fixed message, off the calls of loggers."""
-    found = {}
+    log_lines = {}
     for path, tree in _trees():
         module = "dovetail." + ".".join(path.relative_to(SOURCE).with_suffix("").parts)
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
@@ -198,8 +198,8 @@ def log_lines() -> list[LogLine]:
             if "log" not in ast.unparse(call.func.value).rpartition(".")[2].lower():
                 continue
             if text := _template(call.args[0]):
-                found[text, module] = LogLine(text, call.func.attr, module)
-    return [found[key] for key in sorted(found)]
+                log_lines[text, module] = LogLine(text, call.func.attr, module)
+    return [log_lines[key] for key in sorted(log_lines)]
 
 
 def log_list(say: Words) -> str:
@@ -226,7 +226,7 @@ class Endpoint(NamedTuple):
 
 def endpoints() -> list[Endpoint]:
     """HTTP endpoints, off the calls that add routes; the lab's API server and its AWS are not among them."""
-    found = set()
+    endpoints = set()
     for package in ("autoscalers", "cli", "controllers", "web"):
         for path in sorted((SOURCE / package).rglob("*.py")):
             module = "dovetail." + ".".join(path.relative_to(SOURCE).with_suffix("").parts)
@@ -236,9 +236,9 @@ def endpoints() -> list[Endpoint]:
                 if name.endswith(("router.add_get", "router.add_post")):
                     method = "GET" if name.endswith("get") else "POST"
                 if method and call.args and (text := _template(call.args[0])):
-                    found.add(Endpoint(method, text, module))
-    found |= {Endpoint("GET", path, "dovetail.web.server") for path in _page_paths()}
-    return sorted(found, key=lambda endpoint: (endpoint.module, endpoint.path, endpoint.method))
+                    endpoints.add(Endpoint(method, text, module))
+    endpoints |= {Endpoint("GET", path, "dovetail.web.server") for path in _page_paths()}
+    return sorted(endpoints, key=lambda endpoint: (endpoint.module, endpoint.path, endpoint.method))
 
 
 def _page_paths() -> Iterator[str]:

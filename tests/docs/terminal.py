@@ -27,7 +27,8 @@ ELLIPSIS = "…"
 #: What a lab of a test needs beside what its page says: no terminal, any port, instances that join soon, fixed names.
 UP_OPTIONS = {"--detach": "", "--port": "0", "--boot": "2", "--seed": "7"}
 _READS = re.compile(
-    r"(dovetail )?kubectl (get|top|logs|describe|explain)|dovetail (explain|history|view|env)"
+    r"(dovetail )?kubectl (get|top|logs|describe|explain)"
+    r"|dovetail (doctor(?! --(fix|collect))|explain|history|view|env)"
     r"|aws \S+ (describe|list|get)"
 )
 _VARYING = (

@@ -10,13 +10,7 @@ import pytest
 from scripts.markdown_pages import blocks, headings, lines
 
 ROOT = Path(__file__).parents[2]
-ENGLISH = sorted(path for path in (ROOT / "docs").rglob("*.md") if not path.name.endswith(".ko.md"))
-#: Pages that the Korean site shows in English until they are translated.
-UNTRANSLATED = {
-    "dependencies.md",
-    "doctor.md",
-}
-PAGES = [page for page in ENGLISH if str(page.relative_to(ROOT / "docs")) not in UNTRANSLATED]
+PAGES = sorted(path for path in (ROOT / "docs").rglob("*.md") if not path.name.endswith(".ko.md"))
 HANGUL = re.compile(r"[가-힣]")
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)")
 

@@ -81,6 +81,39 @@ def test_a_missing_role_mapping_is_named_as_the_cause_and_mapping_it_helps(lab: 
     lab.run("kubectl delete pod stranded --now")
 
 
+def test_a_kubeconfig_of_eks_lets_in_whom_an_access_entry_or_aws_auth_maps(lab: Outside) -> None:
+    """With `aws eks get-token` as kubectl's credential plugin; an unmapped caller is unauthorized."""
+    lab.run("aws iam create-user --user-name ann")
+    key = lab.run(
+        "aws iam create-access-key --user-name ann --query AccessKey.[AccessKeyId,SecretAccessKey] --output text"
+    )
+    access_key, secret_key = key.split()
+    lab.run("aws eks update-kubeconfig --name test-cluster --kubeconfig ann.yaml")
+    arn = "arn:aws:iam::123456789012:user/ann"
+
+    def ann(command: str) -> str:
+        keys = f"AWS_ACCESS_KEY_ID={access_key} AWS_SECRET_ACCESS_KEY={secret_key}"
+        return lab.run(f"{keys} kubectl --kubeconfig ann.yaml {command}", check=False)
+
+    assert "system" in lab.run("kubectl --kubeconfig ann.yaml get nodes --show-labels"), "the account's own credentials"
+    refused = ann("get pods -A")
+    assert "Unauthorized" in refused or "provide credentials" in refused
+    lab.run(f"aws eks create-access-entry --cluster-name test-cluster --principal-arn {arn}")
+    assert "cannot list resource" in ann("get pods -A")
+    lab.run(
+        f"aws eks associate-access-policy --cluster-name test-cluster --principal-arn {arn} --access-scope type=cluster"
+        " --policy-arn arn:aws:eks::aws:cluster-access-policy/AmazonEKSViewPolicy"
+    )
+    assert "coredns" in ann("get pods -A")
+    assert "no" in ann("auth can-i delete pods")
+    lab.run(f"aws eks delete-access-entry --cluster-name test-cluster --principal-arn {arn}")
+    assert "coredns" not in ann("get pods -A")
+    users = f"- userarn: {arn}\\n  username: ann\\n  groups:\\n  - system:masters\\n"
+    lab.run(f'kubectl patch configmap aws-auth -n kube-system -p \'{{"data":{{"mapUsers":"{users}"}}}}\'')
+    assert "coredns" in ann("get pods -A")
+    assert "yes" in ann("auth can-i delete pods")
+
+
 def test_an_unschedulable_pod_gets_the_reason_and_the_remedy(lab: Outside) -> None:
     lab.apply(manifests.POOL)
     lab.apply(manifests.GIANT)

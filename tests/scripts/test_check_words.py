@@ -31,12 +31,16 @@ def check_words() -> ModuleType:
         ("shelf.md", "Plain.\n", [1]),
         ("a.py", "class Machine:\n    machines = 1  # the v1alpha5 Machine\n", [1, 2]),
         ("a.md", "kubectl get machines shows a Machine; a machine is an instance\n", [1]),
+        ("src/a.py", "def f(at):\n    found = [each for each in at]\n    return found\n", [1, 2, 2]),
+        ("src/a.py", "class A:\n    at: float\n\n    def known(self):\n        return self.at\n", []),
+        ("tests/a.py", "def f(at):\n    return at\n", []),
     ],
 )
 def test_retired_words_are_found_with_their_line(
     check_words: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, lines: list[int]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path(name).parent.mkdir(exist_ok=True)
     Path(name).write_text(text)
     findings = list(check_words.check(name))
     assert [int(finding.split(":")[1]) for finding in findings] == lines
