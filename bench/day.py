@@ -24,7 +24,7 @@ from dovetail.clock import run_virtual
 from dovetail.lab.checks.invariants import Broken
 from dovetail.lab.durations import Seconds
 from dovetail.lab.scenario.autoscaler import Autoscaled
-from dovetail.lab.scenario.runner import Outcome, Player
+from dovetail.lab.scenario.runner import Player, ScenarioOutcome
 from dovetail.lab.scenario.schema import Scenario, ScenarioError, read
 from dovetail.planner.optimise.lower_bound import relaxed
 from dovetail.planner.problem.compile import Problem
@@ -62,12 +62,12 @@ class Measured(Player):
         return fluid.price
 
 
-async def play(scenario: Scenario, folder: Path) -> tuple[Measured, Outcome]:
+async def play(scenario: Scenario, folder: Path) -> tuple[Measured, ScenarioOutcome]:
     player = Measured(scenario, folder)
     return player, await player.run()
 
 
-def report(player: Measured, outcome: Outcome, seconds: float) -> None:
+def report(player: Measured, outcome: ScenarioOutcome, seconds: float) -> None:
     """What it took, what came of it, and what it cost against what it must cost."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     nodes, last, totals = [row.nodes for row in outcome.rows], outcome.rows[-1], outcome.totals

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from dovetail.cloud.aws.client import EC2_INSTANCE_BUCKETS, Record, ec2_bucket
+from dovetail.cloud.aws.client import EC2_INSTANCE_BUCKETS, CallRecord, ec2_bucket
 from dovetail.kube import resources as kinds
 from tests.controllers.aws_world import AwsWorld, account, run_scenario
 
@@ -27,16 +27,16 @@ class Usage(msgspec.Struct, frozen=True):
     share: float
 
 
-def usage(records: Iterable[Record]) -> dict[str, Usage]:
+def usage(records: Iterable[CallRecord]) -> dict[str, Usage]:
     """Calls of EC2 by operation, and the largest share of each bucket that was gone at once."""
-    made: dict[str, list[Record]] = {}
+    made: dict[str, list[CallRecord]] = {}
     for record in records:
         if record.service == "ec2":
             made.setdefault(record.operation, []).append(record)
     return {name: Usage(len(calls), _share(name, calls)) for name, calls in sorted(made.items())}
 
 
-def _share(operation: str, calls: list[Record]) -> float:
+def _share(operation: str, calls: list[CallRecord]) -> float:
     """Of the bucket for calls, or of the one for instances: whichever was emptier."""
     share = _gone([(call.at, 1) for call in calls], *ec2_bucket(operation))
     if operation in EC2_INSTANCE_BUCKETS:
@@ -90,7 +90,7 @@ def main() -> None:
     lab.close()  # type: ignore[attr-defined]
 
 
-def _print(title: str, records: list[Record], instances: int) -> None:
+def _print(title: str, records: list[CallRecord], instances: int) -> None:
     print(f"{title}, {instances} instances")
     for name, used in usage(records).items():
         size, refill = ec2_bucket(name)

@@ -18,15 +18,15 @@ from dovetail.autoscalers.node_groups.actuation import ActuationSettings, Actuat
 from dovetail.autoscalers.node_groups.autoscaler import NodeGroupAutoscaler
 from dovetail.autoscalers.node_groups.cluster_watch import ClusterWatch
 from dovetail.autoscalers.node_groups.cooldown import Cooldown
-from dovetail.autoscalers.node_groups.decision_log import DecisionLog
+from dovetail.autoscalers.node_groups.decision_log import NodeGroupDecisions
 from dovetail.autoscalers.node_groups.flags import parse
 from dovetail.autoscalers.node_groups.klog import Klog
-from dovetail.autoscalers.node_groups.metrics import Metrics
+from dovetail.autoscalers.node_groups.metrics import ClusterAutoscalerMetrics
 from dovetail.autoscalers.node_groups.options import options
-from dovetail.autoscalers.node_groups.recording import Recording
+from dovetail.autoscalers.node_groups.recording import LoopRecorder
 from dovetail.chance import Chance
 from dovetail.clock import Clock, run_virtual
-from dovetail.cloud.node_groups import Instance, NodeGroup, Template
+from dovetail.cloud.node_groups import GroupMember, NodeGroup, NodeTemplate
 from dovetail.kube.client import Kube
 from dovetail.kube.events import EventRecorder
 from dovetail.kube.transport import Request, Response
@@ -66,7 +66,7 @@ class Groups:
     def group_of(self, provider_id: str) -> NodeGroup | None:
         return self._of.get(provider_id)
 
-    async def template(self, group: NodeGroup) -> Template:
+    async def template(self, group: NodeGroup) -> NodeTemplate:
         raise LookupError(group.id)
 
     async def increase(self, group: NodeGroup, delta: int) -> None:
@@ -124,10 +124,10 @@ def fill(
 ) -> list[NodeGroup]:
     """`share`: milli-CPU that each running pod requests."""
     per_group = nodes // groups
-    members: dict[int, list[Instance]] = {}
+    members: dict[int, list[GroupMember]] = {}
     for number in range(nodes):
         watch.nodes._put(f"n{number}", node(number, number // per_group, different))
-        members.setdefault(number // per_group, []).append(Instance(f"aws:///z/i-{number}"))
+        members.setdefault(number // per_group, []).append(GroupMember(f"aws:///z/i-{number}"))
     for number in range(pods):
         owner = f"run-{number % 200}"
         watch.pods._put(f"default/r{number}", pod(f"r{number}", owner, f"n{number % nodes}", share, 500))
@@ -152,8 +152,8 @@ async def loop(
     watch = ClusterWatch(kube, lambda pod: None)
     cloud = Groups(fill(watch, nodes, groups, pods, pending, share, different))
     settings = parse([])
-    metrics = Metrics()
-    recording = Recording(
+    metrics = ClusterAutoscalerMetrics()
+    recording = LoopRecorder(
         kube, clock, EventRecorder(kube, "bench"), Klog(clock, 0, len), namespace="kube-system", name="status"
     )
     nothing = Reports(
@@ -162,7 +162,7 @@ async def loop(
     )  # fmt: skip
     chosen = options(settings)
     cooldown = Cooldown(chosen.delays, clock.now())
-    decisions = DecisionLog(kube, "kube-system", clock, Chance(2), keep=False)
+    decisions = NodeGroupDecisions(kube, "kube-system", clock, Chance(2), keep=False)
     async with asyncio.TaskGroup() as tasks:
         actuator = Actuator(kube, cloud, watch, clock, ActuationSettings(), nothing, tasks)
         autoscaler = NodeGroupAutoscaler(

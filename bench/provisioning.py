@@ -30,12 +30,12 @@ from dovetail.kube.config import load
 from dovetail.lab.apiserver_only import Bare
 from dovetail.lab.aws import account, eks
 from dovetail.lab.aws.ec2 import Ec2, Timing
-from dovetail.lab.aws.endpoint import Endpoint
+from dovetail.lab.aws.endpoint import AwsEndpoint
 from dovetail.lab.aws.http_forms import Answer, Environ, body_of
 from dovetail.lab.aws.initial_instances import register
 from dovetail.lab.aws.injected_errors import asked
-from dovetail.lab.aws.offerings import Market
-from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.aws.offerings import LabOfferings
+from dovetail.lab.cluster import Lab, LabParts
 from dovetail.lab.in_process import InProcess
 from dovetail.lab.instances import plain_pool
 from dovetail.lab.kubelet.kubelets import Pace
@@ -72,10 +72,10 @@ async def _lab(folder: Path, nodes: int) -> None:
     (folder / "kubeconfig").write_text(bare.kubeconfig())
     server = bare.server
     assert isinstance(server, LabServer)
-    endpoint = Endpoint(Market(REGION, FAMILIES))
+    endpoint = AwsEndpoint(LabOfferings(REGION, FAMILIES))
     endpoint.front.services.insert(0, report_fleet)
     made = account.build(endpoint, CLUSTER, version=VERSION, api_url=url, ca=bare.identity.authority)
-    parts = Parts(pace=Pace(lean=True, heartbeat_seconds=None), quiet=True, check=False, faults=False, storage=False)
+    parts = LabParts(pace=Pace(lean=True, heartbeat_seconds=None), quiet=True, check=False, faults=False, storage=False)
     transport = InProcess(server, {"authorization": "Bearer bench"})
     async with Lab(transport, clock, chance, parts, server=server) as lab:
         for definition in crds.definitions():

@@ -23,11 +23,11 @@ from prometheus_client import Counter, Histogram
 from bench.afresh import afresh
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.cloud.aws import catalog
-from dovetail.cloud.simulated.config import Market
+from dovetail.cloud.simulated.config import SimulatedMarket
 from dovetail.kube import resources as kinds
-from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.cluster import Lab, LabParts
 from dovetail.lab.kubelet.kubelets import Pace
-from dovetail.lab.scenario.autoscaler import Asked, Autoscaled
+from dovetail.lab.scenario.autoscaler import Autoscaled, AutoscalerRequest
 from dovetail.model.instance_type import InstanceType
 from dovetail.planner.provision import provision
 from dovetail.studies import karpenter
@@ -190,11 +190,15 @@ async def measure(
     autoscaler: str = "dovetail",
     said: Callable[[str], None] = lambda line: None,
 ) -> list[Measured]:
-    asked = Asked(types=sold(types), market=Market(boot=(1.0, 2.0), ready=(1.0, 2.0)), gates=tuple(gates))
+    asked = AutoscalerRequest(
+        types=sold(types), market=SimulatedMarket(boot=(1.0, 2.0), ready=(1.0, 2.0)), gates=tuple(gates)
+    )
     if autoscaler == "karpenter":
         asked = msgspec.structs.replace(asked, settings=karpenter.SETTINGS, controllers=karpenter.controllers())
     clock = Clock(asyncio.get_running_loop(), EPOCH)
-    parts = Parts(pace=Pace(lean=True, heartbeat_seconds=None, grid_seconds=0.5), quiet=True, faults=False, check=False)
+    parts = LabParts(
+        pace=Pace(lean=True, heartbeat_seconds=None, grid_seconds=0.5), quiet=True, faults=False, check=False
+    )
     scaler = Autoscaled(asked)
     found = []
     async with Lab.embedded(7, parts, clock=clock) as lab:

@@ -30,7 +30,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.cloud.aws.instance_type_info import Limits, Spec, from_ec2
+from dovetail.cloud.aws.instance_type_info import InstanceTypeLimits, InstanceTypeSpec, from_ec2
 
 HERE = Path(__file__).resolve().parent.parent
 TARGET = HERE / "src/dovetail/cloud/data"
@@ -100,14 +100,14 @@ def records(moto: zipfile.ZipFile) -> dict[str, Any]:
     return document
 
 
-def specs(described: dict[str, Any], karpenter: Path) -> list[Spec]:
+def specs(described: dict[str, Any], karpenter: Path) -> list[InstanceTypeSpec]:
     tables = karpenter / "pkg/providers/instancetype"
     network = network_limits((tables / "zz_generated.vpclimits.go").read_text())
     bandwidth = numbers((tables / "zz_generated.bandwidth.go").read_text(), r"(\d+),")
     specs_read = []
     for name, record in sorted(described.items()):
         interfaces, branches = network.get(name, (0, 0))
-        spec = from_ec2(record, Limits(branches, int(bandwidth[name]) if name in bandwidth else None))
+        spec = from_ec2(record, InstanceTypeLimits(branches, int(bandwidth[name]) if name in bandwidth else None))
         spec = msgspec.structs.replace(
             spec, interfaces=interfaces or spec.interfaces, clock_ghz=CLOCKS.get(family(name), spec.clock_ghz)
         )

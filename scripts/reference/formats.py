@@ -8,7 +8,7 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from dovetail.cloud.simulated.config import Market
+from dovetail.cloud.simulated.config import SimulatedMarket
 from dovetail.lab.durations import Seconds
 from dovetail.lab.faults.kinds import KINDS
 from dovetail.lab.scenario.schema import Scenario
@@ -117,7 +117,7 @@ def scenario_format(say: Words) -> str:
             "`dovetail run --cloud simulated --market FILE`, and `market` of a scenario.",
             "`dovetail run --cloud simulated --market FILE`, 그리고 시나리오의 `market`.",
         ),
-        *_structs(say, Market, set()),
+        *_structs(say, SimulatedMarket, set()),
     )
 
 

@@ -135,7 +135,7 @@ def permissions(say: Words) -> str:
                     code(", ".join(rule.resources)) + (f" ({', '.join(rule.names)})" if rule.names else ""),
                     code(", ".join(rule.verbs)),
                     rule.scope.value,
-                    "" if rule.when is rbac.When.ALWAYS else code(rule.when.name),
+                    "" if rule.when is rbac.RuleCondition.ALWAYS else code(rule.when.name),
                     say(rule.why),
                 )
                 for rule in rbac.RULES

@@ -10,7 +10,7 @@ from __future__ import annotations
 import click
 
 
-class Problem(click.ClickException):
+class UserError(click.ClickException):
     """Object, field, value, and the way out."""
 
     exit_code = 2

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from dovetail.autoscalers.node_groups.simulation import Snapshot, placed_info
-from dovetail.cloud.node_groups import GroupOptions, Instance, NodeGroup
-from dovetail.model.fit import Cluster, NodeInfo
+from dovetail.autoscalers.node_groups.simulation import ClusterSnapshot, placed_info
+from dovetail.cloud.node_groups import GroupMember, GroupOptions, NodeGroup
+from dovetail.model.fit import ClusterNodes, NodeInfo
 from dovetail.model.meta import view
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
@@ -113,13 +113,13 @@ def info(of: Node, *pods: Pod) -> NodeInfo:
     return made
 
 
-def snapshot(*nodes: NodeInfo) -> Snapshot:
-    cluster = Cluster()
+def snapshot(*nodes: NodeInfo) -> ClusterSnapshot:
+    cluster = ClusterNodes()
     for each in nodes:
         cluster.set_node(each.node)
         for placed in each.pods.values():
             cluster.place(placed, each.name)
-    return Snapshot(cluster)
+    return ClusterSnapshot(cluster)
 
 
 def group(name: str, least: int = 0, most: int = 10, target: int = 0, *nodes: Node, **options: Any) -> NodeGroup:
@@ -128,7 +128,7 @@ def group(name: str, least: int = 0, most: int = 10, target: int = 0, *nodes: No
         min_size=least,
         max_size=most,
         target_size=target,
-        instances=tuple(Instance(each.spec.provider_id) for each in nodes),
+        instances=tuple(GroupMember(each.spec.provider_id) for each in nodes),
         options=GroupOptions(**options),
     )
 

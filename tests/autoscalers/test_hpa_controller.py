@@ -11,7 +11,7 @@ import pytest
 
 from dovetail.autoscalers.hpa.controller import HorizontalAutoscaling
 from dovetail.autoscalers.hpa.decision import Saying
-from dovetail.autoscalers.hpa.spec import Autoscaler
+from dovetail.autoscalers.hpa.spec import HorizontalPodAutoscaler
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.kube.client import Kube
 from dovetail.kube.transport import Request, Response
@@ -94,7 +94,7 @@ class Server:
         return [body for name, body in self.asked if name.startswith(method)]
 
 
-def autoscaler(*metrics: dict[str, Any]) -> Autoscaler:
+def autoscaler(*metrics: dict[str, Any]) -> HorizontalPodAutoscaler:
     cpu = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
     return msgspec.convert(
         {
@@ -105,7 +105,7 @@ def autoscaler(*metrics: dict[str, Any]) -> Autoscaler:
                 "metrics": list(metrics) or [cpu],
             },
         },
-        Autoscaler,
+        HorizontalPodAutoscaler,
     )
 
 

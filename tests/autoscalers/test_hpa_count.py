@@ -9,8 +9,8 @@ import pytest
 
 from dovetail.autoscalers.hpa import count
 from dovetail.autoscalers.hpa.count import Count, Tolerance
-from dovetail.autoscalers.hpa.readings import ContainerUse, NoCount, PodUse, Sample, of_pods
-from dovetail.autoscalers.hpa.spec import Settings
+from dovetail.autoscalers.hpa.readings import ContainerUse, MetricSample, NoCount, PodUse, of_pods
+from dovetail.autoscalers.hpa.spec import HpaFlags
 from dovetail.model.meta import Condition, ObjectMeta
 from dovetail.model.pods import Container, Pod, PodSpec, PodStatus, ResourceRequirements
 
@@ -30,8 +30,8 @@ def pod(name: str, *, phase: str = "Running", ready: bool = True, since: datetim
 
 
 def utilization(pods: list[Pod], used: dict[str, int], target: int, current: int | None = None) -> Count:
-    samples = {name: Sample(value, NOW, 15.0) for name, value in used.items()}
-    groups = count.group(pods, samples, "cpu", NOW, Settings())
+    samples = {name: MetricSample(value, NOW, 15.0) for name, value in used.items()}
+    groups = count.group(pods, samples, "cpu", NOW, HpaFlags())
     return count.by_utilization(
         pods,
         samples,
@@ -103,16 +103,16 @@ def test_a_condition_without_an_instant_has_always_been_so() -> None:
     """The usual wait for a first full window of metrics is over then."""
     young = pod("a", since=NOW - timedelta(seconds=5))
     timeless = msgspec.structs.replace(young.status, conditions=(Condition(type="Ready", status="True"),))
-    samples = {"a": Sample(5, NOW, 15.0)}
-    assert count.group([young], samples, "cpu", NOW, Settings()).ready == 0
-    counted = count.group([msgspec.structs.replace(young, status=timeless)], samples, "cpu", NOW, Settings())
+    samples = {"a": MetricSample(5, NOW, 15.0)}
+    assert count.group([young], samples, "cpu", NOW, HpaFlags()).ready == 0
+    counted = count.group([msgspec.structs.replace(young, status=timeless)], samples, "cpu", NOW, HpaFlags())
     assert counted.ready == 1
 
 
 def test_memory_is_counted_whether_pods_are_ready_or_not() -> None:
-    samples = {"a": Sample(5, NOW, 15.0)}
+    samples = {"a": MetricSample(5, NOW, 15.0)}
     young = pod("a", ready=False, since=NOW)
-    assert count.group([young], samples, "memory", NOW, Settings()).ready == 1
+    assert count.group([young], samples, "memory", NOW, HpaFlags()).ready == 1
 
 
 def test_one_container_without_a_request_spoils_the_percentage() -> None:
@@ -131,7 +131,7 @@ def test_a_pod_with_an_unmeasured_container_has_no_value() -> None:
     halves = (ContainerUse(name="a", usage={"cpu": "1500u"}), ContainerUse(name="b", usage={"memory": "1Mi"}))
     use = PodUse(metadata=ObjectMeta(name="p"), timestamp=NOW, window="15s", containers=halves)
     assert of_pods([use], "cpu") == {}
-    assert of_pods([use], "cpu", "a") == {"p": Sample(2, NOW, 15.0)}
+    assert of_pods([use], "cpu", "a") == {"p": MetricSample(2, NOW, 15.0)}
 
 
 def test_a_value_from_outside_counts_ready_pods_alone() -> None:

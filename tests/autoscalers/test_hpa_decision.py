@@ -8,25 +8,25 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.autoscalers.hpa.decision import Decision, Unclear, decide, metrics_wanted, unscalable, unselective
-from dovetail.autoscalers.hpa.limits import History, Past
+from dovetail.autoscalers.hpa.decision import ScaleDecision, Unclear, decide, metrics_wanted, unscalable, unselective
+from dovetail.autoscalers.hpa.limits import Past, ScaleHistory
 from dovetail.autoscalers.hpa.proposal import Reading, go_text
-from dovetail.autoscalers.hpa.readings import NoCount, Sample
-from dovetail.autoscalers.hpa.spec import Autoscaler, Scale, ScaleSpec, ScaleStatus, Settings
+from dovetail.autoscalers.hpa.readings import MetricSample, NoCount
+from dovetail.autoscalers.hpa.spec import HorizontalPodAutoscaler, HpaFlags, ScaleSpec, ScaleStatus, ScaleView
 from dovetail.model.pods import Pod
 from dovetail.model.selector import LabelSelector
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 OLD = (NOW - timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
-ZERO = Settings(scale_to_zero=True)
+ZERO = HpaFlags(scale_to_zero=True)
 
 
-def asked(*metrics: dict[str, Any], **spec: Any) -> Autoscaler:
+def asked(*metrics: dict[str, Any], **spec: Any) -> HorizontalPodAutoscaler:
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
     status = spec.pop("status", {})
     body = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 10, "metrics": list(metrics)} | spec
     return msgspec.convert(
-        {"metadata": {"name": "web", "namespace": "shop"}, "spec": body, "status": status}, Autoscaler
+        {"metadata": {"name": "web", "namespace": "shop"}, "spec": body, "status": status}, HorizontalPodAutoscaler
     )
 
 
@@ -39,8 +39,8 @@ def external(**target: Any) -> dict[str, Any]:
     return {"type": "External", "external": {"metric": {"name": "queue"}, "target": target}}
 
 
-def scale(replicas: int) -> Scale:
-    return Scale(spec=ScaleSpec(replicas=replicas), status=ScaleStatus(replicas=replicas, selector="app=web"))
+def scale(replicas: int) -> ScaleView:
+    return ScaleView(spec=ScaleSpec(replicas=replicas), status=ScaleStatus(replicas=replicas, selector="app=web"))
 
 
 def pods(count: int) -> list[Pod]:
@@ -61,20 +61,22 @@ def pods(count: int) -> list[Pod]:
     ]
 
 
-def used(count: int, value: int) -> dict[str, Sample]:
-    return {f"web-{number}": Sample(value, NOW, 15.0) for number in range(count)}
+def used(count: int, value: int) -> dict[str, MetricSample]:
+    return {f"web-{number}": MetricSample(value, NOW, 15.0) for number in range(count)}
 
 
-def look(autoscaler: Autoscaler, replicas: int, *readings: Reading, settings: Settings | None = None) -> Decision:
-    return decide(autoscaler, scale(replicas), readings, pods(replicas), History(), NOW, settings or Settings())
+def look(
+    autoscaler: HorizontalPodAutoscaler, replicas: int, *readings: Reading, settings: HpaFlags | None = None
+) -> ScaleDecision:
+    return decide(autoscaler, scale(replicas), readings, pods(replicas), ScaleHistory(), NOW, settings or HpaFlags())
 
 
-def said(decision: Decision) -> list[tuple[str, str]]:
+def said(decision: ScaleDecision) -> list[tuple[str, str]]:
     return [(each.type, each.reason) for each in decision.status().conditions if each.status == "True"]
 
 
 def test_too_much_load_adds_pods_and_says_so() -> None:
-    decision = look(asked(cpu()), 1, used(1, 500)).rescaled(NOW, Settings())
+    decision = look(asked(cpu()), 1, used(1, 500)).rescaled(NOW, HpaFlags())
     assert decision.replicas == 4
     assert said(decision) == [
         ("AbleToScale", "SucceededRescale"),
@@ -152,16 +154,18 @@ def test_of_equal_proposals_the_first_is_named_but_for_those_of_none() -> None:
 
 def test_a_metric_below_nothing_asks_for_no_pods_at_all() -> None:
     idle = asked(external(type="Value", value="10"), minReplicas=0)
-    decision = decide(idle, scale(2), [-5_000], pods(2), History((Past(0, NOW),)), NOW, Settings())
+    decision = decide(idle, scale(2), [-5_000], pods(2), ScaleHistory((Past(0, NOW),)), NOW, HpaFlags())
     assert (decision.replicas, decision.conditions[-1].reason) == (0, "DesiredWithinRange")
 
 
 def test_a_workload_whose_pods_cannot_be_reported_is_remembered_as_it_was_first_seen() -> None:
     """Once its pods are known, it does not shrink at once."""
-    decision = unselective(asked(cpu()), scale(5), Unclear("SelectorRequired", "selector is required"), History(), NOW)
+    decision = unselective(
+        asked(cpu()), scale(5), Unclear("SelectorRequired", "selector is required"), ScaleHistory(), NOW
+    )
     assert decision.history.recommendations == (Past(5, NOW),)
     later = NOW + timedelta(minutes=4)
-    again = decide(asked(cpu()), scale(5), [used(5, 1)], pods(5), decision.history, later, Settings())
+    again = decide(asked(cpu()), scale(5), [used(5, 1)], pods(5), decision.history, later, HpaFlags())
     assert again.replicas is None and ("AbleToScale", "ScaleDownStabilized") in said(again)
 
 
@@ -181,7 +185,7 @@ def test_a_workload_put_to_zero_by_hand_stays_there() -> None:
 
 def test_a_workload_the_autoscaler_put_to_sleep_wakes_by_a_metric_from_outside() -> None:
     lazy = asked(external(type="Value", value="10"), minReplicas=0)
-    idle = History((Past(0, NOW),))
+    idle = ScaleHistory((Past(0, NOW),))
     asleep = decide(lazy, scale(2), [0], pods(2), idle, NOW, ZERO)
     assert asleep.replicas == 0
     status = asleep.rescaled(NOW, ZERO).status()
@@ -189,13 +193,15 @@ def test_a_workload_the_autoscaler_put_to_sleep_wakes_by_a_metric_from_outside()
     later = msgspec.structs.replace(lazy, status=status)
     assert metrics_wanted(later, scale(0), ZERO)
     assert look(later, 0, 25_000, settings=ZERO).replicas == 3
-    assert not metrics_wanted(later, scale(0), Settings())
+    assert not metrics_wanted(later, scale(0), HpaFlags())
 
 
 def test_a_condition_keeps_its_instant_until_its_answer_changes() -> None:
     first = look(asked(cpu()), 2, used(2, 100))
     autoscaler = msgspec.structs.replace(first.asked, status=first.status())
-    later = decide(autoscaler, scale(2), [used(2, 100)], pods(2), History(), NOW + timedelta(minutes=1), Settings())
+    later = decide(
+        autoscaler, scale(2), [used(2, 100)], pods(2), ScaleHistory(), NOW + timedelta(minutes=1), HpaFlags()
+    )
     assert {each.last_transition_time for each in later.conditions} == {NOW}
 
 
@@ -207,7 +213,7 @@ def test_a_tolerance_of_its_own_wins_over_the_flag() -> None:
 
 
 def test_a_target_without_scale_is_reported_and_nothing_else_changes() -> None:
-    decision = unscalable(asked(cpu()), 'deployments.apps "web" not found', History(), NOW)
+    decision = unscalable(asked(cpu()), 'deployments.apps "web" not found', ScaleHistory(), NOW)
     assert decision.conditions[0].reason == "FailedGetScale"
     assert decision.sayings[0].message == 'deployments.apps "web" not found'
 

@@ -11,7 +11,7 @@ import yaml
 
 from dovetail.autoscalers.node_groups import program
 from dovetail.autoscalers.node_groups.flags import parse
-from dovetail.autoscalers.node_groups.program import Running
+from dovetail.autoscalers.node_groups.program import ProgramHandle
 from dovetail.clock import run_virtual
 from dovetail.cloud.node_groups import GroupOptions
 from dovetail.kube.errors import NotFound
@@ -23,7 +23,7 @@ from dovetail.lab.simulated_groups import GroupSpec, SimulatedGroups
 class World:
     """A lab with node groups and the program."""
 
-    def __init__(self, lab: Lab, groups: SimulatedGroups, running: Running, lines: list[str]) -> None:
+    def __init__(self, lab: Lab, groups: SimulatedGroups, running: ProgramHandle, lines: list[str]) -> None:
         self.lab, self.kube, self.groups, self.running, self.lines = lab, lab.kube, groups, running, lines
 
     async def deploy(self, name: str, replicas: int, cpu: str = "500m", memory: str = "512Mi", **spec: Any) -> None:
@@ -64,7 +64,7 @@ def play(
             cloud = SimulatedGroups(lab)
             for spec in groups:
                 await cloud.create(spec)
-            running = Running()
+            running = ProgramHandle()
             lines: list[str] = []
             settings = parse(["--leader-elect=false", "--v=4", *flags])
             kube = lab.client("cluster-autoscaler")
@@ -349,7 +349,7 @@ def test_a_deletion_cut_short_is_undone_at_the_next_start() -> None:
             taint = {"key": "ToBeDeletedByClusterAutoscaler", "value": "1", "effect": "NoSchedule"}
             patch = {"spec": {"unschedulable": True, "taints": [taint]}}
             await lab.kube.patch(NODES, node["metadata"]["name"], patch)
-            running: Running = Running()
+            running: ProgramHandle = ProgramHandle()
             work = asyncio.create_task(
                 program.run(
                     parse(["--leader-elect=false"]),

@@ -9,14 +9,14 @@ import pytest
 
 from dovetail.autoscalers.node_groups.annotations import SAFE_TO_EVICT, SAFE_TO_EVICT_LOCAL_VOLUMES
 from dovetail.autoscalers.node_groups.budgets import Allowed, GroupNodes, crop
-from dovetail.autoscalers.node_groups.disruption_budgets import RemainingBudgets
+from dovetail.autoscalers.node_groups.disruption_budgets import RemainingPdbs
 from dovetail.autoscalers.node_groups.drain import (
     REMEDIES,
     BlockingReason,
     Controllers,
+    DrainabilityOutcome,
     DrainContext,
     DrainRules,
-    Outcome,
     drainability,
     pods_to_move,
 )
@@ -41,36 +41,42 @@ DAEMONSET_POD = "cluster-autoscaler.kubernetes.io/daemonset-pod"
 
 
 def verdict(of: Pod, rules: DrainRules | None = None, *budgets: Any, controllers: Any = CONTROLLERS) -> Any:
-    return drainability(of, rules or DrainRules(), DrainContext(NOW, RemainingBudgets(budgets), controllers))
+    return drainability(of, rules or DrainRules(), DrainContext(NOW, RemainingPdbs(budgets), controllers))
 
 
 @pytest.mark.parametrize(
     ("of", "outcome"),
     [
-        (pod("static", owner=None, annotations={"kubernetes.io/config.mirror": "x"}), Outcome.SKIP),
-        (pod("gone", owner=None, deleted=NOW - timedelta(minutes=2)), Outcome.SKIP),
-        (pod("going", deleted=NOW - timedelta(seconds=40)), Outcome.UNDEFINED),
+        (pod("static", owner=None, annotations={"kubernetes.io/config.mirror": "x"}), DrainabilityOutcome.SKIP),
+        (pod("gone", owner=None, deleted=NOW - timedelta(minutes=2)), DrainabilityOutcome.SKIP),
+        (pod("going", deleted=NOW - timedelta(seconds=40)), DrainabilityOutcome.UNDEFINED),
         (
             pod("slow", deleted=NOW - timedelta(minutes=2), spec={"terminationGracePeriodSeconds": 600}),
-            Outcome.UNDEFINED,
+            DrainabilityOutcome.UNDEFINED,
         ),
-        (pod("daemon", owner="DaemonSet/ds"), Outcome.DRAIN),
-        (pod("marked", owner=None, annotations={SAFE_TO_EVICT: "true"}), Outcome.DRAIN),
-        (pod("failed", owner=None, phase="Failed"), Outcome.DRAIN),
-        (pod("done", owner=None, phase="Succeeded", spec={"restartPolicy": "Never"}), Outcome.DRAIN),
-        (pod("retried", owner=None, phase="Succeeded", spec={"restartPolicy": "OnFailure"}), Outcome.DRAIN),
-        (pod("last", owner=None, annotations={SAFE_TO_EVICT: "on-completion"}), Outcome.WAIT),
-        (pod("replica"), Outcome.UNDEFINED),
-        (pod("controlled", owner="ReplicationController/rc"), Outcome.UNDEFINED),
-        (pod("stateful", owner="StatefulSet/ss"), Outcome.UNDEFINED),
-        (pod("batch", owner="Job/job"), Outcome.UNDEFINED),
-        (pod("scratch", spec={"volumes": [{"name": "a", "emptyDir": {"medium": "Memory"}}]}), Outcome.UNDEFINED),
-        (pod("listed", spec=EMPTY_DIR, annotations={SAFE_TO_EVICT_LOCAL_VOLUMES: "scratch,other"}), Outcome.UNDEFINED),
-        (pod("old", namespace="kube-system", created=NOW - timedelta(hours=2)), Outcome.UNDEFINED),
+        (pod("daemon", owner="DaemonSet/ds"), DrainabilityOutcome.DRAIN),
+        (pod("marked", owner=None, annotations={SAFE_TO_EVICT: "true"}), DrainabilityOutcome.DRAIN),
+        (pod("failed", owner=None, phase="Failed"), DrainabilityOutcome.DRAIN),
+        (pod("done", owner=None, phase="Succeeded", spec={"restartPolicy": "Never"}), DrainabilityOutcome.DRAIN),
+        (pod("retried", owner=None, phase="Succeeded", spec={"restartPolicy": "OnFailure"}), DrainabilityOutcome.DRAIN),
+        (pod("last", owner=None, annotations={SAFE_TO_EVICT: "on-completion"}), DrainabilityOutcome.WAIT),
+        (pod("replica"), DrainabilityOutcome.UNDEFINED),
+        (pod("controlled", owner="ReplicationController/rc"), DrainabilityOutcome.UNDEFINED),
+        (pod("stateful", owner="StatefulSet/ss"), DrainabilityOutcome.UNDEFINED),
+        (pod("batch", owner="Job/job"), DrainabilityOutcome.UNDEFINED),
+        (
+            pod("scratch", spec={"volumes": [{"name": "a", "emptyDir": {"medium": "Memory"}}]}),
+            DrainabilityOutcome.UNDEFINED,
+        ),
+        (
+            pod("listed", spec=EMPTY_DIR, annotations={SAFE_TO_EVICT_LOCAL_VOLUMES: "scratch,other"}),
+            DrainabilityOutcome.UNDEFINED,
+        ),
+        (pod("old", namespace="kube-system", created=NOW - timedelta(hours=2)), DrainabilityOutcome.UNDEFINED),
     ],
     ids=lambda value: value.metadata.name if isinstance(value, Pod) else value.name,
 )
-def test_pods_that_do_not_keep_their_node(of: Pod, outcome: Outcome) -> None:
+def test_pods_that_do_not_keep_their_node(of: Pod, outcome: DrainabilityOutcome) -> None:
     assert verdict(of).outcome is outcome
 
 
@@ -103,18 +109,23 @@ def test_pods_that_do_not_keep_their_node(of: Pod, outcome: Outcome) -> None:
 )
 def test_pods_that_keep_their_node(of: Pod, reason: BlockingReason) -> None:
     found = verdict(of)
-    assert (found.outcome, found.reason) == (Outcome.BLOCK, reason)
+    assert (found.outcome, found.reason) == (DrainabilityOutcome.BLOCK, reason)
     assert of.metadata.name in found.message
     assert REMEDIES[reason]
 
 
 def test_flags_open_what_they_name() -> None:
     """Each of the skip flags, set to false, lets the pods go that it speaks of."""
-    assert verdict(pod("x", spec=EMPTY_DIR), DrainRules(skip_local_storage=False)).outcome is Outcome.UNDEFINED
-    assert verdict(pod("x", namespace="kube-system"), DrainRules(skip_system_pods=False)).outcome is Outcome.UNDEFINED
+    assert (
+        verdict(pod("x", spec=EMPTY_DIR), DrainRules(skip_local_storage=False)).outcome is DrainabilityOutcome.UNDEFINED
+    )
+    assert (
+        verdict(pod("x", namespace="kube-system"), DrainRules(skip_system_pods=False)).outcome
+        is DrainabilityOutcome.UNDEFINED
+    )
     custom = DrainRules(skip_custom_controller_pods=False)
-    assert verdict(pod("x", owner="Rollout/web"), custom).outcome is Outcome.UNDEFINED
-    assert verdict(pod("x", owner="ReplicaSet/lost"), custom).outcome is Outcome.UNDEFINED
+    assert verdict(pod("x", owner="Rollout/web"), custom).outcome is DrainabilityOutcome.UNDEFINED
+    assert verdict(pod("x", owner="ReplicaSet/lost"), custom).outcome is DrainabilityOutcome.UNDEFINED
     few = verdict(pod("x"), DrainRules(min_replica_count=6))
     assert few.reason is BlockingReason.MIN_REPLICAS_REACHED
 
@@ -128,19 +139,19 @@ def test_a_daemonset_of_another_group_is_not_looked_up() -> None:
     meta = msgspec.structs.replace(
         other.metadata, owner_references=(msgspec.structs.replace(owner, api_version="crd/v1"),)
     )
-    assert verdict(msgspec.structs.replace(other, metadata=meta)).outcome is Outcome.DRAIN
+    assert verdict(msgspec.structs.replace(other, metadata=meta)).outcome is DrainabilityOutcome.DRAIN
 
 
 def test_budgets_block_and_excuse() -> None:
     covered = pod("a", labels=KUBE_DNS, namespace="kube-system")
-    assert verdict(covered, None, pdb("dns", 1, KUBE_DNS, "kube-system")).outcome is Outcome.UNDEFINED
+    assert verdict(covered, None, pdb("dns", 1, KUBE_DNS, "kube-system")).outcome is DrainabilityOutcome.UNDEFINED
     blocked = verdict(covered, None, pdb("dns", 0, KUBE_DNS, "kube-system"))
     assert blocked.reason is BlockingReason.NOT_ENOUGH_PDB
     assert verdict(covered, None, pdb("dns", 1, KUBE_DNS)).reason is BlockingReason.UNMOVABLE_SYSTEM_POD
 
 
 def test_a_blocking_pod_stops_the_whole_node() -> None:
-    context = DrainContext(NOW, RemainingBudgets(), CONTROLLERS)
+    context = DrainContext(NOW, RemainingPdbs(), CONTROLLERS)
     found = pods_to_move([pod("a"), pod("bare", owner=None), pod("d", owner="DaemonSet/ds")], DrainRules(), context)
     assert found.blocking is not None and found.blocking.pod.metadata.name == "bare"
     assert not found.pods
@@ -150,7 +161,7 @@ def test_a_blocking_pod_stops_the_whole_node() -> None:
 
 
 def test_remaining_budgets_count_down() -> None:
-    budgets = RemainingBudgets([pdb("one", 1, {"app": "web"}), pdb("two", 3, {"app": "web", "tier": "a"})])
+    budgets = RemainingPdbs([pdb("one", 1, {"app": "web"}), pdb("two", 3, {"app": "web", "tier": "a"})])
     first, second = pod("a", labels={"app": "web"}), pod("b", labels={"app": "web", "tier": "a"})
     assert budgets.can_remove([first]) == (True, True, None)
     assert budgets.can_remove([first, second]) == (True, False, second)
@@ -207,4 +218,6 @@ def test_an_annotation_does_not_hide_that_a_replication_controller_is_gone() -> 
     marked = {DAEMONSET_POD: "true"}
     orphan = pod("orphan", owner="ReplicationController/missing", annotations=marked)
     assert verdict(orphan).reason is BlockingReason.CONTROLLER_NOT_FOUND
-    assert verdict(pod("kept", owner="ReplicationController/rc", annotations=marked)).outcome is Outcome.DRAIN
+    assert (
+        verdict(pod("kept", owner="ReplicationController/rc", annotations=marked)).outcome is DrainabilityOutcome.DRAIN
+    )

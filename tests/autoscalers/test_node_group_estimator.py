@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dovetail.autoscalers.node_groups import expanders
 from dovetail.autoscalers.node_groups.balancing import balance
 from dovetail.autoscalers.node_groups.equivalence import pod_groups
-from dovetail.autoscalers.node_groups.estimator import Estimate, estimate
+from dovetail.autoscalers.node_groups.estimator import ScaleUpEstimate, estimate
 from dovetail.autoscalers.node_groups.expanders import ConfigWarning, ExpanderError, Option, parse_chain
 from dovetail.autoscalers.node_groups.limits import (
     EstimationContext,
@@ -40,7 +40,7 @@ def spread(key: str, labels: dict[str, str]) -> dict[str, Any]:
     return {"topologySpreadConstraints": [{**constraint, "labelSelector": {"matchLabels": labels}}]}
 
 
-def needed(pods: list[Pod], template: NodeInfo, *existing: NodeInfo, most: int = 0) -> Estimate:
+def needed(pods: list[Pod], template: NodeInfo, *existing: NodeInfo, most: int = 0) -> ScaleUpEstimate:
     view = snapshot(*existing)
     before = {name: len(each.pods) for name, each in view.nodes.items()}
     found = estimate(pod_groups(pods), template, view, EstimationLimiter([Threshold(most)]))

@@ -8,8 +8,8 @@ import pytest
 
 from dovetail.autoscalers.node_groups.explanations import refusal
 from dovetail.autoscalers.node_groups.scale_up import IN_BACKOFF, MAX_SIZE_REACHED, MAX_TOTAL_REACHED, NOT_READY
-from dovetail.cli.cluster_session import Cluster
-from dovetail.cli.explain_subjects import Question, answer, subject_of
+from dovetail.cli.cluster_session import ClusterSession
+from dovetail.cli.explain_subjects import ExplainOptions, answer, subject_of
 from dovetail.cli.history import KINDS
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.explain import Answer
@@ -18,15 +18,15 @@ from dovetail.lab.simulated_groups import GroupSpec
 from tests.autoscalers.test_node_group_autoscaler import World, play
 
 
-async def look(world: World) -> Cluster:
-    cluster = Cluster(world.kube, ClusterState(world.kube, world.lab.clock), world.lab.clock.now())
+async def look(world: World) -> ClusterSession:
+    cluster = ClusterSession(world.kube, ClusterState(world.kube, world.lab.clock), world.lab.clock.now())
     cluster.cluster_state.tolerate_absent(NODEPOOLS, NODECLAIMS)
     await cluster.read()
     return cluster
 
 
 async def explain(world: World, words: str) -> Answer:
-    return await answer(await look(world), subject_of([words], "default"), Question(), None)
+    return await answer(await look(world), subject_of([words], "default"), ExplainOptions(), None)
 
 
 def test_a_node_that_stays_is_explained_by_the_pod_that_keeps_it() -> None:

@@ -16,7 +16,7 @@ from dovetail.cloud.node_groups import GroupOptions, NodeGroup
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import DEPLOYMENTS, NODES, PDBS, PODS
 from dovetail.lab.cluster import Lab
-from dovetail.lab.scenario.processes import Connection, CrashInjection
+from dovetail.lab.scenario.processes import CrashInjection, ReplicaConnection
 from dovetail.lab.simulated_groups import GroupSpec, SimulatedGroups
 
 BOUNDS = {"a": (1, 6), "b": (0, 5), "c": (0, 3)}
@@ -59,7 +59,7 @@ class Storm:
         self.work: asyncio.Task[None] | None = None
         self.killed = asyncio.Event()
         self.injection = groups.injection = CrashInjection(self.killed.set)
-        self.connection = Connection(lab.transport, self.injection)
+        self.connection = ReplicaConnection(lab.transport, self.injection)
 
     async def deploy(self, name: str, replicas: int) -> None:
         labels = {"app": name}

@@ -13,10 +13,10 @@ import yaml
 
 from dovetail.autoscalers.node_groups import options as options_of
 from dovetail.autoscalers.node_groups.annotations import SCALE_DOWN_DISABLED, TO_BE_DELETED
-from dovetail.autoscalers.node_groups.backoff import Backoff, BackoffTimes
-from dovetail.autoscalers.node_groups.cluster_state import ClusterState, HealthLimits
+from dovetail.autoscalers.node_groups.backoff import BackoffTimes, GroupBackoff
+from dovetail.autoscalers.node_groups.cluster_state import GroupClusterState, HealthLimits
 from dovetail.autoscalers.node_groups.cooldown import Cooldown, Delays
-from dovetail.autoscalers.node_groups.disruption_budgets import RemainingBudgets
+from dovetail.autoscalers.node_groups.disruption_budgets import RemainingPdbs
 from dovetail.autoscalers.node_groups.drain import DrainContext
 from dovetail.autoscalers.node_groups.eligibility import EligibilityRules, unremovable_reason
 from dovetail.autoscalers.node_groups.expanders import choose, least_waste
@@ -27,15 +27,15 @@ from dovetail.autoscalers.node_groups.recording import event_recorder
 from dovetail.autoscalers.node_groups.removal import Removable
 from dovetail.autoscalers.node_groups.scale_down import ScaleDownPlanner, ScaleDownSettings, Unneeded
 from dovetail.autoscalers.node_groups.scale_up import (
-    Result,
     ScaleUpInput,
     ScaleUpPlan,
+    ScaleUpResult,
     ScaleUpSettings,
     plan_minimum_sizes,
     plan_scale_up,
 )
 from dovetail.autoscalers.node_groups.similarity import aws_comparator
-from dovetail.autoscalers.node_groups.simulation import Snapshot
+from dovetail.autoscalers.node_groups.simulation import ClusterSnapshot
 from dovetail.autoscalers.node_groups.status import StatusWriter
 from dovetail.autoscalers.node_groups.templates import (
     TaintConfig,
@@ -45,12 +45,12 @@ from dovetail.autoscalers.node_groups.templates import (
     from_nodes,
     is_good_template,
 )
-from dovetail.autoscalers.node_groups.unremovable import REMEDIES, Reason
+from dovetail.autoscalers.node_groups.unremovable import REMEDIES, UnremovableReason
 from dovetail.autoscalers.node_groups.utilization import UnknownUtilization, Utilization, utilization
 from dovetail.chance import Chance
 from dovetail.clock import run_virtual
-from dovetail.cloud.node_groups import ErrorClass, Instance, InstanceError, InstanceState, NodeGroup, Template
-from dovetail.kube.events import Reference
+from dovetail.cloud.node_groups import ErrorClass, GroupMember, InstanceError, InstanceState, NodeGroup, NodeTemplate
+from dovetail.kube.events import ObjectReference
 from dovetail.model.fit import NodeInfo
 from dovetail.model.meta import Condition, view
 from dovetail.model.nodes import Node
@@ -71,7 +71,7 @@ def ready(of: Node) -> bool:
 
 
 def test_backoff_doubles_only_after_it_has_ended() -> None:
-    backoff = Backoff(BackoffTimes(300, 1800, 10800))
+    backoff = GroupBackoff(BackoffTimes(300, 1800, 10800))
     assert backoff.fail("g", ERROR, NOW) == NOW + 5 * MINUTE
     assert backoff.fail("g", ERROR, NOW + 4 * MINUTE) == NOW + 9 * MINUTE
     assert backoff.status("g", NOW + 8 * MINUTE) is not None
@@ -114,18 +114,18 @@ def test_a_gpu_node_is_measured_by_its_gpus() -> None:
     ("of", "options", "rules", "reason"),
     [
         (info(node("n"), pod("a", 500, 0)), {}, {}, None),
-        (info(node("n"), pod("a", 501, 0)), {}, {}, Reason.NOT_UNDERUTILIZED),
+        (info(node("n"), pod("a", 501, 0)), {}, {}, UnremovableReason.NOT_UNDERUTILIZED),
         (info(node("n"), pod("a", 700, 0)), {"scale_down_utilization_threshold": 0.8}, {}, None),
-        (info(node("n", annotations={SCALE_DOWN_DISABLED: "true"})), {}, {}, Reason.SCALE_DOWN_DISABLED),
+        (info(node("n", annotations={SCALE_DOWN_DISABLED: "true"})), {}, {}, UnremovableReason.SCALE_DOWN_DISABLED),
         (info(node("n", annotations={SCALE_DOWN_DISABLED: "false"})), {}, {}, None),
         (info(node("n", ready=False)), {}, {}, None),
-        (info(node("n", ready=False)), {}, {"unready_enabled": False}, Reason.UNREADY_DISABLED),
-        (info(node("n", 0, 0)), {}, {}, Reason.UNEXPECTED_ERROR),
+        (info(node("n", ready=False)), {}, {"unready_enabled": False}, UnremovableReason.UNREADY_DISABLED),
+        (info(node("n", 0, 0)), {}, {}, UnremovableReason.UNEXPECTED_ERROR),
         (
             info(node("n", taints=[{"key": TO_BE_DELETED, "value": str(int(NOW.timestamp()) - 60)}])),
             {},
             {},
-            Reason.BEING_DELETED,
+            UnremovableReason.BEING_DELETED,
         ),
         (
             info(node("n", taints=[{"key": TO_BE_DELETED, "value": str(int(NOW.timestamp()) - 360)}])),
@@ -135,22 +135,24 @@ def test_a_gpu_node_is_measured_by_its_gpus() -> None:
         ),
     ],
 )
-def test_eligibility(of: NodeInfo, options: dict[str, Any], rules: dict[str, Any], reason: Reason | None) -> None:
+def test_eligibility(
+    of: NodeInfo, options: dict[str, Any], rules: dict[str, Any], reason: UnremovableReason | None
+) -> None:
     member = group("g", 0, 10, 1, of.node, **options)
     assert unremovable_reason(of, member, EligibilityRules(**rules), ready, NOW)[0] is reason
 
 
 def test_every_reason_has_a_remedy() -> None:
-    assert set(REMEDIES) == set(Reason)
+    assert set(REMEDIES) == set(UnremovableReason)
     stranger = unremovable_reason(info(node("n")), None, EligibilityRules(), ready, NOW)
-    assert stranger == (Reason.NOT_AUTOSCALED, None)
+    assert stranger == (UnremovableReason.NOT_AUTOSCALED, None)
 
 
 # Health
 
 
-def state(**limits: Any) -> ClusterState:
-    return ClusterState(HealthLimits(**limits), Backoff())
+def state(**limits: Any) -> GroupClusterState:
+    return GroupClusterState(HealthLimits(**limits), GroupBackoff())
 
 
 def nodes(count: int, prefix: str = "n", **about: Any) -> list[Node]:
@@ -251,8 +253,8 @@ def test_an_instance_that_could_not_be_made_backs_off_at_once() -> None:
         max_size=10,
         target_size=2,
         instances=(
-            Instance("aws:///a/i-placeholder-g-0", InstanceState.CREATING, ERROR),
-            Instance("aws:///a/i-placeholder-g-1", InstanceState.CREATING, ERROR),
+            GroupMember("aws:///a/i-placeholder-g-0", InstanceState.CREATING, ERROR),
+            GroupMember("aws:///a/i-placeholder-g-1", InstanceState.CREATING, ERROR),
         ),
     )
     health.register_scale_up(failing, 2, NOW)
@@ -270,7 +272,7 @@ def test_an_instance_that_could_not_be_made_backs_off_at_once() -> None:
 
 def test_unregistered_instances_are_found_and_become_overdue() -> None:
     health = state()
-    lost = NodeGroup(id="g", max_size=10, target_size=1, instances=(Instance("aws:///a/i-1"),))
+    lost = NodeGroup(id="g", max_size=10, target_size=1, instances=(GroupMember("aws:///a/i-1"),))
     health.update([], [lost], NOW)
     assert len(health.total.unregistered) == 1
     assert health.overdue_instances(NOW + 15 * MINUTE) == {}
@@ -314,7 +316,7 @@ def test_a_template_of_the_cloud_gets_daemonset_pods() -> None:
         return view({"metadata": {"name": name, "uid": name}, "spec": {"template": {"spec": spec}}}, DaemonSet)
 
     made = from_cloud(
-        Template(node("t")), [daemonset("proxy", {}), daemonset("gpu", {"gpu": "yes"})], "g", TaintConfig()
+        NodeTemplate(node("t")), [daemonset("proxy", {}), daemonset("gpu", {"gpu": "yes"})], "g", TaintConfig()
     )
     assert made.requested["cpu"] == 100
 
@@ -327,7 +329,7 @@ def plan(
     groups: Sequence[NodeGroup],
     templates: dict[str, NodeInfo],
     *,
-    view: Snapshot | None = None,
+    view: ClusterSnapshot | None = None,
     quotas: Quotas | None = None,
     blocked: dict[str, str] | None = None,
     count: int = 0,
@@ -341,7 +343,7 @@ def plan(
 def scale_up_input(
     groups: Sequence[NodeGroup],
     templates: dict[str, NodeInfo],
-    view: Snapshot | None = None,
+    view: ClusterSnapshot | None = None,
     quotas: Quotas | None = None,
     blocked: dict[str, str] | None = None,
     count: int = 0,
@@ -371,7 +373,7 @@ def some(count: int, cpu: int = 500, name: str = "p", **about: Any) -> list[Pod]
 def test_the_group_with_the_least_waste_grows() -> None:
     templates = {"a": info(node("ta", 1000)), "b": info(node("tb", 8000, 8 * GIB))}
     made = plan(some(2), [group("a", 0, 10, 1), group("b", 0, 10, 1)], templates)
-    assert made.result is Result.SUCCESSFUL
+    assert made.result is ScaleUpResult.SUCCESSFUL
     assert sizes(made) == {"a": 2}
     assert str(made.increases[0]) == "{a 1->2 (max: 10)}"
     assert len(made.triggered) == 2 and not made.refused
@@ -382,7 +384,7 @@ def test_refusals_count_groups_by_reason() -> None:
     groups = [group("a", 0, 10, 1), group("b", 0, 10, 1), group("c", 0, 1, 1), group("d", 0, 9, 1)]
     blocked = {"d": "in backoff after failed scale-up"}
     made = plan(some(1, 4000), groups, templates, blocked=blocked)
-    assert made.result is Result.NO_OPTIONS
+    assert made.result is ScaleUpResult.NO_OPTIONS
     [refused] = made.refused
     assert refused.message() == "2 Insufficient cpu, 1 max node group size reached, 1 in backoff after failed scale-up"
 
@@ -392,7 +394,7 @@ def test_max_nodes_total_cuts_and_stops() -> None:
     made = plan(some(6), [group("a", 0, 10, 1)], templates, count=1, max_nodes_total=3)
     assert sizes(made) == {"a": 3}
     stopped = plan(some(6), [group("a", 0, 10, 1)], templates, count=3, max_nodes_total=3)
-    assert stopped.result is Result.LIMITED_BY_MAX_TOTAL and len(stopped.refused) == 6
+    assert stopped.result is ScaleUpResult.LIMITED_BY_MAX_TOTAL and len(stopped.refused) == 6
 
 
 def test_quotas_cut_a_scale_up_and_then_refuse_the_group() -> None:
@@ -415,8 +417,8 @@ def test_similar_groups_share_a_scale_up() -> None:
 def test_all_or_nothing_does_nothing_for_some() -> None:
     templates = {"a": info(node("ta", 1000))}
     made = plan(some(8), [group("a", 0, 3, 0)], templates, all_or_nothing=True)
-    assert made.result is Result.NO_OPTIONS and not made.increases
-    assert plan(some(6), [group("a", 0, 3, 0)], templates, all_or_nothing=True).result is Result.SUCCESSFUL
+    assert made.result is ScaleUpResult.NO_OPTIONS and not made.increases
+    assert plan(some(6), [group("a", 0, 3, 0)], templates, all_or_nothing=True).result is ScaleUpResult.SUCCESSFUL
 
 
 def test_a_group_that_goes_whole_goes_to_its_maximum() -> None:
@@ -448,13 +450,13 @@ class Down:
     def loop(self, now: datetime, quotas: Quotas | None = None) -> tuple[list[str], list[str]]:
         view = snapshot(*self.infos)
         names = [each.name for each in self.infos]
-        context = DrainContext(now, RemainingBudgets(self.budgets), None)
+        context = DrainContext(now, RemainingPdbs(self.budgets), None)
         self.planner.update(view, names, names, self.group_of, context, ready)
         assert sorted(view.nodes) == sorted(names)
         found = self.planner.removable_now(view, self.group_of, quotas or Quotas({}, {}), {}, ready, now)
         return [each.node for each in found.empty], [each.node for each in found.drain]
 
-    def reason(self, name: str) -> Reason | None:
+    def reason(self, name: str) -> UnremovableReason | None:
         found = self.planner.unremovable.reason(name)
         return found.reason if found else None
 
@@ -463,8 +465,8 @@ def test_an_empty_node_goes_after_its_time_and_not_before() -> None:
     empty, busy = info(node("empty")), info(node("busy"), pod("a", 900))
     down = Down(empty, busy, groups=[group("g", 0, 10, 2, empty.node, busy.node)])
     assert down.loop(NOW) == ([], [])
-    assert down.reason("empty") is Reason.NOT_UNNEEDED_LONG_ENOUGH
-    assert down.reason("busy") is Reason.NOT_UNDERUTILIZED
+    assert down.reason("empty") is UnremovableReason.NOT_UNNEEDED_LONG_ENOUGH
+    assert down.reason("busy") is UnremovableReason.NOT_UNDERUTILIZED
     assert down.loop(NOW + 10 * MINUTE) == ([], [])
     assert down.loop(NOW + 10 * MINUTE + timedelta(seconds=1)) == (["empty"], [])
 
@@ -474,7 +476,7 @@ def test_an_unready_node_takes_longer() -> None:
     down = Down(sick, groups=[group("g", 0, 10, 1, sick.node)])
     down.loop(NOW)
     assert down.loop(NOW + 15 * MINUTE) == ([], [])
-    assert down.reason("sick") is Reason.NOT_UNREADY_LONG_ENOUGH
+    assert down.reason("sick") is UnremovableReason.NOT_UNREADY_LONG_ENOUGH
     assert down.loop(NOW + 21 * MINUTE) == (["sick"], [])
 
 
@@ -484,7 +486,7 @@ def test_minimum_size_and_minimal_limits_keep_nodes() -> None:
     down.loop(NOW)
     empty, _ = down.loop(NOW + 11 * MINUTE)
     assert len(empty) == 1
-    assert [down.reason(each.name) for each in infos].count(Reason.MIN_SIZE_REACHED) == 2
+    assert [down.reason(each.name) for each in infos].count(UnremovableReason.MIN_SIZE_REACHED) == 2
     free = Down(*infos, groups=[group("g", 0, 10, 3, *(each.node for each in infos))])
     free.loop(NOW)
     empty, _ = free.loop(NOW + 11 * MINUTE, Quotas({"cpu": Range(2, 10)}, {"cpu": 3}))
@@ -496,9 +498,9 @@ def test_pods_must_find_a_place_and_places_are_taken_once() -> None:
     down = Down(*infos, groups=[group("g", 0, 10, 3, *(each.node for each in infos))])
     down.loop(NOW)
     assert set(down.planner.unneeded) == {"a"}
-    assert down.reason("b") is Reason.NO_PLACE_TO_MOVE_PODS
+    assert down.reason("b") is UnremovableReason.NO_PLACE_TO_MOVE_PODS
     assert down.loop(NOW + MINUTE) == ([], [])
-    assert down.reason("b") is Reason.RECENTLY_UNREMOVABLE
+    assert down.reason("b") is UnremovableReason.RECENTLY_UNREMOVABLE
     _, drain = down.loop(NOW + 11 * MINUTE)
     assert drain == ["a"]
 
@@ -508,7 +510,7 @@ def test_a_blocking_pod_is_named() -> None:
     down = Down(kept, info(node("b")), groups=[group("g", 0, 10, 2, kept.node)])
     down.loop(NOW)
     found = down.planner.unremovable.reason("a")
-    assert found is not None and found.reason is Reason.BLOCKED_BY_POD
+    assert found is not None and found.reason is UnremovableReason.BLOCKED_BY_POD
     assert found.blocking is not None and found.blocking.pod.metadata.name == "bare"
 
 
@@ -521,7 +523,7 @@ def test_budgets_are_shared_by_candidates() -> None:
     )
     down.loop(NOW)
     assert set(down.planner.unneeded) == {"a"}
-    assert down.reason("b") is Reason.BLOCKED_BY_POD
+    assert down.reason("b") is UnremovableReason.BLOCKED_BY_POD
 
 
 def test_a_pod_on_completion_delays_its_node() -> None:
@@ -530,7 +532,7 @@ def test_a_pod_on_completion_delays_its_node() -> None:
     down = Down(waits, groups=[group("g", 0, 10, 1, waits.node)])
     down.loop(NOW)
     assert down.loop(NOW + 11 * MINUTE) == ([], [])
-    assert down.reason("a") is Reason.BLOCKED_BY_ON_COMPLETION_POD
+    assert down.reason("a") is UnremovableReason.BLOCKED_BY_ON_COMPLETION_POD
 
 
 def test_a_group_that_goes_whole_waits_for_all_its_nodes() -> None:
@@ -539,7 +541,7 @@ def test_a_group_that_goes_whole_waits_for_all_its_nodes() -> None:
     down = Down(*infos, groups=[whole])
     down.loop(NOW)
     assert down.loop(NOW + 11 * MINUTE) == ([], [])
-    assert down.reason("a") is Reason.ATOMIC_FAILED
+    assert down.reason("a") is UnremovableReason.ATOMIC_FAILED
     free = [info(node("a")), info(node("b"))]
     both = Down(*free, groups=[whole])
     both.loop(NOW)
@@ -652,7 +654,7 @@ def test_only_a_missing_gpu_counts_as_a_missing_resource() -> None:
     tainted = node("tainted", taints=[{"key": "cni", "effect": "NoSchedule"}])
     without = node("without", labels={"k8s.amazonaws.com/accelerator": "t4"})
     config = TaintConfig(startup=frozenset({"cni"}))
-    health = ClusterState(HealthLimits(), Backoff(), lambda of: is_ready(of, config))
+    health = GroupClusterState(HealthLimits(), GroupBackoff(), lambda of: is_ready(of, config))
     health.update([tainted, without], [group("g", 0, 10, 2, tainted, without)], NOW)
     assert sorted(health.total.unready) == ["tainted", "without"]
     assert health.total.resource_unready == ["without"]
@@ -660,7 +662,7 @@ def test_only_a_missing_gpu_counts_as_a_missing_resource() -> None:
 
 def test_an_instance_of_unknown_state_is_expected_to_register() -> None:
     health = state()
-    health.update([], [NodeGroup(id="g", max_size=3, target_size=1, instances=(Instance("i-1", None),))], NOW)
+    health.update([], [NodeGroup(id="g", max_size=3, target_size=1, instances=(GroupMember("i-1", None),))], NOW)
     assert health.total.unregistered == ["i-1"]
 
 
@@ -670,11 +672,11 @@ def test_one_event_for_a_reason_about_an_object_and_all_messages_about_the_statu
     async def main() -> None:
         recorder = event_recorder(script.kube(), "cluster-autoscaler", duplicates=False)
         task = asyncio.create_task(recorder.run())
-        about = Reference("Pod", "p", "default", "u")
+        about = ObjectReference("Pod", "p", "default", "u")
         for message in ("1 Insufficient cpu", "1 max node group size reached"):
             recorder.normal(about, "NotTriggerScaleUp", message)
         recorder.normal(about, "TriggeredScaleUp", "[{a 1->2 (max: 3)}]")
-        status = Reference("ConfigMap", "cluster-autoscaler-status", "kube-system")
+        status = ObjectReference("ConfigMap", "cluster-autoscaler-status", "kube-system")
         for message in ("to 2", "to 3", "to 2"):
             recorder.normal(status, "ScaledUpGroup", message)
         await asyncio.sleep(301)

@@ -9,9 +9,9 @@ from typing import Any
 
 from dovetail.autoscalers.node_groups import program
 from dovetail.autoscalers.node_groups.flags import parse
-from dovetail.autoscalers.node_groups.program import Running
-from dovetail.cli.cluster_session import Cluster
-from dovetail.cli.explain_subjects import Question, answer, subject_of
+from dovetail.autoscalers.node_groups.program import ProgramHandle
+from dovetail.cli.cluster_session import ClusterSession
+from dovetail.cli.explain_subjects import ExplainOptions, answer, subject_of
 from dovetail.clock import EPOCH, run_virtual
 from dovetail.cloud.node_groups import GroupOptions
 from dovetail.cluster.state import ClusterState
@@ -20,7 +20,7 @@ from dovetail.controllers.provisioning.node_group_scale_ups import GroupScaleUp,
 from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import DEPLOYMENTS, NODECLAIMS, NODEPOOLS, NODES, PODS
 from dovetail.lab.cluster import Lab
-from dovetail.lab.scenario.autoscaler import Asked, Autoscaled
+from dovetail.lab.scenario.autoscaler import Autoscaled, AutoscalerRequest
 from dovetail.lab.simulated_groups import GroupSpec, SimulatedGroups
 
 FLAGS = ("--leader-elect=false", "--v=1", "--scale-down-delay-after-add=1m")
@@ -31,7 +31,7 @@ SYSTEM = GroupSpec(name="system", instance_type="t3.micro", min_size=1, max_size
 class Both:
     """A lab with both autoscalers."""
 
-    def __init__(self, lab: Lab, groups: SimulatedGroups, running: Running, fleet: Autoscaled) -> None:
+    def __init__(self, lab: Lab, groups: SimulatedGroups, running: ProgramHandle, fleet: Autoscaled) -> None:
         self.lab, self.kube, self.groups, self.running, self.fleet = lab, lab.kube, groups, running, fleet
 
     async def pool(self) -> None:
@@ -67,9 +67,9 @@ class Both:
         return len((await self.kube.list(NODECLAIMS)).items)
 
     async def explain(self, words: str) -> Answer:
-        cluster = Cluster(self.kube, ClusterState(self.kube, self.lab.clock), self.lab.clock.now())
+        cluster = ClusterSession(self.kube, ClusterState(self.kube, self.lab.clock), self.lab.clock.now())
         await cluster.read()
-        return await answer(cluster, subject_of([words], "default"), Question(), None)
+        return await answer(cluster, subject_of([words], "default"), ExplainOptions(), None)
 
 
 def play(body: Callable[[Both], Awaitable[None]], *groups: GroupSpec, seed: int = 1) -> None:
@@ -78,9 +78,9 @@ def play(body: Callable[[Both], Awaitable[None]], *groups: GroupSpec, seed: int 
             cloud = SimulatedGroups(lab)
             for spec in (SYSTEM, *groups):
                 await cloud.create(spec)
-            fleet = Autoscaled(Asked(families=("m5",)))
+            fleet = Autoscaled(AutoscalerRequest(families=("m5",)))
             lab.add(fleet.run)
-            running = Running()
+            running = ProgramHandle()
             kube, chance = lab.client("cluster-autoscaler"), lab.chance.child("ca")
             work = asyncio.create_task(
                 program.run(parse(FLAGS), kube, cloud, lab.clock, chance, write=len, running=running)

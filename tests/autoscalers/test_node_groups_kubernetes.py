@@ -27,7 +27,7 @@ from dovetail.kube.resources import (
     PODTEMPLATES,
     PROVISIONINGREQUESTS,
 )
-from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.cluster import Lab, LabParts
 from dovetail.lab.real_control_plane import RealControlPlane
 from dovetail.lab.simulated_groups import GroupSpec, SimulatedGroups
 
@@ -117,7 +117,7 @@ def test_a_group_grows_and_shrinks_and_a_request_finds_its_capacity() -> None:
     async def main() -> None:
         async with RealControlPlane(scheduler=True, controllers=True) as plane:
             clock, transport = Clock(asyncio.get_running_loop()), plane.transport()
-            async with Lab(transport, clock, Chance(3), Parts(controllers=False, scheduler=False)) as lab:
+            async with Lab(transport, clock, Chance(3), LabParts(controllers=False, scheduler=False)) as lab:
                 await lab.kube.create(CRDS, definition())
                 groups = SimulatedGroups(lab, boot_s=lambda: 2.0)
                 await groups.create(GroupSpec(name="a", min_size=1, max_size=5, size=1, options=QUICK))

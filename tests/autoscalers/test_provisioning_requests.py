@@ -17,7 +17,7 @@ from dovetail.autoscalers.node_groups.provisioning_requests import (
     NOT_FOUND,
     PodTemplate,
     ProvisioningRequest,
-    Verdict,
+    RequestCondition,
     conditions,
     consumed,
     ended,
@@ -37,7 +37,7 @@ from tests.autoscalers.test_node_group_autoscaler import World, play
 FLAGS = ("--enable-provisioning-requests",)
 
 
-def request(*verdicts: Verdict, at: datetime = NOW, class_name: str = CHECK_CAPACITY, count: int = 2) -> Any:
+def request(*verdicts: RequestCondition, at: datetime = NOW, class_name: str = CHECK_CAPACITY, count: int = 2) -> Any:
     bare: ProvisioningRequest = view(
         {
             "metadata": {"name": "r", "namespace": "default", "uid": "u", "creationTimestamp": iso(NOW)},

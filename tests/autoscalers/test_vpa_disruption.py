@@ -9,9 +9,9 @@ import pytest
 
 from dovetail.autoscalers.vpa.api import EvictionRequirement
 from dovetail.autoscalers.vpa.disruption import (
+    DisruptionGroups,
     DisruptionSettings,
     GroupKey,
-    Groups,
     TooFewReplicas,
     UnknownSize,
     asks_less,
@@ -158,7 +158,7 @@ def test_a_pod_without_any_recommendation_meets_no_requirement() -> None:
 
 def grouped(
     live: int, configured: int | None, *, pending: int = 0, asked: Any = None, kind: str = "ReplicaSet", **settings: Any
-) -> tuple[Groups, list[Any]]:
+) -> tuple[DisruptionGroups, list[Any]]:
     pods = [
         pod(container(), name=f"web-{n}", owner=(kind, "web"), phase="Pending" if n < pending else "Running")
         for n in range(live)
@@ -167,7 +167,7 @@ def grouped(
     return group_pods(pods, asked or vpa(), {key: configured}, DisruptionSettings(**settings)), pods
 
 
-def evicted_in_a_loop(groups: Groups, pods: list[Any]) -> int:
+def evicted_in_a_loop(groups: DisruptionGroups, pods: list[Any]) -> int:
     count = 0
     for item in pods:
         if may_evict(item, groups):

@@ -18,7 +18,7 @@ from dovetail.kube.errors import KubeError
 from dovetail.kube.resources import CORE_EVENTS, CRDS, DEPLOYMENTS, PODS
 from dovetail.kube.transport import Request
 from dovetail.lab.apiserver import tls
-from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.cluster import Lab, LabParts
 from dovetail.lab.metrics_apiservice import extended
 from dovetail.lab.real_control_plane import RealControlPlane, free_ports
 from tests.autoscalers.test_vpa_lab import autoscaler, hamster
@@ -218,7 +218,7 @@ async def walk(commands: dict[str, list[str]]) -> Walk:
     async with RealControlPlane(scheduler=True, controllers=True) as plane, AsyncExitStack() as stack:
         transport = plane.transport()
         stack.push_async_callback(transport.close)
-        lab = Lab(transport, clock, Chance(1), Parts(controllers=False, scheduler=False))
+        lab = Lab(transport, clock, Chance(1), LabParts(controllers=False, scheduler=False))
         await stack.enter_async_context(lab)
         await stack.enter_async_context(extended(lab.kube, lab.metrics))
         await lab.nodes(2)

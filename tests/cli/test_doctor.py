@@ -17,7 +17,7 @@ from dovetail.cli.main import main
 from dovetail.cli.remedies import NotSafe, parts, run
 from dovetail.install.doctor.checks import CHECKS
 from dovetail.install.doctor.collect import LISTED, METRICS
-from dovetail.install.doctor.facts import Answer, Facts, State
+from dovetail.install.doctor.facts import Facts, SourceAnswer, State
 from dovetail.kube.resources import DEPLOYMENTS, HPAS
 
 ROOT = Path(__file__).parents[2]
@@ -32,8 +32,8 @@ def healthy(tmp_path: Path) -> Path:
     return bundle(tmp_path / "healthy.json", {})
 
 
-def bundle(path: Path, answers: dict[str, Answer]) -> Path:
-    empty = {resource.name: Answer(data=[]) for resource in LISTED} | {METRICS: Answer(data={})}
+def bundle(path: Path, answers: dict[str, SourceAnswer]) -> Path:
+    empty = {resource.name: SourceAnswer(data=[]) for resource in LISTED} | {METRICS: SourceAnswer(data={})}
     facts = Facts(time=datetime(2026, 5, 1, tzinfo=UTC), answers={**empty, **answers})
     path.write_bytes(msgspec.json.encode(facts))
     return path
@@ -48,7 +48,9 @@ def test_a_cluster_without_a_failure_gives_status_zero(healthy: Path) -> None:
 
 def test_a_failure_gives_status_one_with_cause_and_remedy(tmp_path: Path) -> None:
     hpa = {"metadata": {"name": "web", "namespace": "a"}, "spec": {"metrics": [{"resource": {"name": "cpu"}}]}}
-    broken = bundle(tmp_path / "b.json", {METRICS: Answer(state=State.ABSENT), HPAS.name: Answer(data=[hpa])})
+    broken = bundle(
+        tmp_path / "b.json", {METRICS: SourceAnswer(state=State.ABSENT), HPAS.name: SourceAnswer(data=[hpa])}
+    )
     said = typed("--from", str(broken))
     assert said.exit_code == 1
     assert "× D20" in said.stdout
@@ -109,7 +111,7 @@ def without_definition(tmp_path: Path) -> Path:
         "metadata": {"name": "karpenter", "namespace": "karpenter", "labels": labels},
         "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": {"spec": spec}},
     }
-    return bundle(tmp_path / "c.json", {DEPLOYMENTS.name: Answer(data=[deployment])})
+    return bundle(tmp_path / "c.json", {DEPLOYMENTS.name: SourceAnswer(data=[deployment])})
 
 
 def test_safe_remedies_are_printed_and_others_are_for_the_operator(tmp_path: Path) -> None:

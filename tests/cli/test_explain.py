@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from dovetail.cli.explain import _moment, explain
 from dovetail.cli.explain_evaluation import with_pods_that_fit_nowhere
-from dovetail.cli.explain_subjects import KINDS, Subject, subject_of
+from dovetail.cli.explain_subjects import KINDS, ExplainSubject, subject_of
 from dovetail.controllers.explain import Answer
 
 POOL = """
@@ -93,18 +93,18 @@ def test_a_pod_that_is_not_in_the_manifests_is_reported_with_those_that_are(ask:
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        (("po/a",), Subject("pod", "default/a")),
-        (("pods", "a"), Subject("pod", "default/a")),
-        (("pod/prod/a",), Subject("pod", "prod/a")),
-        (("no/ip-1",), Subject("node", "ip-1")),
-        (("deploy/web",), Subject("deployment", "default/web")),
-        (("Deployment/web",), Subject("deployment", "default/web")),
-        (("nodepools.karpenter.sh/x",), Subject("nodepool", "x")),
-        (("provisioner/x",), Subject("provisioner", "x")),
-        (("ns", "prod"), Subject("namespace", "prod")),
+        (("po/a",), ExplainSubject("pod", "default/a")),
+        (("pods", "a"), ExplainSubject("pod", "default/a")),
+        (("pod/prod/a",), ExplainSubject("pod", "prod/a")),
+        (("no/ip-1",), ExplainSubject("node", "ip-1")),
+        (("deploy/web",), ExplainSubject("deployment", "default/web")),
+        (("Deployment/web",), ExplainSubject("deployment", "default/web")),
+        (("nodepools.karpenter.sh/x",), ExplainSubject("nodepool", "x")),
+        (("provisioner/x",), ExplainSubject("provisioner", "x")),
+        (("ns", "prod"), ExplainSubject("namespace", "prod")),
     ],
 )
-def test_kinds_have_the_names_that_kubectl_takes(words: tuple[str, ...], found: Subject) -> None:
+def test_kinds_have_the_names_that_kubectl_takes(words: tuple[str, ...], found: ExplainSubject) -> None:
     assert subject_of(words, "default") == found
 
 

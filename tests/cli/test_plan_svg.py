@@ -101,6 +101,6 @@ def test_nodes_that_stay_and_nodes_that_are_removed_are_different(tmp_path: Path
 def test_text_is_escaped() -> None:
     name = "<script>"
     allocatable = {"cpu": 1000, "memory": 1000}
-    block = plan_svg.Block(name, "new", (name, name, name), allocatable, [(name, {"cpu": 500}, True)], {})
+    block = plan_svg.NodeBlock(name, "new", (name, name, name), allocatable, [(name, {"cpu": 500}, True)], {})
     text = plan_svg._drawn(block, 100.0, {name: "#000"})
     assert "<script>" not in text and "&lt;script&gt;" in text

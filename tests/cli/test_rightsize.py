@@ -18,9 +18,9 @@ from dovetail.autoscalers.vpa.crds import definitions
 from dovetail.autoscalers.vpa.estimators import EstimatorSettings
 from dovetail.autoscalers.vpa.rightsizing import (
     ContainerAdvice,
-    Evidence,
     FleetCost,
-    Report,
+    RightsizingReport,
+    UsageEvidence,
     WorkloadAdvice,
     WorkloadKey,
     advise,
@@ -223,7 +223,7 @@ def test_risk_is_the_share_of_usage_above_the_proposal() -> None:
 
 
 def test_no_pods_no_advice() -> None:
-    assert advise([], Evidence(), {}, estimators=EstimatorSettings()) == []
+    assert advise([], UsageEvidence(), {}, estimators=EstimatorSettings()) == []
 
 
 # Applying
@@ -249,9 +249,9 @@ def proposed(*, known: bool = True, name: str = "web", kind: str = "Deployment")
     )
 
 
-def report(*workloads: WorkloadAdvice) -> Report:
+def report(*workloads: WorkloadAdvice) -> RightsizingReport:
     cost = FleetCost(nodes_now=None, planned_now=None, planned_after=None, lower_bound_after=None)
-    return Report(workloads=list(workloads), cost=cost)
+    return RightsizingReport(workloads=list(workloads), cost=cost)
 
 
 def in_lab(body: Callable[[Lab], Awaitable[None]]) -> None:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from dovetail.cli import cluster_session
 from dovetail.cli.kubectl import as_typed, lab_of
 from dovetail.cli.main import main
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.lab.apiserver_only import StartError, kubeconfig, refuse_second
 from dovetail.runfile import RunningLab, find, leave, path_of, register, running
 
@@ -60,7 +60,7 @@ def test_several_labs_are_reported_apart_by_name() -> None:
     assert cluster_session.lab("prod").kubeconfig == cluster_session.kubeconfig(None, "prod") == "/kc/prod.yaml"
     assert "export AWS_REGION=us-east-1" in CliRunner().invoke(main, ["env", "--name", "prod"]).stdout
     assert "export KUBECONFIG=/kc/dev.yaml" in CliRunner().invoke(main, ["env", "--name", "dev"]).stdout
-    with pytest.raises(Problem, match="--name and --kubeconfig both"):
+    with pytest.raises(UserError, match="--name and --kubeconfig both"):
         cluster_session.kubeconfig("mine", "prod")
 
 

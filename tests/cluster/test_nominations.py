@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dovetail.cluster.nominations import Nominations, Target
+from dovetail.cluster.nominations import Nominations, NominationTarget
 
-CLAIM, NODE = Target("claim", "c"), Target("node", "n")
+CLAIM, NODE = NominationTarget("claim", "c"), NominationTarget("node", "n")
 
 
 def test_a_pod_has_one_nomination_the_latest() -> None:

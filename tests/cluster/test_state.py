@@ -9,7 +9,7 @@ import msgspec
 
 from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock, run_virtual
-from dovetail.cluster.nominations import Target
+from dovetail.cluster.nominations import NominationTarget
 from dovetail.cluster.state import ClusterState
 from dovetail.kube.client import Kube
 from dovetail.kube.transport import Request, Response
@@ -85,7 +85,7 @@ def test_the_pods_of_a_nodeclaim_are_nominated_until_they_are_bound_or_gone() ->
             cluster_state.pods._put(f"default/{name}", _pod(name))
         cluster_state.claims._put("c", _claim("c", pods="uid-a,uid-b"))
         assert _names(cluster_state) == {"c": ["a", "b"]}
-        assert cluster_state.nominations.of("uid-a") == Target("claim", "c")
+        assert cluster_state.nominations.of("uid-a") == NominationTarget("claim", "c")
         cluster_state.pods._remove("default/a")
         assert _names(cluster_state) == {"c": ["b"]}
         cluster_state.nodes._put("other", _node("other"))
@@ -160,7 +160,7 @@ def test_a_nomination_on_a_node_expires() -> None:
     async def story(cluster_state: ClusterState) -> None:
         cluster_state.nodes._put("n", _node("n"))
         cluster_state.pods._put("default/a", _pod("a"))
-        cluster_state.nominate(_pod("a"), Target("node", "n"), until=20.0)
+        cluster_state.nominate(_pod("a"), NominationTarget("node", "n"), until=20.0)
         assert _names(cluster_state) == {"n": ["a"]}
         await asyncio.sleep(21)
         assert _names(cluster_state) == {"n": []}
@@ -206,7 +206,7 @@ def test_a_nomination_lasts_while_the_pods_node_terminates_and_ends_if_that_stay
         cluster_state.claims._put("c", claim)
         await asyncio.sleep(3600)
         cluster_state.expire()
-        assert cluster_state.nominations.of("uid-bound") == Target("claim", "c")
+        assert cluster_state.nominations.of("uid-bound") == NominationTarget("claim", "c")
         assert cluster_state.nominations.of("uid-waits") is None
         cluster_state.mark_for_deletion(["cloud:///old"], deleting=False)
         assert cluster_state.nominations.of("uid-bound") is None

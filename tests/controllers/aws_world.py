@@ -16,7 +16,7 @@ import boto3
 
 from dovetail.chance import Chance
 from dovetail.clock import Clock, run_virtual, wall
-from dovetail.cloud.aws.client import Calls, Record
+from dovetail.cloud.aws.client import CallRecord, Calls
 from dovetail.cloud.aws.provider import Aws, AwsSettings
 from dovetail.controllers import logs
 from dovetail.controllers.manager import Autoscaler
@@ -27,9 +27,9 @@ from dovetail.kube.transport import Request, Response, Transport
 from dovetail.lab.aws import eks
 from dovetail.lab.aws.account import build
 from dovetail.lab.aws.ec2 import Ec2, Timing
-from dovetail.lab.aws.endpoint import Endpoint
-from dovetail.lab.aws.offerings import Market
-from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.aws.endpoint import AwsEndpoint
+from dovetail.lab.aws.offerings import LabOfferings
+from dovetail.lab.cluster import Lab, LabParts
 from dovetail.lab.kubelet.kubelets import Pace
 from dovetail.model.kinds import crds
 from tests.controllers.conftest import Killed
@@ -53,7 +53,7 @@ class Account:
     """The account, kept over a module's tests: it takes seconds to make."""
 
     def __init__(self, families: frozenset[str]) -> None:
-        self.endpoint = Endpoint(Market(REGION, families))
+        self.endpoint = AwsEndpoint(LabOfferings(REGION, families))
         self.world = build(self.endpoint, CLUSTER, version="1.34", api_url="https://127.0.0.1:6443", ca=b"ca")
         self.session = boto3.session.Session(aws_access_key_id="lab", aws_secret_access_key="lab", region_name=REGION)
         self.parameters = {name: list(rows) for name, rows in self.endpoint.backend("ssm")._parameters.items()}
@@ -111,7 +111,7 @@ class Writes:
             self._count(f"{request.method} {request.path}")
         return response
 
-    def observe(self, record: Record) -> None:
+    def observe(self, record: CallRecord) -> None:
         if not record.operation.startswith(ASKS) and not record.dry:
             self._count(f"{record.service} {record.operation}")
 
@@ -141,7 +141,7 @@ class AwsWorld:
             plan_deadline=0.0,
             **settings,
         )
-        self.records: list[Record] = []
+        self.records: list[CallRecord] = []
         self.lines: list[dict[str, Any]] = []
         self._process: asyncio.Task[None] | None = None
         self._processes = 0
@@ -154,7 +154,7 @@ class AwsWorld:
         self.writes = Writes(lab.transport, die_after)
         kube = Kube(self.writes, lab.clock, chance=chance.child("client"), manager="karpenter", user_agent="karpenter")
 
-        def observe(record: Record) -> None:
+        def observe(record: CallRecord) -> None:
             self.records.append(record)
             self.writes.observe(record)
 
@@ -279,7 +279,7 @@ def run_scenario(account: Account, scenario: Scenario, **settings: Any) -> None:
         account.fresh()
         clock = Clock(asyncio.get_running_loop(), wall())
         account.endpoint.book.now = clock.now
-        parts = Parts(pace=Pace(lean=True, heartbeat_seconds=None), quiet=True, check=False, storage=False)
+        parts = LabParts(pace=Pace(lean=True, heartbeat_seconds=None), quiet=True, check=False, storage=False)
         async with Lab.embedded(7, parts, clock=clock) as lab:
             for definition in crds.definitions():
                 await lab.kube.create(kinds.CRDS, definition)

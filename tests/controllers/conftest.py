@@ -19,7 +19,7 @@ import pytest
 from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.cloud.simulated import catalog_file
-from dovetail.cloud.simulated.config import Market
+from dovetail.cloud.simulated.config import SimulatedMarket
 from dovetail.cloud.simulated.kubelets import SimulatedKubelets
 from dovetail.controllers import logs
 from dovetail.controllers.manager import Autoscaler
@@ -156,7 +156,7 @@ class World:
 
     def __init__(
         self,
-        market: Market | None = None,
+        market: SimulatedMarket | None = None,
         only: tuple[str, ...] = (),
         sold: list[dict[str, Any]] | None = None,
         **settings: Any,

@@ -11,7 +11,7 @@ import pytest
 from dovetail.cloud.aws import catalog
 from dovetail.cloud.aws.errors import SPOT_ROLE_CODE
 from dovetail.kube import resources as kinds
-from dovetail.lab.aws.injected_errors import Rule
+from dovetail.lab.aws.injected_errors import ErrorRule
 from tests.controllers.aws_world import ON_DEMAND, Account, AwsWorld, account, run_scenario
 
 pytestmark = pytest.mark.timeout(300)
@@ -58,7 +58,7 @@ async def _begin(world: AwsWorld, *requirements: dict[str, Any]) -> None:
 
 def test_throttled_at_every_second_call_it_launches_what_is_needed_and_nothing_twice(aws: Account) -> None:
     async def scenario(world: AwsWorld) -> None:
-        aws.endpoint.trouble.add(Rule("ec2", "*", "RequestLimitExceeded", "Request limit exceeded.", every=2))
+        aws.endpoint.trouble.add(ErrorRule("ec2", "*", "RequestLimitExceeded", "Request limit exceeded.", every=2))
         await _begin(world)
         await world.pods(6, cpu="1500m")
         await world.until(world.running)
@@ -153,8 +153,8 @@ def test_without_price_lists_the_packaged_prices_serve_and_an_unpriced_type_is_r
     aws: Account,
 ) -> None:
     async def scenario(world: AwsWorld) -> None:
-        aws.endpoint.trouble.add(Rule("pricing", "*", "InternalErrorException", "no", status=500))
-        aws.endpoint.trouble.add(Rule("ec2", "DescribeSpotPriceHistory", "InternalError", "no", status=500))
+        aws.endpoint.trouble.add(ErrorRule("pricing", "*", "InternalErrorException", "no", status=500))
+        aws.endpoint.trouble.add(ErrorRule("ec2", "DescribeSpotPriceHistory", "InternalError", "no", status=500))
         await _begin(world, ANY)
         unpriced = {"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["x8aedz"]}
         await world.pool("unpriced", unpriced, labels={"pool": "other"})
@@ -213,7 +213,7 @@ def test_expired_credentials_are_reported_and_provisioning_resumes_when_they_are
         await world.pods(1)
         await world.until(world.running)
         expired = "The security token included in the request is expired"
-        aws.endpoint.trouble.add(Rule("*", "*", "ExpiredToken", expired))
+        aws.endpoint.trouble.add(ErrorRule("*", "*", "ExpiredToken", expired))
         await world.pods(1, prefix="more", cpu="1500m")
         await world.says("Unauthorized", "ExpiredToken", "renew the credentials", "UNAUTHORIZED", name="more0")
         await asyncio.sleep(120)
@@ -233,7 +233,7 @@ def test_a_missing_permission_is_published_without_its_encoded_part_which_the_lo
     async def scenario(world: AwsWorld) -> None:
         await _begin(world)
         await world.until(lambda: _ready(world))
-        aws.endpoint.trouble.add(Rule("ec2", "CreateFleet", "UnauthorizedOperation", message, status=403))
+        aws.endpoint.trouble.add(ErrorRule("ec2", "CreateFleet", "UnauthorizedOperation", message, status=403))
         await world.pods(1)
         await world.says("Unauthorized", "allow the action in the controller's IAM policy", name="p0")
         launched = await _launched(world, "Unknown/Unauthorized")
@@ -250,7 +250,7 @@ def test_a_nodeclass_whose_launches_are_denied_is_not_ready_and_pods_show_why(aw
     message = f"You are not authorized to perform this operation. Encoded authorization failure message: {blob}"
 
     async def scenario(world: AwsWorld) -> None:
-        aws.endpoint.trouble.add(Rule("ec2", "RunInstances", "UnauthorizedOperation", message, status=403))
+        aws.endpoint.trouble.add(ErrorRule("ec2", "RunInstances", "UnauthorizedOperation", message, status=403))
         await _begin(world)
         await world.pods(1)
         await world.says("isn't authorized to call ec2:RunInstances", name="p0")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from dovetail.cloud.aws.client import Record
+from dovetail.cloud.aws.client import CallRecord
 from dovetail.controllers.metrics.aws_calls import AwsMetrics
 
 
 def test_calls_are_counted_by_service_action_and_status_with_latency_retries_and_throttles() -> None:
     registry = CollectorRegistry()
     metrics = AwsMetrics(registry)
-    first = Record("ec2", "create_fleet", 0.0, "RequestLimitExceeded", status=503, seconds=0.5)
-    last = Record("ec2", "create_fleet", 1.0, status=200, attempt=2, seconds=2.0, request_seconds=3.0)
+    first = CallRecord("ec2", "create_fleet", 0.0, "RequestLimitExceeded", status=503, seconds=0.5)
+    last = CallRecord("ec2", "create_fleet", 1.0, status=200, attempt=2, seconds=2.0, request_seconds=3.0)
     metrics.call(first)
     metrics.call(last)
     fleet = {"service": "EC2", "action": "CreateFleet"}
@@ -32,7 +32,7 @@ def test_calls_are_counted_by_service_action_and_status_with_latency_retries_and
 
 def test_a_dry_run_that_would_have_gone_well_is_no_error() -> None:
     registry = CollectorRegistry()
-    AwsMetrics(registry).call(Record("ec2", "run_instances", 0.0, "DryRunOperation", dry=True, status=412))
+    AwsMetrics(registry).call(CallRecord("ec2", "run_instances", 0.0, "DryRunOperation", dry=True, status=412))
     labels = {"service": "EC2", "action": "RunInstances", "code": "DryRunOperation"}
     assert registry.get_sample_value("dovetail_aws_request_errors_total", labels) is None
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from dovetail.cloud.simulated.config import Market
+from dovetail.cloud.simulated.config import SimulatedMarket
 from dovetail.controllers.nodeclaim.binding import fitting
-from dovetail.controllers.settings import Place
+from dovetail.controllers.settings import BindingMode
 from dovetail.kube import resources as kinds
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
@@ -76,7 +76,7 @@ def test_a_pod_deleted_meanwhile_is_left_alone_and_the_taint_is_removed(run_scen
         (node,) = await world.list(kinds.NODES)
         assert not node["spec"].get("taints")
 
-    run_scenario(scenario, market=Market(boot=(10, 10)))
+    run_scenario(scenario, market=SimulatedMarket(boot=(10, 10)))
 
 
 def test_the_node_keeps_our_taint_until_the_scheduler_can_know_its_pods(run_scenario: RunScenario) -> None:
@@ -117,5 +117,5 @@ def test_nominate_sets_nominated_node_name_and_off_leaves_it_to_the_scheduler(ru
         assert len(pods) == 2
         assert not any(pod["status"].get("nominatedNodeName") or pod["spec"].get("nodeName") for pod in pods)
 
-    run_scenario(nominated, place=Place.NOMINATE)
-    run_scenario(left, place=Place.OFF)
+    run_scenario(nominated, place=BindingMode.NOMINATE)
+    run_scenario(left, place=BindingMode.OFF)

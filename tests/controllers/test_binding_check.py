@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from dovetail.cloud.simulated.config import Market
+from dovetail.cloud.simulated.config import SimulatedMarket
 from dovetail.controllers.nodeclaim.binding_check import VIEW_KEPT_FOR_S
 from dovetail.kube import resources as kinds
 
@@ -56,14 +56,14 @@ def test_a_pod_is_not_bound_beside_one_that_its_anti_affinity_matches(run_scenar
         await _arrive(world, "other", "noisy", node)
 
     scenario = _scenario(arriving, False, affinity=away_from("noisy", HOSTNAME))
-    run_scenario(scenario, market=Market(ready=(10, 10)), only=("m.large",))
+    run_scenario(scenario, market=SimulatedMarket(ready=(10, 10)), only=("m.large",))
 
 
 def test_a_pod_is_not_bound_beside_one_whose_anti_affinity_matches_it(run_scenario: RunScenario) -> None:
     async def arriving(world: Any, node: str) -> None:
         await _arrive(world, "other", "noisy", node, affinity=away_from("p", HOSTNAME))
 
-    run_scenario(_scenario(arriving, False), market=Market(ready=(10, 10)), only=("m.large",))
+    run_scenario(_scenario(arriving, False), market=SimulatedMarket(ready=(10, 10)), only=("m.large",))
 
 
 def test_a_pod_is_bound_beside_pods_that_its_anti_affinity_does_not_match(run_scenario: RunScenario) -> None:
@@ -71,7 +71,7 @@ def test_a_pod_is_bound_beside_pods_that_its_anti_affinity_does_not_match(run_sc
         await _arrive(world, "other", "calm", node)
 
     scenario = _scenario(arriving, True, affinity=away_from("noisy", HOSTNAME))
-    run_scenario(scenario, market=Market(ready=(10, 10)), only=("m.large",))
+    run_scenario(scenario, market=SimulatedMarket(ready=(10, 10)), only=("m.large",))
 
 
 def test_a_pod_is_not_bound_where_its_spread_no_longer_holds(run_scenario: RunScenario) -> None:
@@ -87,7 +87,7 @@ def test_a_pod_is_not_bound_where_its_spread_no_longer_holds(run_scenario: RunSc
         await _arrive(world, "twin", "p", node)
 
     scenario = _scenario(arriving, False, topologySpreadConstraints=[spread])
-    run_scenario(scenario, market=Market(ready=(10, 10)), only=("m.large",))
+    run_scenario(scenario, market=SimulatedMarket(ready=(10, 10)), only=("m.large",))
 
 
 def test_a_binding_that_did_not_hold_is_made_when_it_holds_again(run_scenario: RunScenario) -> None:
@@ -106,7 +106,7 @@ def test_a_binding_that_did_not_hold_is_made_when_it_holds_again(run_scenario: R
         await world.kube.delete(kinds.PODS, "other", "default", grace=0)
         await world.until(world.all_bound, within=10)
 
-    run_scenario(scenario, market=Market(ready=(10, 10)), only=("m.large",))
+    run_scenario(scenario, market=SimulatedMarket(ready=(10, 10)), only=("m.large",))
 
 
 def test_the_view_is_made_only_for_pods_with_inter_pod_constraints_and_dropped_after_a_while(

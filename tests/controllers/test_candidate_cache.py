@@ -12,7 +12,7 @@ import msgspec
 
 from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock, run_virtual
-from dovetail.cluster.nominations import Target
+from dovetail.cluster.nominations import NominationTarget
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.candidate_cache import CandidateCache, Evaluations
@@ -132,7 +132,11 @@ class World:
 
     def nominate(self) -> None:
         pods, number = list(self.cluster_state.unbound()), self.chance.choice(NODE_NUMBERS)
-        target = Target("node", f"n{number}") if self.chance.random() < 0.5 else Target("claim", f"c{number}")
+        target = (
+            NominationTarget("node", f"n{number}")
+            if self.chance.random() < 0.5
+            else NominationTarget("claim", f"c{number}")
+        )
         for pod in pods[:1]:
             self.cluster_state.nominate(pod, target, self.clock.monotonic() + 30.0)
 

@@ -12,13 +12,13 @@ from dovetail.controllers.disruption import balanced, consolidation
 from dovetail.controllers.disruption.consolidation import (
     ConsolidationContext,
     ConsolidationProposal,
-    Rejection,
+    RejectedConsolidation,
     eviction_cost,
 )
 from dovetail.controllers.disruption.types import Candidate, Command, DisruptionReason, legacy_log_text
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.pods import Pod
-from dovetail.planner.plan import Choice, Cost, Plan, PlannedNode
+from dovetail.planner.plan import Cost, OfferingChoice, Plan, PlannedNode
 
 
 def candidate(name: str, price: float | None, pods: int = 1, kind: str = "on-demand") -> Candidate:
@@ -38,7 +38,8 @@ def candidate(name: str, price: float | None, pods: int = 1, kind: str = "on-dem
 
 def planned_node(*prices: float, kind: str = "on-demand") -> PlannedNode:
     offerings = tuple(
-        Choice(instance_type=f"t{i}", zone="a", capacity_type=kind, price=price) for i, price in enumerate(prices)
+        OfferingChoice(instance_type=f"t{i}", zone="a", capacity_type=kind, price=price)
+        for i, price in enumerate(prices)
     )
     return PlannedNode(name="m", pool="default", offerings=offerings, requirements=(), requests={}, pods=())
 
@@ -54,7 +55,7 @@ def test_a_node_whose_pods_fit_elsewhere_is_removed() -> None:
 
 def test_equal_cost_moves_nothing() -> None:
     found = consolidation.evaluate([candidate("a", 0.1)], lambda _: plan(planned_node(0.1)), spot_to_spot=False)
-    assert isinstance(found, Rejection) and found.code == "NOT_CHEAPER"
+    assert isinstance(found, RejectedConsolidation) and found.code == "NOT_CHEAPER"
 
 
 def test_a_replacement_keeps_only_offerings_that_keep_the_saving() -> None:
@@ -86,8 +87,8 @@ def test_spot_replaces_spot_only_with_the_gate_and_with_enough_types() -> None:
     off = consolidation.evaluate(spot, lambda _: plan(many), spot_to_spot=False)
     few = consolidation.evaluate(spot, lambda _: plan(planned_node(0.1, kind="spot")), spot_to_spot=True)
     on = consolidation.evaluate(spot, lambda _: plan(many), spot_to_spot=True)
-    assert isinstance(off, Rejection) and off.code == "SPOT_TO_SPOT_OFF"
-    assert isinstance(few, Rejection) and few.code == "SPOT_INFLEXIBLE"
+    assert isinstance(off, RejectedConsolidation) and off.code == "SPOT_TO_SPOT_OFF"
+    assert isinstance(few, RejectedConsolidation) and few.code == "SPOT_INFLEXIBLE"
     assert isinstance(on, ConsolidationProposal)
 
 
@@ -109,7 +110,7 @@ def test_a_replacement_keeps_the_min_values_of_its_nodepool_or_is_rejected() -> 
     assert isinstance(found, ConsolidationProposal)
     assert {**insists, "values": ["t0", "t1"]} in found.plan.nodes[0].requirements
     found = consolidation.evaluate([candidate("a", 0.12)], lambda _: plan(wanted), spot_to_spot=False)
-    assert isinstance(found, Rejection) and found.code == "NOT_CHEAPER"
+    assert isinstance(found, RejectedConsolidation) and found.code == "NOT_CHEAPER"
 
 
 def test_a_replacement_keeps_the_min_values_of_any_label() -> None:
@@ -121,7 +122,7 @@ def test_a_replacement_keeps_the_min_values_of_any_label() -> None:
         for name, family in families.items()
     }
     found = consolidation.evaluate([candidate("a", 0.2)], lambda _: plan(wanted), spot_to_spot=False, types=sold)
-    assert isinstance(found, Rejection) and found.code == "NOT_CHEAPER", "what is cheaper is of one family"
+    assert isinstance(found, RejectedConsolidation) and found.code == "NOT_CHEAPER", "what is cheaper is of one family"
     found = consolidation.evaluate([candidate("a", 0.4)], lambda _: plan(wanted), spot_to_spot=False, types=sold)
     assert isinstance(found, ConsolidationProposal)
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.cloud.simulated.config import Market
+from dovetail.cloud.simulated.config import SimulatedMarket
 from dovetail.cloud.simulated.kubelets import SimulatedKubelets
 from dovetail.cloud.simulated.provider import SimulatedCloud
 from dovetail.controllers.nodeclaim.garbage_collection import MANY_ORPHANS_AGE_S, PERIOD_S
@@ -196,7 +196,7 @@ def test_a_nodeclaim_whose_instance_vanished_before_it_joined_is_deleted_despite
         names = {claim["metadata"]["name"] for claim in await world.list(kinds.NODECLAIMS)}
         assert claim["metadata"]["name"] not in names
 
-    run_scenario(scenario, market=Market(never_joins=1.0))
+    run_scenario(scenario, market=SimulatedMarket(never_joins=1.0))
 
 
 @pytest.mark.parametrize("sold", [True, False])

@@ -12,7 +12,7 @@ import pytest
 
 from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock, run_virtual
-from dovetail.controllers.history.decisions import CreatedNodeClaim, Decision, DecisionHistory, Refusal, Store
+from dovetail.controllers.history.decisions import CreatedNodeClaim, Decision, DecisionHistory, DecisionStore, Refusal
 from dovetail.controllers.history.store import ConfigMaps, File, lines
 from dovetail.kube import resources as kinds
 
@@ -25,7 +25,7 @@ def _decision(decision_history: DecisionHistory, **fields: Any) -> Decision:
     )
 
 
-async def _outlives(store: Callable[[], Store]) -> None:
+async def _outlives(store: Callable[[], DecisionStore]) -> None:
     clock = Clock(asyncio.get_running_loop(), EPOCH)
     first = DecisionHistory(clock, Chance(1), store())
     await first.restore()

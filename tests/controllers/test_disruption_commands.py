@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from dovetail.controllers.disruption.queue import COMMAND
-from dovetail.controllers.disruption.types import Candidate, Command, DisruptionReason, Note
+from dovetail.controllers.disruption.types import Candidate, Command, CommandNote, DisruptionReason
 from dovetail.kube import resources as kinds
 
 RunScenario = Callable[..., None]
@@ -35,9 +35,9 @@ def test_a_command_over_hundreds_of_full_nodes_fits_on_its_replacements() -> Non
     command = Command(
         id="d-12345678", reason=DisruptionReason.UNDERUTILIZED, candidates=tuple(map(_candidate, range(500)))
     )
-    text = msgspec.json.encode(Note.of(command))
+    text = msgspec.json.encode(CommandNote.of(command))
     assert len(text) < LONGEST
-    note = msgspec.json.decode(text, type=Note)
+    note = msgspec.json.decode(text, type=CommandNote)
     assert (note.id, note.reason) == (command.id, command.reason)
     assert [candidate.claim for candidate in note.candidates] == [candidate.claim for candidate in command.candidates]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dovetail.cloud.simulated.config import Market
-from dovetail.cluster.nominations import Target
+from dovetail.cloud.simulated.config import SimulatedMarket
+from dovetail.cluster.nominations import NominationTarget
 from dovetail.controllers.disruption import controller, validation
 from dovetail.controllers.disruption.candidates import candidate_of
 from dovetail.controllers.disruption.types import Command, DisruptionReason
@@ -17,7 +17,7 @@ from dovetail.kube import resources as kinds
 from tests.controllers.test_termination_and_disruption import ALL, NODE_CLASS, RunScenario, nodes, running
 
 STILL = {"consolidateAfter": "Never", "budgets": ALL}
-SLOW = Market(boot=(60.0, 60.0))
+SLOW = SimulatedMarket(boot=(60.0, 60.0))
 DO_NOT = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}
 
 
@@ -154,7 +154,7 @@ def test_validation_finds_what_changed_since_the_candidates_were_chosen(run_scen
         assert validation.under_way(context, underused).candidates, "new pods do not count once the node is tainted"
         assert not validation.under_way(context, empty).candidates
 
-        context.cluster_state.nominate(pod, Target("node", second))
+        context.cluster_state.nominate(pod, NominationTarget("node", second))
         assert f"{second}: node is nominated for a pending pod" in validation.closed(context, underused).why
         await world.kube.patch(kinds.NODEPOOLS, "default", {"spec": {"disruption": {"consolidateAfter": "Never"}}})
         await asyncio.sleep(1)

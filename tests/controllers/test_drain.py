@@ -82,15 +82,17 @@ def test_with_a_date_pods_are_deleted_in_time_whatever_their_tier_and_protection
 @pytest.mark.parametrize(
     ("text", "kind", "holds"),
     [
-        ("true", do_not_disrupt.Kind.FOREVER, True),
-        ("false", do_not_disrupt.Kind.NONE, False),
-        ("90m", do_not_disrupt.Kind.UNTIL, True),
-        ("30m", do_not_disrupt.Kind.UNTIL, False),
-        ("-5m", do_not_disrupt.Kind.INVALID, False),
-        ("soon", do_not_disrupt.Kind.INVALID, False),
+        ("true", do_not_disrupt.ProtectionKind.FOREVER, True),
+        ("false", do_not_disrupt.ProtectionKind.NONE, False),
+        ("90m", do_not_disrupt.ProtectionKind.UNTIL, True),
+        ("30m", do_not_disrupt.ProtectionKind.UNTIL, False),
+        ("-5m", do_not_disrupt.ProtectionKind.INVALID, False),
+        ("soon", do_not_disrupt.ProtectionKind.INVALID, False),
     ],
 )
-def test_a_pod_is_protected_for_ever_for_a_while_or_not(text: str, kind: do_not_disrupt.Kind, holds: bool) -> None:
+def test_a_pod_is_protected_for_ever_for_a_while_or_not(
+    text: str, kind: do_not_disrupt.ProtectionKind, holds: bool
+) -> None:
     found = do_not_disrupt.of(pod("p", metadata={"annotations": {"karpenter.sh/do-not-disrupt": text}}))
     assert (found.kind, found.holds(NOW)) == (kind, holds)
 

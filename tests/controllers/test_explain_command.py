@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dovetail.cli.cluster_session import Cluster
-from dovetail.cli.explain_subjects import Question, answer, subject_of
+from dovetail.cli.cluster_session import ClusterSession
+from dovetail.cli.explain_subjects import ExplainOptions, answer, subject_of
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.explain import Answer, Unknown
 from dovetail.kube import resources as kinds
@@ -21,10 +21,10 @@ ZONES = [{"id": "subnet-1", "zone": "ap-northeast-2a"}]
 
 async def ask(world: Any, words: str, **question: Any) -> Answer:
     """As `dovetail explain` asks: a look at the cluster from outside."""
-    cluster = Cluster(world.kube, ClusterState(world.kube, world.clock), world.clock.now())
+    cluster = ClusterSession(world.kube, ClusterState(world.kube, world.clock), world.clock.now())
     cluster.cluster_state.tolerate_absent(kinds.NODEPOOLS, kinds.NODECLAIMS)
     await cluster.read()
-    return await answer(cluster, subject_of([words], "default"), Question(**question), None)
+    return await answer(cluster, subject_of([words], "default"), ExplainOptions(**question), None)
 
 
 async def _pool(world: Any, name: str = "default", node_class: str = "default", **more: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dovetail.cloud.simulated.config import Market, Some, Stock
+from dovetail.cloud.simulated.config import SimulatedMarket, Some, Stock
 from dovetail.kube import resources as kinds
 from tests.controllers.test_explain import ask
 from tests.controllers.test_explain_pending import READY, _class, unresolved
@@ -205,4 +205,4 @@ def test_what_is_out_of_capacity_is_not_called_too_small(run_scenario: RunScenar
         assert answer.object == "nodepool/default"
 
     nothing = Stock(**dict.fromkeys(Some.__struct_fields__, "*"), instances=0)
-    run_scenario(scenario, market=Market(stock=(nothing,)))
+    run_scenario(scenario, market=SimulatedMarket(stock=(nothing,)))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.cloud.simulated.config import Market
+from dovetail.cloud.simulated.config import SimulatedMarket
 from dovetail.controllers import explain
 from dovetail.controllers.explain import claims
 from dovetail.controllers.history.provisioning import never_joined
@@ -17,7 +17,7 @@ from tests.controllers.test_explain import ask
 
 RunScenario = Callable[..., None]
 READY = {"type": "Ready", "status": "True", "reason": "Ready", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-NEVER_JOINS = Market(boot=(7200.0, 7200.0))
+NEVER_JOINS = SimulatedMarket(boot=(7200.0, 7200.0))
 TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.cloud.simulated.config import Market
+from dovetail.cloud.simulated.config import SimulatedMarket
 from dovetail.controllers import explain
 from dovetail.controllers.history.decisions import Decision, Refusal
 from dovetail.kube import resources as kinds
@@ -149,7 +149,7 @@ def test_a_nodeclaim_explains_its_node_or_why_there_is_none(run_scenario: RunSce
         await world.until(world.all_bound)
         assert ask(world, "claim", name).subject == f"node/{(await world.bound())['p0']}"
 
-    run_scenario(scenario, market=Market(boot=(30.0, 40.0)))
+    run_scenario(scenario, market=SimulatedMarket(boot=(30.0, 40.0)))
 
 
 def test_a_deleted_node_explains_the_last_decision(run_scenario: RunScenario) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from dovetail.controllers.metrics.exposition import QUANTILE_WINDOW_S, ROWS_PER_PIECE, Summary, gauge, labelled
+from dovetail.controllers.metrics.exposition import QUANTILE_WINDOW_S, ROWS_PER_PIECE, SummaryMetric, gauge, labelled
 
 
 def test_a_gauge_reads_back_whatever_its_labels_say() -> None:
@@ -25,7 +25,7 @@ def test_many_rows_come_in_pieces() -> None:
 
 def test_a_summary_has_quantiles_of_the_last_minutes_and_totals_of_all_time() -> None:
     now = 0.0
-    summary = Summary("s", "Text.", ("pool",), lambda: now)
+    summary = SummaryMetric("s", "Text.", ("pool",), lambda: now)
     summary.observe(1000.0, "a")
     now = QUANTILE_WINDOW_S + 1
     for value in range(1, 101):
@@ -45,7 +45,7 @@ def test_a_summary_has_quantiles_of_the_last_minutes_and_totals_of_all_time() ->
 
 def test_a_summary_of_nothing_lately_has_no_quantiles() -> None:
     now = 0.0
-    summary = Summary("s", "Text.", (), lambda: now)
+    summary = SummaryMetric("s", "Text.", (), lambda: now)
     summary.observe(1.0)
     now = QUANTILE_WINDOW_S + 1
     assert 's{quantile="0.5"} NaN' in "".join(summary.pieces())

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from dovetail.cloud.provider import UNAUTHORIZED, CloudError, InsufficientCapacity, Remedy
-from dovetail.cloud.simulated.config import Market, Stock
+from dovetail.cloud.simulated.config import SimulatedMarket, Stock
 from dovetail.controllers import explain
 from dovetail.controllers.provisioning import planning
-from dovetail.controllers.safemode import Cause
+from dovetail.controllers.safemode import SafeModeCause
 from dovetail.kube import resources as kinds
 from dovetail.planner.plan import Plan
 from dovetail.planner.provision import provision
@@ -33,7 +33,7 @@ def test_with_capacity_in_one_offering_alone_the_pod_gets_that_one(run_scenario:
         assert (instance.instance_type, instance.zone, instance.capacity_type) == ("m.2xlarge", "b", "on-demand")
 
     only = Stock(instance_type="m.2xlarge", zone="b", capacity_type="on-demand", instances=5)
-    run_scenario(scenario, market=Market(stock=(only, Stock(instances=0))))
+    run_scenario(scenario, market=SimulatedMarket(stock=(only, Stock(instances=0))))
 
 
 def test_capacity_nowhere_is_published_on_the_pod_and_tried_again(run_scenario: RunScenario) -> None:
@@ -45,10 +45,10 @@ def test_capacity_nowhere_is_published_on_the_pod_and_tried_again(run_scenario: 
         events = {event["reason"] for event in await world.list(kinds.CORE_EVENTS)}
         assert "InsufficientCapacityError" in events
         assert not await world.list(kinds.NODECLAIMS)
-        world.cloud.market = Market()
+        world.cloud.market = SimulatedMarket()
         await world.until(world.all_bound, within=600)
 
-    run_scenario(scenario, market=Market(stock=(Stock(instances=0),)))
+    run_scenario(scenario, market=SimulatedMarket(stock=(Stock(instances=0),)))
 
 
 def test_throttled_launches_are_repeated_and_nothing_is_launched_twice(run_scenario: RunScenario) -> None:
@@ -61,7 +61,7 @@ def test_throttled_launches_are_repeated_and_nothing_is_launched_twice(run_scena
         assert len(world.cloud.standing()) == len(claims) == world.cloud.sold
 
     run_scenario(
-        scenario, market=Market(launches_per_second=0.5, launch_burst=2, latency=(0.1, 0.5)), only=("m.large",)
+        scenario, market=SimulatedMarket(launches_per_second=0.5, launch_burst=2, latency=(0.1, 0.5)), only=("m.large",)
     )
 
 
@@ -73,7 +73,7 @@ def test_a_cloud_that_fails_every_other_call_still_launches(run_scenario: RunSce
         await world.until(world.all_bound, within=300)
         assert len(world.cloud.standing()) == len(await world.list(kinds.NODECLAIMS))
 
-    run_scenario(scenario, market=Market(error_rate=0.5))
+    run_scenario(scenario, market=SimulatedMarket(error_rate=0.5))
 
 
 def test_a_node_that_never_joins_is_replaced_after_fifteen_minutes(run_scenario: RunScenario) -> None:
@@ -84,12 +84,12 @@ def test_a_node_that_never_joins_is_replaced_after_fifteen_minutes(run_scenario:
         await asyncio.sleep(60)
         (claim,) = await world.list(kinds.NODECLAIMS)
         assert (await world.conditions(claim))["Registered"] == "Unknown/NodeNotFound"
-        world.cloud.market = Market()
+        world.cloud.market = SimulatedMarket()
         took = 60 + await world.until(world.all_bound, within=1200, step=5)
         assert 900 <= took < 960
         assert len(world.cloud.standing()) == 1
 
-    run_scenario(scenario, market=Market(never_joins=1.0))
+    run_scenario(scenario, market=SimulatedMarket(never_joins=1.0))
 
 
 def test_slow_instances_are_waited_for(run_scenario: RunScenario) -> None:
@@ -100,7 +100,7 @@ def test_slow_instances_are_waited_for(run_scenario: RunScenario) -> None:
         await world.until(world.all_bound, within=400, step=1)
         assert world.cloud.sold == len(world.cloud.standing()) == len(await world.list(kinds.NODECLAIMS))
 
-    run_scenario(scenario, market=Market(boot=(60, 120), ready=(10, 30)))
+    run_scenario(scenario, market=SimulatedMarket(boot=(60, 120), ready=(10, 30)))
 
 
 def test_a_pod_that_fits_nowhere_gets_a_reason_and_does_not_hold_up_the_others(run_scenario: RunScenario) -> None:
@@ -132,12 +132,12 @@ def test_failing_launches_enter_safe_mode_and_success_ends_it(run_scenario: RunS
         await asyncio.sleep(60)
         assert world.autoscaler.safety.safe_mode
         assert world.autoscaler.problems()
-        world.cloud.market = Market()
+        world.cloud.market = SimulatedMarket()
         await world.until(world.all_bound, within=300)
         assert not world.autoscaler.safety.safe_mode
         assert not world.autoscaler.problems()
 
-    run_scenario(scenario, market=Market(error_rate=1.0))
+    run_scenario(scenario, market=SimulatedMarket(error_rate=1.0))
 
 
 @pytest.mark.parametrize(("call", "deed"), [("instances", "list instances"), ("terminate", "terminate instances")])
@@ -156,7 +156,9 @@ def test_a_cloud_that_denies_terminations_stops_disruption(run_scenario: RunScen
         setattr(world.cloud, call, denied)
         await world.kube.delete(kinds.NODECLAIMS, (await world.list(kinds.NODECLAIMS))[0]["metadata"]["name"])
         await asyncio.sleep(60)
-        assert world.autoscaler.safety.causes() == {Cause.CLOUD_DENIES: f"the cloud does not allow us to {deed}: no"}
+        assert world.autoscaler.safety.causes() == {
+            SafeModeCause.CLOUD_DENIES: f"the cloud does not allow us to {deed}: no"
+        }
         assert any(f"the cloud does not allow us to {deed}" in each for each in world.autoscaler.problems())
         setattr(world.cloud, call, may)
         await asyncio.sleep(90)

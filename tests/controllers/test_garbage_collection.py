@@ -10,7 +10,7 @@ import pytest
 
 from dovetail.cloud.provider import Instance, InstanceNotFound
 from dovetail.controllers.nodeclaim.garbage_collection import LISTED_AFTER_S, PERIOD_S
-from dovetail.controllers.safemode import Cause
+from dovetail.controllers.safemode import SafeModeCause
 from dovetail.kube import resources as kinds
 
 RunScenario = Callable[..., None]
@@ -60,7 +60,7 @@ def test_safe_mode_stands_while_the_cloud_leaves_out_many_nodeclaims_and_ends_wh
         assert not scaler.safety.safe_mode
         world.cloud.err("empty-instances", 2 * PERIOD_S)
         await asyncio.sleep(PERIOD_S + 10)
-        why = scaler.safety.causes()[Cause.CLOUD_EMPTY]
+        why = scaler.safety.causes()[SafeModeCause.CLOUD_EMPTY]
         assert "3 of 3 NodeClaims" in why and "region, account and role" in why
         assert scaler.remarks() == [f"safe mode, cloud-empty: {why}"]
         assert b'dovetail_safe_mode{cause="cloud-empty"} 1.0' in scaler.metrics.text()
@@ -90,7 +90,7 @@ def test_many_nodeclaims_left_out_are_not_collected_though_their_nodes_are_not_r
             body = {"status": {"conditions": [lost]}}
             await world.kube.patch(kinds.NODES, name, body, subresource="status", kind="strategic")
         await asyncio.sleep(LISTED_AFTER_S + 2 * PERIOD_S)
-        assert Cause.CLOUD_EMPTY in world.autoscaler.safety.causes()
+        assert SafeModeCause.CLOUD_EMPTY in world.autoscaler.safety.causes()
         assert await _names(world, kinds.NODECLAIMS) == claims
 
     run_scenario(scenario, only=("m.large",))

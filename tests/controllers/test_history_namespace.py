@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dovetail.cli.cluster_session import Cluster
+from dovetail.cli.cluster_session import ClusterSession
 from dovetail.cluster.state import ClusterState
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
@@ -36,7 +36,7 @@ class Confined:
 
 async def _decisions(world: Any, transport: Any, namespace: str | None = None) -> list[str]:
     kube = Kube(transport, world.clock, chance=world.chance)
-    found = await Cluster(kube, ClusterState(kube, world.clock), world.clock.now()).decisions(namespace)
+    found = await ClusterSession(kube, ClusterState(kube, world.clock), world.clock.now()).decisions(namespace)
     return [each.id for each in found]
 
 

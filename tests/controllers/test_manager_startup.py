@@ -9,7 +9,7 @@ from typing import Any
 
 from dovetail.chance import Chance
 from dovetail.clock import Clock, run_virtual
-from dovetail.cloud.simulated.config import Market
+from dovetail.cloud.simulated.config import SimulatedMarket
 from dovetail.controllers import logs
 from dovetail.controllers.manager import Autoscaler
 from dovetail.controllers.settings import Settings
@@ -26,7 +26,7 @@ def test_a_cluster_without_our_crds_logs_how_to_install_them() -> None:
         lines: list[dict[str, Any]] = []
         log = logs.logger(clock, write=lambda line: lines.append(json.loads(line)))
         settings = Settings(metrics_port=0, health_probe_port=0, disable_leader_election=True)
-        cloud = FaultyCloud(clock, chance, (), Market())
+        cloud = FaultyCloud(clock, chance, (), SimulatedMarket())
         scaler = Autoscaler(Kube(InProcess(server), clock), cloud, clock, chance, settings, log=log)
         running = asyncio.ensure_future(scaler.run())
         await asyncio.sleep(15)

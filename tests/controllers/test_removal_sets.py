@@ -9,15 +9,15 @@ from datetime import datetime
 from typing import Any
 
 from dovetail.clock import EPOCH, Clock, run_virtual
-from dovetail.cloud.simulated.config import Market
-from dovetail.cluster.nominations import Nominations, Slot, Target
+from dovetail.cloud.simulated.config import SimulatedMarket
+from dovetail.cluster.nominations import Nominations, NominationTarget, Slot
 from dovetail.controllers.disruption import removal_sets
 from dovetail.controllers.disruption.removal_sets import FreeCapacity
 from dovetail.controllers.disruption.types import Candidate
 from dovetail.kube import resources as kinds
-from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.cluster import Lab, LabParts
 from dovetail.lab.kubelet.kubelets import Pace
-from dovetail.lab.scenario.autoscaler import Asked, Autoscaled
+from dovetail.lab.scenario.autoscaler import Autoscaled, AutoscalerRequest
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.meta import ObjectMeta
 from dovetail.model.pods import Container, Pod, PodSpec, ResourceRequirements
@@ -25,7 +25,7 @@ from dovetail.planner.cache import PlannerCache
 from dovetail.planner.snapshot import NodeState
 
 GIB = 2**30
-MARKET = Market(boot=(1.0, 2.0), ready=(1.0, 2.0))
+MARKET = SimulatedMarket(boot=(1.0, 2.0), ready=(1.0, 2.0))
 POOL = {
     "metadata": {"name": "default"},
     "spec": {
@@ -42,7 +42,7 @@ POOL = {
 
 
 def test_a_replacement_pod_takes_one_slot_of_its_own_owner_in_time() -> None:
-    nominations, (first, second) = Nominations(), (Target("node", "n1"), Target("claim", "n2"))
+    nominations, (first, second) = Nominations(), (NominationTarget("node", "n1"), NominationTarget("claim", "n2"))
     nominations.expect_replacement("web", Slot(first, "old-1", until=10.0))
     nominations.expect_replacement("web", Slot(second, "old-2", until=30.0))
     nominations.expect_replacement("web", Slot(second, "old-2", until=40.0))
@@ -133,10 +133,12 @@ SIZES = (("small", "250m", "512Mi"), ("wide", "1", "2Gi"), ("tall", "500m", "5Gi
 
 
 @asynccontextmanager
-async def fleet(replicas: int, market: Market = MARKET) -> AsyncIterator[tuple[Lab, Autoscaled, list[str]]]:
+async def fleet(replicas: int, market: SimulatedMarket = MARKET) -> AsyncIterator[tuple[Lab, Autoscaled, list[str]]]:
     """A lab whose pods have their nodes, and the evictions from then on."""
-    parts = Parts(pace=Pace(lean=True, heartbeat_seconds=None, grid_seconds=0.5), quiet=True, faults=False, check=True)
-    scaler = Autoscaled(Asked(types=tuple(map(kind, (2, 4, 8))), market=market))
+    parts = LabParts(
+        pace=Pace(lean=True, heartbeat_seconds=None, grid_seconds=0.5), quiet=True, faults=False, check=True
+    )
+    scaler = Autoscaled(AutoscalerRequest(types=tuple(map(kind, (2, 4, 8))), market=market))
     evicted: list[str] = []
 
     async def intercept(request: Any) -> None:
@@ -177,7 +179,7 @@ async def scaled_down() -> tuple[list[int], int, int]:
 
 async def replaced() -> tuple[int, int]:
     """Instances launched at first, and for the replacement pods when all nodes are deleted and drained gradually."""
-    async with fleet(replicas=20, market=Market()) as (lab, scaler, _):
+    async with fleet(replicas=20, market=SimulatedMarket()) as (lab, scaler, _):
         before = scaler.totals["instances launched"]
         for name, _, _ in SIZES:
             spec = {"maxUnavailable": 3, "selector": {"matchLabels": {"app": name}}}

@@ -12,7 +12,7 @@ import pytest
 
 from dovetail.clock import EPOCH
 from dovetail.cloud.provider import CloudError, RebootRejected, RebootUnsupported, Remedy
-from dovetail.cloud.simulated.config import Market
+from dovetail.cloud.simulated.config import SimulatedMarket
 from dovetail.controllers.node import reboot
 from dovetail.controllers.settings import Settings
 from dovetail.kube import resources as kinds
@@ -250,7 +250,7 @@ def test_a_reboot_drains_restarts_in_place_and_the_node_is_initialized_again(run
         await asyncio.sleep(30)
         assert "DisruptionReason" not in await states_of(world, nodes[0])
 
-    run_scenario(scenario, market=Market(boot=(20.0, 20.0)), only=SMALL, feature_gates=GATES)
+    run_scenario(scenario, market=SimulatedMarket(boot=(20.0, 20.0)), only=SMALL, feature_gates=GATES)
 
 
 def test_a_node_that_two_reboots_did_not_help_is_replaced(run_scenario: RunScenario) -> None:
@@ -341,7 +341,7 @@ def test_a_reboot_continues_after_the_process_was_killed(run_scenario: RunScenar
         assert states["Rebooting"] == "False/RebootSucceeded" and states["Initialized"] == "True/Initialized"
         assert world.cloud.calls["reboot"] == 1
 
-    run_scenario(scenario, market=Market(boot=(20.0, 20.0)), only=SMALL, feature_gates=GATES)
+    run_scenario(scenario, market=SimulatedMarket(boot=(20.0, 20.0)), only=SMALL, feature_gates=GATES)
 
 
 def test_unreadable_reboots_do_not_count() -> None:

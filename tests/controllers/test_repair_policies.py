@@ -12,7 +12,7 @@ from dovetail.clock import EPOCH
 from dovetail.cloud.aws.provider import Aws
 from dovetail.cloud.provider import RepairAction, RepairPolicy
 from dovetail.cloud.simulated.provider import REPAIRS
-from dovetail.controllers.disruption.repair_policies import Diagnosis, Policies, PoliciesError
+from dovetail.controllers.disruption.repair_policies import Diagnosis, PoliciesError, RepairPolicies
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node
 
@@ -56,7 +56,7 @@ def at(seconds: float) -> datetime:
 
 
 def diagnose(policies: tuple[RepairPolicy, ...], unhealthy: Node, seconds: float) -> Diagnosis | None:
-    return Policies(policies).diagnose(unhealthy, claim(), at(seconds))
+    return RepairPolicies(policies).diagnose(unhealthy, claim(), at(seconds))
 
 
 def test_a_condition_is_repaired_once_it_has_outlasted_its_toleration() -> None:
@@ -70,7 +70,10 @@ def test_a_condition_is_repaired_once_it_has_outlasted_its_toleration() -> None:
 
 
 def test_nothing_is_older_than_its_node_or_than_the_last_reboot() -> None:
-    sick, policies = node(("Sick", "True", "Broken", 0.0), born=50.0), Policies((FALLBACK, policy(reason_regex=".")))
+    sick, policies = (
+        node(("Sick", "True", "Broken", 0.0), born=50.0),
+        RepairPolicies((FALLBACK, policy(reason_regex="."))),
+    )
     assert policies.diagnose(sick, claim(), at(109.0)) is None
     assert policies.diagnose(sick, claim(), at(110.0)) is not None
     assert policies.diagnose(sick, claim(rebooted=200.0), at(259.0)) is None
@@ -128,9 +131,9 @@ def test_waiting_half_an_hour_is_worth_a_rank() -> None:
 )
 def test_invalid_policies_are_refused_with_what_is_wrong(policies: tuple[RepairPolicy, ...], fault: str) -> None:
     with pytest.raises(PoliciesError, match=fault.replace("(", r"\(")):
-        Policies(policies)
+        RepairPolicies(policies)
 
 
 def test_the_policies_of_both_clouds_are_valid() -> None:
-    assert Policies(REPAIRS)
-    assert Policies(Aws.repair_policies(Aws.__new__(Aws)))
+    assert RepairPolicies(REPAIRS)
+    assert RepairPolicies(Aws.repair_policies(Aws.__new__(Aws)))

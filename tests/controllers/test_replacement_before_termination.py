@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from dovetail.cloud.simulated.config import Market
-from dovetail.cluster.nominations import Target
+from dovetail.cloud.simulated.config import SimulatedMarket
+from dovetail.cluster.nominations import NominationTarget
 from dovetail.kube import resources as kinds
 from tests.controllers.test_termination_and_disruption import ALL, QUICK, RunScenario, nodes, running
 
 STILL = {"consolidateAfter": "Never", "budgets": ALL}
-SLOW = Market(boot=(60.0, 60.0))
+SLOW = SimulatedMarket(boot=(60.0, 60.0))
 DO_NOT = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}
 
 
@@ -64,7 +64,7 @@ def test_the_replacement_of_a_protected_pods_node_is_ready_shortly_before_the_de
         ]
         (new,) = set(await nodes(world)) - {old}
         nominated_pods = world.autoscaler.cluster_state.nominations.of(successor.metadata.uid)
-        assert nominated_pods == Target("node", new) and world.cloud.sold == 2
+        assert nominated_pods == NominationTarget("node", new) and world.cloud.sold == 2
 
     run_scenario(scenario, market=SLOW)
 

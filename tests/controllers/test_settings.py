@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.controllers.settings import Place, SettingsError, read
+from dovetail.controllers.settings import BindingMode, SettingsError, read
 
 
 def test_defaults_are_karpenters() -> None:
@@ -14,7 +14,7 @@ def test_defaults_are_karpenters() -> None:
     assert settings.leader_election_name == "karpenter-leader-election"
     assert settings.gate("ReservedCapacity")
     assert not settings.gate("NodeRepair")
-    assert settings.place is Place.BIND
+    assert settings.place is BindingMode.BIND
 
 
 def test_the_environment_is_read_and_a_flag_wins() -> None:

@@ -21,14 +21,14 @@ from dovetail.controllers import logs
 from dovetail.controllers.history import store
 from dovetail.controllers.history.decisions import Decision
 from dovetail.controllers.manager import Autoscaler
-from dovetail.controllers.shadow.comparison import ActualNode, Outcome, compare
+from dovetail.controllers.shadow.comparison import ActualNode, ComparisonOutcome, compare
 from dovetail.controllers.shadow.report import report, text
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.read_only import ReadOnly, WriteRefused
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.in_process import InProcess
-from dovetail.planner.plan import Choice, PlannedNode
+from dovetail.planner.plan import OfferingChoice, PlannedNode
 
 RunScenario = Callable[..., None]
 
@@ -112,7 +112,7 @@ def test_a_dry_run_beside_another_autoscaler_plans_records_compares_and_writes_n
         assert planned.pod_count == 6 and planned.node_claims
         (compared,) = [decision for decision in decisions if decision.kind == "shadow"]
         assert compared.subject == planned.id and compared.pod_count == 6
-        assert compared.reason == Outcome.SAME and compared.before == pytest.approx(compared.cost)
+        assert compared.reason == ComparisonOutcome.SAME and compared.before == pytest.approx(compared.cost)
         metrics = shadow.autoscaler.metrics.text().decode()
         assert f'dovetail_shadow_launches_total{{nodepool="default"}} {float(len(planned.node_claims))}' in metrics
         assert 'leader_election_master_status{name="karpenter-leader-election"} 0.0' in metrics
@@ -255,7 +255,7 @@ def test_a_read_only_cloud_refuses_every_change(run_scenario: RunScenario) -> No
 
 
 def _planned_node(name: str, price: float | None) -> PlannedNode:
-    choice = Choice(instance_type=name, zone="a", capacity_type="on-demand", price=price)
+    choice = OfferingChoice(instance_type=name, zone="a", capacity_type="on-demand", price=price)
     return PlannedNode(name=name, pool="p", offerings=(choice,), requirements=(), requests={}, pods=())
 
 
@@ -266,17 +266,17 @@ def _actual(name: str, price: float | None) -> ActualNode:
 @pytest.mark.parametrize(
     ("planned", "actual", "outcome"),
     [
-        ([_planned_node("m", 1.0)], [_actual("m", 1.0)], Outcome.SAME),
-        ([_planned_node("m", 1.0)], [_actual("m", 1.0), _actual("m", 1.0)], Outcome.CHEAPER),
-        ([_planned_node("m", 2.0)], [_actual("c", 1.0)], Outcome.DEARER),
-        ([_planned_node("m", 2.0)], [_actual("c", 1.0), _actual("c", 1.0)], Outcome.DIFFERENT),
-        ([_planned_node("m", 2.0)], [_actual("x", None)], Outcome.UNKNOWN),
-        ([], [_actual("m", 1.0)], Outcome.CHEAPER),
-        ([], [], Outcome.SAME),
+        ([_planned_node("m", 1.0)], [_actual("m", 1.0)], ComparisonOutcome.SAME),
+        ([_planned_node("m", 1.0)], [_actual("m", 1.0), _actual("m", 1.0)], ComparisonOutcome.CHEAPER),
+        ([_planned_node("m", 2.0)], [_actual("c", 1.0)], ComparisonOutcome.DEARER),
+        ([_planned_node("m", 2.0)], [_actual("c", 1.0), _actual("c", 1.0)], ComparisonOutcome.DIFFERENT),
+        ([_planned_node("m", 2.0)], [_actual("x", None)], ComparisonOutcome.UNKNOWN),
+        ([], [_actual("m", 1.0)], ComparisonOutcome.CHEAPER),
+        ([], [], ComparisonOutcome.SAME),
     ],
 )
 def test_a_plan_is_compared_with_what_was_launched(
-    planned: list[PlannedNode], actual: list[ActualNode], outcome: Outcome
+    planned: list[PlannedNode], actual: list[ActualNode], outcome: ComparisonOutcome
 ) -> None:
     assert compare(planned, actual).outcome is outcome
 
@@ -289,7 +289,7 @@ def test_the_report_sums_dollars_evictions_and_differences(tmp_path: Path) -> No
             kind="shadow",
             time="2026-01-01T00:05:00Z",
             summary="",
-            reason=Outcome.CHEAPER,
+            reason=ComparisonOutcome.CHEAPER,
             subject="d-1",
             cost=1.0,
             before=1.5,

@@ -349,14 +349,14 @@ def test_a_node_at_its_cheapest_is_kept_for_hours(run_scenario: RunScenario) -> 
 
 def test_in_safe_mode_nothing_voluntary_begins_and_it_ends_by_itself(run_scenario: RunScenario) -> None:
     async def scenario(world: Any) -> None:
-        from dovetail.controllers.safemode import Cause
+        from dovetail.controllers.safemode import SafeModeCause
 
         await running(world, 1)
-        world.autoscaler.safety.set(Cause.BROKEN_INVARIANT, "a test says so")
+        world.autoscaler.safety.set(SafeModeCause.BROKEN_INVARIANT, "a test says so")
         await world.kube.delete(kinds.PODS, "p0", "default", grace=0)
         await asyncio.sleep(300)
         assert len(await nodes(world)) == 1
-        world.autoscaler.safety.set(Cause.BROKEN_INVARIANT, None)
+        world.autoscaler.safety.set(SafeModeCause.BROKEN_INVARIANT, None)
         await world.until(lambda: gone(world), within=60)
 
     run_scenario(scenario)

@@ -8,8 +8,8 @@ from typing import Any
 
 from dovetail.cloud.simulated import catalog_file
 from dovetail.model.instance_type import InstanceType
-from dovetail.offline.changes import Change, applied, what_it_takes
-from dovetail.offline.evaluation import Evaluation
+from dovetail.offline.changes import ManifestChange, applied, what_it_takes
+from dovetail.offline.evaluation import PlanEvaluation
 from dovetail.planner.plan import Exclusion
 from tests.explain import generate
 
@@ -28,9 +28,9 @@ def corpus() -> tuple[dict[str, Any], ...]:
 
 
 @cache
-def evaluated() -> tuple[tuple[dict[str, Any], Evaluation], ...]:
+def evaluated() -> tuple[tuple[dict[str, Any], PlanEvaluation], ...]:
     return tuple(
-        (case, Evaluation(case["manifests"], types=types(), unavailable=frozenset(map(tuple, case["unavailable"]))))
+        (case, PlanEvaluation(case["manifests"], types=types(), unavailable=frozenset(map(tuple, case["unavailable"]))))
         for case in corpus()
     )
 
@@ -88,16 +88,16 @@ def test_two_changes_are_found_where_one_is_not_enough() -> None:
     case = next(each for each in corpus() if each["name"] == "taint-0")
     manifests = json.loads(json.dumps(case["manifests"]))
     manifests[-1]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "40"
-    changes = what_it_takes(Evaluation(manifests, types=types()), case["pod"])
+    changes = what_it_takes(PlanEvaluation(manifests, types=types()), case["pod"])
     assert [change.object for change in changes] == ["pod/default/app", "pod/default/app"]
-    after = Evaluation(applied(manifests, changes), types=types())
+    after = PlanEvaluation(applied(manifests, changes), types=types())
     assert after.refusal(case["pod"]) is None
 
 
 def test_the_command_of_a_change_is_a_patch_of_the_object_that_kubectl_takes() -> None:
     case, evaluation = next(each for each in evaluated() if each[0]["name"] == "cpu_limit-0")
     (change,) = what_it_takes(evaluation, case["pod"])
-    assert isinstance(change, Change)
+    assert isinstance(change, ManifestChange)
     assert change.command.startswith(f"kubectl patch nodepool {case['usable'][0]} --type merge -p '")
     patch = json.loads(change.command.partition("-p '")[2].rstrip("'"))
     assert patch == change.patch and "cpu" in patch["spec"]["limits"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from dovetail.cli.cluster_session import Cluster
-from dovetail.cli.explain_subjects import Question, answer, subject_of
+from dovetail.cli.cluster_session import ClusterSession
+from dovetail.cli.explain_subjects import ExplainOptions, answer, subject_of
 from dovetail.clock import run_virtual
 from dovetail.cloud.aws.client import Calls
 from dovetail.cluster.state import ClusterState
@@ -20,9 +20,9 @@ from dovetail.lab.apiserver.kinds.bootstrap_rbac import seed_defaults
 from dovetail.lab.aws import account
 from dovetail.lab.aws.ec2 import Timing
 from dovetail.lab.aws.eks import Eks, EksSettings
-from dovetail.lab.aws.endpoint import Endpoint
+from dovetail.lab.aws.endpoint import AwsEndpoint
 from dovetail.lab.aws.initial_instances import labelled
-from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.cluster import Lab, LabParts
 from dovetail.lab.instances import plain_pool
 from tests.lab.programs.program_pods import ProgramLab
 
@@ -64,7 +64,7 @@ class RunningCluster(ProgramLab):
         self.eks = eks
 
     @property
-    def endpoint(self) -> Endpoint:
+    def endpoint(self) -> AwsEndpoint:
         assert self.eks.endpoint is not None
         return self.eks.endpoint
 
@@ -87,9 +87,9 @@ class RunningCluster(ProgramLab):
         """What `dovetail explain` answers."""
         state = ClusterState(self.kube, self.lab.clock)
         state.tolerate_absent(kinds.NODEPOOLS, kinds.NODECLAIMS)
-        cluster = Cluster(self.kube, state, self.lab.clock.now())
+        cluster = ClusterSession(self.kube, state, self.lab.clock.now())
         await cluster.read()
-        return await answer(cluster, subject_of([subject], "default"), Question(verbose=True, **question), None)
+        return await answer(cluster, subject_of([subject], "default"), ExplainOptions(verbose=True, **question), None)
 
     async def start_workload(self) -> None:
         """A NodePool, its class, and pods that need a node of it."""
@@ -111,7 +111,7 @@ def play(body: Callable[[RunningCluster], Awaitable[None]], *, nodes: int = 3, *
         eks = Eks(EksSettings(cluster_name=CLUSTER, **(chosen | settings)), URL, b"certificate")
         eks.initial_instances = labelled(plain_pool(nodes, "m5.large", ZONES))
         try:
-            async with Lab.embedded(1, Parts(programs=True)) as lab:
+            async with Lab.embedded(1, LabParts(programs=True)) as lab:
                 assert lab.server is not None
                 seed_defaults(lab.server, lab.clock.now())
                 lab.add(eks.run)

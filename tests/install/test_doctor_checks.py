@@ -29,7 +29,7 @@ from dovetail.install.doctor.collect import (
     trimmed,
     without_secrets,
 )
-from dovetail.install.doctor.facts import Answer, Facts, Finding, State, Status
+from dovetail.install.doctor.facts import Facts, Finding, SourceAnswer, State, Status
 from dovetail.install.doctor.node_groups import DISCOVERY
 from dovetail.install.doctor.permissions import BROAD_PASS_ROLE, BROAD_TERMINATION
 from dovetail.kube import resources as kinds
@@ -100,34 +100,34 @@ def node(memory: str = "7Gi", cpu: str = "", **labels: str) -> dict[str, Any]:
 
 def facts(**given: Any) -> Facts:
     """A cluster with nothing in it, and what is given; `a_b` stands for the source's name in SOURCES."""
-    answers: dict[str, Answer] = {resource.name: Answer(data=[]) for resource in LISTED}
+    answers: dict[str, SourceAnswer] = {resource.name: SourceAnswer(data=[]) for resource in LISTED}
     answers |= {
-        AWS_AUTH: Answer(data={"mapRoles": MAPPED}),
-        METRICS: Answer(data={}),
-        VERSION: Answer(data={"major": "1", "minor": "34+"}),
-        "eks:DescribeCluster": Answer(
+        AWS_AUTH: SourceAnswer(data={"mapRoles": MAPPED}),
+        METRICS: SourceAnswer(data={}),
+        VERSION: SourceAnswer(data={"major": "1", "minor": "34+"}),
+        "eks:DescribeCluster": SourceAnswer(
             data={"accessConfig": {"authenticationMode": "CONFIG_MAP"}, "resourcesVpcConfig": {"vpcId": "vpc-1"}}
         ),
-        "eks:ListPodIdentityAssociations": Answer(data=[]),
-        "node groups": Answer(data=[]),
-        "role nodes": Answer(data={"Arn": ARN, "AssumeRolePolicyDocument": EC2_TRUST}),
-        "policies of nodes": Answer(
+        "eks:ListPodIdentityAssociations": SourceAnswer(data=[]),
+        "node groups": SourceAnswer(data=[]),
+        "role nodes": SourceAnswer(data={"Arn": ARN, "AssumeRolePolicyDocument": EC2_TRUST}),
+        "policies of nodes": SourceAnswer(
             data=[{"PolicyName": "AmazonEKSWorkerNodePolicy"}, {"PolicyName": "AmazonEC2ContainerRegistryPullOnly"}]
         ),
-        "inline policies of nodes": Answer(data=[]),
-        "role AWSServiceRoleForEC2Spot": Answer(data={}),
-        "subnets of default": Answer(data=[subnet("subnet-1", "a"), subnet("subnet-2", "b")]),
-        "cluster subnets": Answer(data=[subnet("subnet-1", "a"), subnet("subnet-2", "b")]),
-        "control plane groups": Answer(data=[{"GroupId": "sg-1"}]),
-        "route tables": Answer(data=[OPEN_TABLE]),
-        "VPC endpoints": Answer(data=[]),
-        "denied to the controller": Answer(data=EXPECTED_DENIALS),
-        LAB_FAULTS: Answer(state=State.REFUSED),
-        SAFE_MODE: Answer(data=[]),
-        "security groups of default": Answer(data=[{"GroupId": "sg-1", "VpcId": "vpc-1"}]),
+        "inline policies of nodes": SourceAnswer(data=[]),
+        "role AWSServiceRoleForEC2Spot": SourceAnswer(data={}),
+        "subnets of default": SourceAnswer(data=[subnet("subnet-1", "a"), subnet("subnet-2", "b")]),
+        "cluster subnets": SourceAnswer(data=[subnet("subnet-1", "a"), subnet("subnet-2", "b")]),
+        "control plane groups": SourceAnswer(data=[{"GroupId": "sg-1"}]),
+        "route tables": SourceAnswer(data=[OPEN_TABLE]),
+        "VPC endpoints": SourceAnswer(data=[]),
+        "denied to the controller": SourceAnswer(data=EXPECTED_DENIALS),
+        LAB_FAULTS: SourceAnswer(state=State.REFUSED),
+        SAFE_MODE: SourceAnswer(data=[]),
+        "security groups of default": SourceAnswer(data=[{"GroupId": "sg-1", "VpcId": "vpc-1"}]),
     }
     for source, data in given.pop("answers", {}).items():
-        answers[source] = data if isinstance(data, Answer) else Answer(data=data)
+        answers[source] = data if isinstance(data, SourceAnswer) else SourceAnswer(data=data)
     return Facts(time=NOW, cluster="demo", region="us-west-2", answers=answers)
 
 
@@ -424,7 +424,7 @@ CASES: list[tuple[str, Status, str, dict[str, Any]]] = [
         {
             CLASSES: [CLASS],
             "eks:DescribeCluster": api_mode("API"),
-            "access entry nodes": Answer(state=State.ABSENT),
+            "access entry nodes": SourceAnswer(state=State.ABSENT),
         },
     ),
     (
@@ -440,7 +440,7 @@ CASES: list[tuple[str, Status, str, dict[str, Any]]] = [
         {
             CLASSES: [CLASS],
             "eks:DescribeCluster": api_mode("API"),
-            "access entry nodes": Answer(state=State.REFUSED, right="eks:DescribeAccessEntry"),
+            "access entry nodes": SourceAnswer(state=State.REFUSED, right="eks:DescribeAccessEntry"),
         },
     ),
     ("D02", FAILED, "selects no subnet", {CLASSES: [CLASS], "subnets of default": []}),
@@ -505,7 +505,7 @@ CASES: list[tuple[str, Status, str, dict[str, Any]]] = [
         "iam:SimulatePrincipalPolicy",
         {
             DEPLOYMENTS: [deployment(KARPENTER)],
-            "denied to the controller": Answer(state=State.REFUSED, right="iam:SimulatePrincipalPolicy"),
+            "denied to the controller": SourceAnswer(state=State.REFUSED, right="iam:SimulatePrincipalPolicy"),
         },
     ),
     ("D03", FAILED, "says why", {CLASSES: [not_ready("ValidationSucceeded", "CreateFleetAuthCheckFailed")]}),
@@ -539,7 +539,7 @@ CASES: list[tuple[str, Status, str, dict[str, Any]]] = [
     ),
     ("D05", WARNING, "iam:PassRole on every role to every service", {"denied to the controller": EXPECTED_DENIALS[:1]}),
     ("D05", FAILED, "not its ARN", {CLASSES: [a_class(role=ARN)]}),
-    ("D05", FAILED, "no such role", {CLASSES: [CLASS], "role nodes": Answer(state=State.ABSENT)}),
+    ("D05", FAILED, "no such role", {CLASSES: [CLASS], "role nodes": SourceAnswer(state=State.ABSENT)}),
     (
         "D05",
         FAILED,
@@ -640,7 +640,7 @@ CASES: list[tuple[str, Status, str, dict[str, Any]]] = [
         "may not create it",
         {
             POOLS: [pool(requirements=SPOT)],
-            "role AWSServiceRoleForEC2Spot": Answer(state=State.ABSENT),
+            "role AWSServiceRoleForEC2Spot": SourceAnswer(state=State.ABSENT),
             "denied to the controller": [denial("spot role", "iam:CreateServiceLinkedRole")],
         },
     ),
@@ -826,7 +826,7 @@ CASES: list[tuple[str, Status, str, dict[str, Any]]] = [
             kinds.DAEMONSETS.name: [daemon_set("aws-node", AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG="true")],
         },
     ),
-    ("D17", FAILED, "does not exist", {CLASSES: [ENCRYPTED], "key k": Answer(state=State.ABSENT)}),
+    ("D17", FAILED, "does not exist", {CLASSES: [ENCRYPTED], "key k": SourceAnswer(state=State.ABSENT)}),
     (
         "D17",
         FAILED,
@@ -907,7 +907,12 @@ CASES: list[tuple[str, Status, str, dict[str, Any]]] = [
     ),
     ("D19", FAILED, "has expired", {MUTATING.name: [webhook(certificate(-1))]}),
     ("D19", WARNING, "expires in 3 days", {MUTATING.name: [webhook(certificate(3))]}),
-    ("D20", FAILED, "metrics-server is not installed", {kinds.HPAS.name: [hpa()], METRICS: Answer(state=State.ABSENT)}),
+    (
+        "D20",
+        FAILED,
+        "metrics-server is not installed",
+        {kinds.HPAS.name: [hpa()], METRICS: SourceAnswer(state=State.ABSENT)},
+    ),
     (
         "D20",
         FAILED,
@@ -1050,7 +1055,7 @@ HEALTHY: dict[str, dict[str, Any]] = {
     "Cluster Autoscaler alone": {
         **cluster_autoscaler(f"{DISCOVERY}=asg:tag=a,b", "--nodes=1:3:ng"),
         GROUPS: [group("a", "b", "c")],
-        **{kind: Answer(state=State.ABSENT) for kind in (CLASSES, POOLS, CLAIMS)},
+        **{kind: SourceAnswer(state=State.ABSENT) for kind in (CLASSES, POOLS, CLAIMS)},
     },
     "Karpenter": {
         CLASSES: [CLASS],
@@ -1094,7 +1099,7 @@ HEALTHY: dict[str, dict[str, Any]] = {
         CLASSES: [CLASS],
         "eks:DescribeCluster": api_mode("API"),
         "access entry nodes": {"type": "EC2_LINUX"},
-        AWS_AUTH: Answer(state=State.ABSENT),
+        AWS_AUTH: SourceAnswer(state=State.ABSENT),
     },
     "policies of one's own": {CLASSES: [CLASS], "policies of nodes": [{"PolicyName": "OurNodes"}]},
     "IPv6": {
@@ -1130,12 +1135,12 @@ HEALTHY: dict[str, dict[str, Any]] = {
         "policy of key k": {"Statement": [{**KEY_USE, "Principal": {"AWS": "arn:aws:iam::1:root"}}]},
     },
     "fresh EKS": {
-        **{kind: Answer(state=State.ABSENT) for kind in (CLASSES, POOLS, CLAIMS)},
+        **{kind: SourceAnswer(state=State.ABSENT) for kind in (CLASSES, POOLS, CLAIMS)},
         DEPLOYMENTS: [coredns(ready=2)],
         PODS: [dns_pod()],
         NODES: [ready_node("n1"), ready_node("n2")],
         kinds.DAEMONSETS.name: [daemon_set("aws-node", annotated=True), daemon_set("kube-proxy", annotated=True)],
-        METRICS: Answer(state=State.ABSENT),
+        METRICS: SourceAnswer(state=State.ABSENT),
         "node groups": [{"nodegroupName": "g", "nodeRole": ARN}],
     },
     "Fargate": {
@@ -1180,7 +1185,7 @@ def test_every_check_has_a_case() -> None:
 
 def test_what_was_not_read_is_never_passed() -> None:
     """Absent evidence is not evidence: without a single source no check passes."""
-    refused = Answer(state=State.REFUSED, right="list everything", message="no")
+    refused = SourceAnswer(state=State.REFUSED, right="list everything", message="no")
     nothing = Facts(time=NOW, answers={resource.name: refused for resource in LISTED})
     for pre in (False, True):
         findings = report(nothing, pre=pre)

@@ -19,7 +19,7 @@ from dovetail.install.doctor.facts import Facts, Finding, Status
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.transport import Request, Response
-from dovetail.lab.aws.endpoint import Endpoint
+from dovetail.lab.aws.endpoint import AwsEndpoint
 from tests.install.doctor_scenarios import SCENARIOS, Scenario, endpoints, isolated
 from tests.install.test_install import REGION, SERVER, Site, endpoint, tell
 
@@ -99,7 +99,7 @@ def first_of_each_check() -> list[Scenario]:
     return list(rows.values())
 
 
-def test_a_fault_of_each_check_gives_its_id_and_no_other(endpoint: Endpoint) -> None:
+def test_a_fault_of_each_check_gives_its_id_and_no_other(endpoint: AwsEndpoint) -> None:
     assert len(SCENARIOS) >= 46
     chosen = first_of_each_check()
     assert {check.id for check in CHECKS} - {scenario.check for scenario in chosen} == NOT_PROVOKED
@@ -108,11 +108,11 @@ def test_a_fault_of_each_check_gives_its_id_and_no_other(endpoint: Endpoint) -> 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_every_fault_gives_its_id_and_no_other(endpoint: Endpoint) -> None:
+def test_every_fault_gives_its_id_and_no_other(endpoint: AwsEndpoint) -> None:
     check_each(endpoint, SCENARIOS)
 
 
-def check_each(endpoint: Endpoint, scenarios: Sequence[Scenario]) -> None:
+def check_each(endpoint: AwsEndpoint, scenarios: Sequence[Scenario]) -> None:
     """One installation: healthy at first, with each fault, and healthy again at the end."""
 
     async def story(site: Site) -> None:
@@ -167,7 +167,7 @@ def compatible(first: Scenario, second: Scenario) -> bool:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("size", [2, 3])
-def test_several_faults_at_once_give_their_ids(endpoint: Endpoint, size: int) -> None:
+def test_several_faults_at_once_give_their_ids(endpoint: AwsEndpoint, size: int) -> None:
     async def story(site: Site) -> None:
         await site.install(wait_s=300.0)
         chance = Chance(size)
@@ -186,7 +186,7 @@ def test_several_faults_at_once_give_their_ids(endpoint: Endpoint, size: int) ->
     tell(endpoint, story, nodes=2)
 
 
-def test_isolated_subnets_with_endpoints_are_healthy(endpoint: Endpoint) -> None:
+def test_isolated_subnets_with_endpoints_are_healthy(endpoint: AwsEndpoint) -> None:
     async def story(site: Site) -> None:
         await site.install(wait_s=300.0, values={"settings": {"isolatedVPC": True}})
         services = ("ec2", "ecr.api", "ecr.dkr", "s3", "sts", "ssm", "eks", "sqs")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dovetail.install.doctor.checks import report
-from dovetail.install.doctor.facts import Answer, State, Status
-from dovetail.install.doctor.permissions import LAUNCH, PASS_ROLE, UNWANTED, Role, trials
-from dovetail.install.policy import Decision, decide
+from dovetail.install.doctor.facts import SourceAnswer, State, Status
+from dovetail.install.doctor.permissions import LAUNCH, PASS_ROLE, UNWANTED, ControllerRole, trials
+from dovetail.install.policy import PolicyDecision, decide
 from dovetail.kube import resources as kinds
 from tests.e2e import installation_steps as steps
 from tests.install.test_doctor_checks import EXPECTED_DENIALS, claim, facts, pool
@@ -34,13 +34,13 @@ def policy(step: str) -> Mapping[str, Any]:
     return document
 
 
-def denied(document: Mapping[str, Any], role: Role) -> set[str]:
+def denied(document: Mapping[str, Any], role: ControllerRole) -> set[str]:
     return {
         action
         for trial in trials(role)
         if trial.purpose not in UNWANTED
         for action in trial.actions
-        if decide([document], action, trial.resource, trial.context)[0] is not Decision.ALLOWED
+        if decide([document], action, trial.resource, trial.context)[0] is not PolicyDecision.ALLOWED
     }
 
 
@@ -51,7 +51,7 @@ def denied(document: Mapping[str, Any], role: Role) -> set[str]:
 def test_a_policy_of_a_walk_through_is_enough_for_its_nodepools(
     step: str, names_provisioners: bool, makes_profiles: bool
 ) -> None:
-    role = Role(
+    role = ControllerRole(
         arn=ROLE,
         cluster=CLUSTER,
         region=REGION,
@@ -64,7 +64,7 @@ def test_a_policy_of_a_walk_through_is_enough_for_its_nodepools(
 
 
 def test_the_policy_of_provisioners_cannot_terminate_the_instances_of_nodepools() -> None:
-    role = Role(arn=ROLE, cluster=CLUSTER, region=REGION)
+    role = ControllerRole(arn=ROLE, cluster=CLUSTER, region=REGION)
     assert denied(policy(steps.CONTROLLER_POLICY), role) == {"ec2:TerminateInstances"}
 
 
@@ -96,7 +96,7 @@ def test_a_missing_role_for_spot_instances_fails_though_spot_instances_run() -> 
     answers = {
         kinds.NODEPOOLS.name: [pool(requirements=[spot])],
         kinds.NODECLAIMS.name: [running],
-        "role AWSServiceRoleForEC2Spot": Answer(state=State.ABSENT),
+        "role AWSServiceRoleForEC2Spot": SourceAnswer(state=State.ABSENT),
         "denied to the controller": [
             {
                 "purpose": "spot role",

@@ -14,16 +14,16 @@ import boto3
 import pytest
 
 from dovetail.clock import EPOCH, Clock, run_virtual
-from dovetail.cloud.aws.client import Calls, Record
+from dovetail.cloud.aws.client import CallRecord, Calls
 from dovetail.controllers.settings import read
 from dovetail.install import cluster_autoscaler, removal, run
 from dovetail.install.chart import Chart, Release, ValuesError, chart_directory
 from dovetail.install.discovery import Found, discover
 from dovetail.install.iam import OWNER_TAG
 from dovetail.install.kubernetes_parts import APPLIED, Object
-from dovetail.install.plan import Installation, Options, RefusedError, plan
+from dovetail.install.plan import Installation, InstallOptions, RefusedError, plan
 from dovetail.install.removal import Nodes
-from dovetail.install.steps import Account, Change, Part, Status
+from dovetail.install.steps import Account, Change, InstallPart, StepStatus
 from dovetail.install.take_over import plan_take_over, take_over
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
@@ -31,9 +31,9 @@ from dovetail.kube.errors import NotFound
 from dovetail.kube.transport import Request, Response, Transport
 from dovetail.lab.aws import addons
 from dovetail.lab.aws.account import AwsAccount, build, client
-from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
-from dovetail.lab.aws.offerings import Market
-from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.aws.endpoint import ACCOUNT, AwsEndpoint
+from dovetail.lab.aws.offerings import LabOfferings
+from dovetail.lab.cluster import Lab, LabParts
 from dovetail.lab.kubelet.kubelets import Pace
 from dovetail.model.kinds import crds
 
@@ -78,7 +78,7 @@ class Interrupter:
             self._count(f"{request.method} {request.path}")
         return response
 
-    def observe(self, record: Record) -> None:
+    def observe(self, record: CallRecord) -> None:
         if not record.operation.startswith(("describe_", "get_", "list_")):
             self._count(f"{record.service} {record.operation}")
 
@@ -92,8 +92,8 @@ class Interrupter:
 
 
 @pytest.fixture(scope="module")
-def endpoint() -> Iterator[Endpoint]:
-    made = Endpoint(Market(REGION, frozenset({"m5"})))
+def endpoint() -> Iterator[AwsEndpoint]:
+    made = AwsEndpoint(LabOfferings(REGION, frozenset({"m5"})))
     built = build(made, CLUSTER, version="1.34", api_url=SERVER, ca=b"ca")
     _forget_installation(made, built)
     yield made
@@ -101,7 +101,7 @@ def endpoint() -> Iterator[Endpoint]:
     made.forget()
 
 
-def _forget_installation(endpoint: Endpoint, built: AwsAccount) -> None:
+def _forget_installation(endpoint: AwsEndpoint, built: AwsAccount) -> None:
     """An EKS cluster on which nothing was installed: no node role, profile, queue and discovery tags."""
     ec2, iam, sqs = (client(endpoint, service) for service in ("ec2", "iam", "sqs"))
     profile, role = f"KarpenterNodeInstanceProfile-{CLUSTER}", built.node_role
@@ -117,7 +117,7 @@ def _forget_installation(endpoint: Endpoint, built: AwsAccount) -> None:
     endpoint.backend("eks").clusters[CLUSTER].access_config = {"authenticationMode": "API_AND_CONFIG_MAP"}
 
 
-def account_state(endpoint: Endpoint) -> str:
+def account_state(endpoint: AwsEndpoint) -> str:
     """Everything of the account that an installation may touch."""
     ec2, iam, sqs, events = (client(endpoint, service) for service in ("ec2", "iam", "sqs", "events"))
     roles = {
@@ -172,7 +172,7 @@ async def cluster_state(kube: Kube) -> str:
 class Site:
     """A cluster and its account, and a way to run the installer in them."""
 
-    def __init__(self, endpoint: Endpoint, lab: Lab) -> None:
+    def __init__(self, endpoint: AwsEndpoint, lab: Lab) -> None:
         self.endpoint = endpoint
         self.lab = lab
         self.kube = lab.client("test")
@@ -194,13 +194,13 @@ class Site:
             calls.close()
         return interrupter.writes
 
-    def report(self, part: Part | str, change: Change) -> None:
+    def report(self, part: InstallPart | str, change: Change) -> None:
         self.shown.append((part if isinstance(part, str) else part.title, change))
 
     async def install(self, *, after: int | None = None, wait_s: float = 0.0, **options: Any) -> list[str]:
         async def work(account: Account) -> None:
             found = await discover(account, None, SERVER)
-            planned = plan(found, Options(release=RELEASE, **options))
+            planned = plan(found, InstallOptions(release=RELEASE, **options))
             await run.install(account, planned, self.report, wait_s=wait_s)
 
         return await self._as_operator(work, after)
@@ -208,7 +208,7 @@ class Site:
     async def uninstall(self, nodes: Nodes = Nodes.REFUSE, *, after: int | None = None) -> list[str]:
         async def work(account: Account) -> None:
             found = await discover(account, None, SERVER)
-            planned = plan(found, Options(release=RELEASE, removing=True))
+            planned = plan(found, InstallOptions(release=RELEASE, removing=True))
             order = removal.plan_removal(found, planned, nodes)
             await removal.uninstall(account, planned, order, nodes, self.report, wait_s=60.0)
 
@@ -217,7 +217,7 @@ class Site:
     async def take_over(self, *, after: int | None = None, wait_s: float = 300.0) -> list[str]:
         async def work(account: Account) -> None:
             found = await discover(account, None, SERVER)
-            planned = plan_take_over(found, Options(release=RELEASE))
+            planned = plan_take_over(found, InstallOptions(release=RELEASE))
             await take_over(account, found, planned, self.report, wait_s=wait_s)
 
         return await self._as_operator(work, after)
@@ -225,17 +225,17 @@ class Site:
     async def hand_back(self, *, after: int | None = None) -> list[str]:
         async def work(account: Account) -> None:
             found = await discover(account, None, SERVER)
-            planned = plan_take_over(found, Options(release=RELEASE))
+            planned = plan_take_over(found, InstallOptions(release=RELEASE))
             await removal.hand_back(account, found, planned, self.report, wait_s=60.0)
 
         return await self._as_operator(work, after)
 
-    async def planned(self, **options: Any) -> tuple[Found, Installation, list[tuple[Part, Change]]]:
+    async def planned(self, **options: Any) -> tuple[Found, Installation, list[tuple[InstallPart, Change]]]:
         kept: list[Any] = []
 
         async def work(account: Account) -> None:
             found = await discover(account, None, SERVER)
-            planned = plan(found, Options(release=RELEASE, **options))
+            planned = plan(found, InstallOptions(release=RELEASE, **options))
             parts = (*planned.cloud, *planned.cluster, *planned.first_pool)
             kept.extend((found, planned, await run.changes(account, parts)))
 
@@ -251,10 +251,10 @@ class Site:
         return account_state(self.endpoint), await cluster_state(self.kube)
 
 
-def tell(endpoint: Endpoint, story: Callable[[Site], Awaitable[None]], nodes: int = 0) -> None:
+def tell(endpoint: AwsEndpoint, story: Callable[[Site], Awaitable[None]], nodes: int = 0) -> None:
     async def main() -> None:
         clock = Clock(asyncio.get_running_loop(), EPOCH)
-        parts = Parts(pace=Pace(lean=True, heartbeat_seconds=None), quiet=True, check=False, storage=False)
+        parts = LabParts(pace=Pace(lean=True, heartbeat_seconds=None), quiet=True, check=False, storage=False)
         async with Lab.embedded(7, parts, clock=clock) as lab:
             roles = (
                 f"- groups:\n  - system:bootstrappers\n  - system:nodes\n"
@@ -272,19 +272,19 @@ def tell(endpoint: Endpoint, story: Callable[[Site], Awaitable[None]], nodes: in
     run_virtual(main())
 
 
-def test_a_fresh_cluster_is_installed_and_a_repetition_changes_nothing(endpoint: Endpoint) -> None:
+def test_a_fresh_cluster_is_installed_and_a_repetition_changes_nothing(endpoint: AwsEndpoint) -> None:
     async def story(site: Site) -> None:
         before = await site.state()
         found, _, changes = await site.planned()
         assert found.account == ACCOUNT
         assert found.authentication_mode == "API_AND_CONFIG_MAP"
-        assert {change.status for _, change in changes} == {Status.CREATE}
+        assert {change.status for _, change in changes} == {StepStatus.CREATE}
         assert await site.state() == before, "a plan touches nothing"
         made = await site.install(wait_s=300.0)
         assert len(made) > 40
         assert await site.install(wait_s=300.0) == [], "a repetition changes nothing"
         _, _, changes = await site.planned()
-        assert {change.status for _, change in changes} == {Status.EXISTS}
+        assert {change.status for _, change in changes} == {StepStatus.EXISTS}
         deployment = await site.kube.get(kinds.DEPLOYMENTS, "karpenter", "karpenter")
         assert deployment["status"]["availableReplicas"] >= 1
         account = await site.kube.get(kinds.SERVICEACCOUNTS, "karpenter", "karpenter")
@@ -299,7 +299,7 @@ def test_a_fresh_cluster_is_installed_and_a_repetition_changes_nothing(endpoint:
     tell(endpoint, story, nodes=2)
 
 
-def test_everything_at_aws_carries_the_owner_tag(endpoint: Endpoint) -> None:
+def test_everything_at_aws_carries_the_owner_tag(endpoint: AwsEndpoint) -> None:
     async def story(site: Site) -> None:
         await site.install()
         iam, sqs, events = (client(endpoint, service) for service in ("iam", "sqs", "events"))
@@ -339,7 +339,7 @@ async def interrupt_and_repeat(site: Site, chosen: Callable[[int], bool]) -> int
     return len(tried)
 
 
-def test_interrupted_it_goes_on_and_uninstall_leaves_nothing(endpoint: Endpoint) -> None:
+def test_interrupted_it_goes_on_and_uninstall_leaves_nothing(endpoint: AwsEndpoint) -> None:
     async def story(site: Site) -> None:
         assert await interrupt_and_repeat(site, lambda after: after % 9 == 2) >= 4
 
@@ -349,7 +349,7 @@ def test_interrupted_it_goes_on_and_uninstall_leaves_nothing(endpoint: Endpoint)
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("remainder", range(4))
-def test_interrupted_after_every_write(endpoint: Endpoint, remainder: int) -> None:
+def test_interrupted_after_every_write(endpoint: AwsEndpoint, remainder: int) -> None:
     async def story(site: Site) -> None:
         assert await interrupt_and_repeat(site, lambda after: after % 4 == remainder) >= 10
 
@@ -376,7 +376,7 @@ async def config_map(site: Site) -> None:
     ],
 )
 def test_interrupted_with_other_ways_to_credentials_and_access(
-    endpoint: Endpoint, prepare: Callable[[Site], Awaitable[None]], interval: int
+    endpoint: AwsEndpoint, prepare: Callable[[Site], Awaitable[None]], interval: int
 ) -> None:
     async def story(site: Site) -> None:
         await prepare(site)
@@ -392,7 +392,7 @@ def test_interrupted_with_other_ways_to_credentials_and_access(
         endpoint.backend("eks").clusters[CLUSTER].access_config = {"authenticationMode": "API_AND_CONFIG_MAP"}
 
 
-def test_what_was_there_before_is_used_and_stays(endpoint: Endpoint) -> None:
+def test_what_was_there_before_is_used_and_stays(endpoint: AwsEndpoint) -> None:
     async def story(site: Site) -> None:
         iam, ec2 = client(endpoint, "iam"), client(endpoint, "ec2")
         name = f"KarpenterNodeRole-{CLUSTER}"
@@ -412,7 +412,7 @@ def test_what_was_there_before_is_used_and_stays(endpoint: Endpoint) -> None:
     tell(endpoint, story)
 
 
-def test_a_cluster_that_authenticates_by_config_map_gets_a_line_in_aws_auth(endpoint: Endpoint) -> None:
+def test_a_cluster_that_authenticates_by_config_map_gets_a_line_in_aws_auth(endpoint: AwsEndpoint) -> None:
     async def story(site: Site) -> None:
         cluster = endpoint.backend("eks").clusters[CLUSTER]
         cluster.access_config = {"authenticationMode": "CONFIG_MAP"}
@@ -429,7 +429,7 @@ def test_a_cluster_that_authenticates_by_config_map_gets_a_line_in_aws_auth(endp
     tell(endpoint, story)
 
 
-def test_a_whole_values_file_of_karpenter_leaves_the_name_to_the_cluster(endpoint: Endpoint) -> None:
+def test_a_whole_values_file_of_karpenter_leaves_the_name_to_the_cluster(endpoint: AwsEndpoint) -> None:
     """`helm show values` gives an empty name and Karpenter's image; a file kept from another cluster is refused."""
 
     async def story(site: Site) -> None:
@@ -448,17 +448,17 @@ def test_a_whole_values_file_of_karpenter_leaves_the_name_to_the_cluster(endpoin
         assert "controller.image = public.ecr.aws/karpenter/controller@sha256:0 has no effect" in planned.notes
         for values in ({"settings": {"aws": {"clusterName": "prod"}}}, {"clusterName": "prod"}):
             with pytest.raises(RefusedError, match=rf"clusterName prod, and this is the cluster {CLUSTER}"):
-                plan(found, Options(release=RELEASE, values=values))
+                plan(found, InstallOptions(release=RELEASE, values=values))
         for release in (Release(name="karpenter", namespace="My Apps"), Release(name="a_b", namespace="karpenter")):
             with pytest.raises(RefusedError, match=r"^--(namespace 'My Apps'|release 'a_b'): expected "):
-                plan(found, Options(release=release))
+                plan(found, InstallOptions(release=release))
         with pytest.raises(ValuesError, match="settings: "):
-            plan(found, Options(release=RELEASE, values={"settings": "demo"}))
+            plan(found, InstallOptions(release=RELEASE, values={"settings": "demo"}))
 
     tell(endpoint, story)
 
 
-def test_the_applied_objects_are_what_the_chart_renders(endpoint: Endpoint) -> None:
+def test_the_applied_objects_are_what_the_chart_renders(endpoint: AwsEndpoint) -> None:
     async def story(site: Site) -> None:
         values = {"settings": {"aws": {"interruptionQueueName": "mine"}}, "replicas": 1}
         found, planned, _ = await site.planned(values=values)
@@ -501,7 +501,7 @@ def _claim(name: str) -> dict[str, Any]:
     }
 
 
-def test_uninstall_refuses_while_nodes_would_be_lost_and_keeps_them_if_asked(endpoint: Endpoint) -> None:
+def test_uninstall_refuses_while_nodes_would_be_lost_and_keeps_them_if_asked(endpoint: AwsEndpoint) -> None:
     async def story(site: Site) -> None:
         before = await site.state()
         await site.install()
@@ -521,7 +521,7 @@ def test_uninstall_refuses_while_nodes_would_be_lost_and_keeps_them_if_asked(end
     tell(endpoint, story)
 
 
-def test_a_running_karpenter_is_named_and_nothing_is_touched(endpoint: Endpoint) -> None:
+def test_a_running_karpenter_is_named_and_nothing_is_touched(endpoint: AwsEndpoint) -> None:
     async def story(site: Site) -> None:
         labels = {"app.kubernetes.io/name": "karpenter", "app.kubernetes.io/instance": "karpenter"}
         await site.kube.create(kinds.DEPLOYMENTS, _karpenter(labels), "kube-system")
@@ -549,7 +549,7 @@ def _karpenter(labels: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def test_take_over_stands_by_then_scales_karpenter_down_and_hand_back_returns(endpoint: Endpoint) -> None:
+def test_take_over_stands_by_then_scales_karpenter_down_and_hand_back_returns(endpoint: AwsEndpoint) -> None:
     async def story(site: Site) -> None:
         labels = {"app.kubernetes.io/name": "karpenter", "app.kubernetes.io/instance": "karpenter"}
         await site.kube.create(kinds.NAMESPACES, {"metadata": {"name": "karpenter"}})
@@ -589,7 +589,7 @@ def test_take_over_stands_by_then_scales_karpenter_down_and_hand_back_returns(en
     tell(endpoint, story, nodes=4)
 
 
-def test_take_over_leaves_karpenter_alone_until_ours_is_ready(endpoint: Endpoint) -> None:
+def test_take_over_leaves_karpenter_alone_until_ours_is_ready(endpoint: AwsEndpoint) -> None:
     async def story(site: Site) -> None:
         labels = {"app.kubernetes.io/name": "karpenter", "app.kubernetes.io/instance": "karpenter"}
         await site.kube.create(kinds.NAMESPACES, {"metadata": {"name": "karpenter"}})
@@ -602,7 +602,7 @@ def test_take_over_leaves_karpenter_alone_until_ours_is_ready(endpoint: Endpoint
     tell(endpoint, story)
 
 
-def test_taints_of_planned_bindings_do_not_outlive_us(endpoint: Endpoint) -> None:
+def test_taints_of_planned_bindings_do_not_outlive_us(endpoint: AwsEndpoint) -> None:
     """Nor the cordon of a node that waited for its DaemonSet pods."""
 
     async def story(site: Site) -> None:
@@ -619,7 +619,7 @@ def test_taints_of_planned_bindings_do_not_outlive_us(endpoint: Endpoint) -> Non
     tell(endpoint, story, nodes=2)
 
 
-def test_each_step_has_the_command_that_does_the_same(endpoint: Endpoint) -> None:
+def test_each_step_has_the_command_that_does_the_same(endpoint: AwsEndpoint) -> None:
     async def story(site: Site) -> None:
         _, _, changes = await site.planned()
         commands = [step.command for _, change in changes for step in change.steps]
@@ -631,7 +631,9 @@ def test_each_step_has_the_command_that_does_the_same(endpoint: Endpoint) -> Non
     tell(endpoint, story)
 
 
-def test_cluster_autoscaler_is_installed_again_after_every_interruption_and_leaves_nothing(endpoint: Endpoint) -> None:
+def test_cluster_autoscaler_is_installed_again_after_every_interruption_and_leaves_nothing(
+    endpoint: AwsEndpoint,
+) -> None:
     async def story(site: Site) -> None:
         async def install(after: int | None = None) -> list[str]:
             async def work(account: Account) -> None:
@@ -678,7 +680,7 @@ def test_cluster_autoscaler_is_installed_again_after_every_interruption_and_leav
     tell(endpoint, story)
 
 
-def test_the_provider_stays_as_long_as_one_of_the_two_autoscalers_needs_it(endpoint: Endpoint) -> None:
+def test_the_provider_stays_as_long_as_one_of_the_two_autoscalers_needs_it(endpoint: AwsEndpoint) -> None:
     async def story(site: Site) -> None:
         async def planned(account: Account, removing: bool) -> cluster_autoscaler.AutoscalerInstallation:
             found = await discover(account, None, SERVER)

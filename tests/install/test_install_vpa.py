@@ -14,7 +14,7 @@ from dovetail.cli.main import main
 from dovetail.cloud.aws.client import Calls
 from dovetail.install import vpa
 from dovetail.install.plan import RefusedError
-from dovetail.install.steps import Account, Change, Part, Status
+from dovetail.install.steps import Account, Change, InstallPart, StepStatus
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import CRDS, DEPLOYMENTS, SECRETS, SERVICEACCOUNTS
 from tests.autoscalers.test_vpa_lab import autoscaler, hamster
@@ -31,7 +31,7 @@ class Operator:
         self.world = world
         self.shown: list[tuple[str, Change]] = []
 
-    def report(self, part: Part | str, change: Change) -> None:
+    def report(self, part: InstallPart | str, change: Change) -> None:
         self.shown.append((part if isinstance(part, str) else part.title, change))
 
     async def _run(self, work: Callable[[Account], Awaitable[Any]], after: int | None) -> int:
@@ -85,7 +85,7 @@ def test_three_pods_run_and_update_the_hamster_until_they_are_removed() -> None:
         assert listed[0]["status"]["recommendation"]["containerRecommendations"][0]["target"]["cpu"] == "587m"
         operator.shown.clear()
         await operator.uninstall()
-        left = [(title, change.why) for title, change in operator.shown if change.status is Status.LEAVE]
+        left = [(title, change.why) for title, change in operator.shown if change.status is StepStatus.LEAVE]
         assert [title.rpartition(" ")[2].partition(".")[0] for title, _ in left] == [
             "verticalpodautoscalers",
             "verticalpodautoscalercheckpoints",

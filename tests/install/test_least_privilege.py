@@ -30,7 +30,7 @@ from dovetail.controllers.history.store import ConfigMaps
 from dovetail.controllers.provisioning import batcher
 from dovetail.install import iam, iam_formats
 from dovetail.install.policy import allowed
-from dovetail.install.rbac import RULES, Grant, Rule, Scope, When, grants
+from dovetail.install.rbac import RULES, Grant, PolicyRule, RuleCondition, Scope, grants
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import CRDS, NAMESPACES, SECRETS
 from dovetail.lab.apiserver.server import ApiServer
@@ -141,7 +141,7 @@ async def _remaining_requests() -> set[tuple[str, str, str, str, str]]:
     return recording.KUBERNETES.pop("outside")
 
 
-def granting(request: tuple[str, str, str, str, str], rules: tuple[Rule, ...]) -> list[Grant]:
+def granting(request: tuple[str, str, str, str, str], rules: tuple[PolicyRule, ...]) -> list[Grant]:
     """Grants that a request makes use of."""
     verb, group, resource, _, name = request
     return [
@@ -160,7 +160,7 @@ def test_what_controllers_ask_of_kubernetes_is_granted_and_nothing_more(recorded
     # an API server that sends no initial events with a watch is asked for a list first
     used |= {Grant("list", grant.group, grant.resource, grant.name) for grant in used if grant.verb == "watch"}
     # selectors of spread constraints are watched only with a scheduler configuration, which the slice does not have
-    optional = grants([rule for rule in RULES if rule.when is When.SCHEDULER_CONFIG])
+    optional = grants([rule for rule in RULES if rule.when is RuleCondition.SCHEDULER_CONFIG])
     assert sorted(grants(RULES) - used - optional) == []
 
 
@@ -246,16 +246,16 @@ def test_rules_of_a_setting_are_granted_only_with_it() -> None:
             for resource in rule["resources"] for verb in rule["verbs"]
         }  # fmt: skip
 
-    def table(*conditions: When) -> set[tuple[str, str, str]]:
-        rules = [rule for rule in RULES if rule.when in (When.ALWAYS, *conditions)]
+    def table(*conditions: RuleCondition) -> set[tuple[str, str, str]]:
+        rules = [rule for rule in RULES if rule.when in (RuleCondition.ALWAYS, *conditions)]
         return {(grant.verb, grant.group, grant.resource) for grant in grants(rules)}
 
-    assert rendered() == table(When.BIND)
+    assert rendered() == table(RuleCondition.BIND)
     assert rendered(settings={"place": "off"}) == table()
-    assert rendered(settings={"place": "nominate"}) == table(When.NOMINATE)
-    assert rendered(webhook={"enabled": True}) == table(When.BIND, When.WEBHOOK)
+    assert rendered(settings={"place": "nominate"}) == table(RuleCondition.NOMINATE)
+    assert rendered(webhook={"enabled": True}) == table(RuleCondition.BIND, RuleCondition.WEBHOOK)
     gates = {"podDeletionCostManagement": True}
-    assert rendered(settings={"featureGates": gates}) == table(When.BIND, When.DELETION_COST)
+    assert rendered(settings={"featureGates": gates}) == table(RuleCondition.BIND, RuleCondition.DELETION_COST)
     assert ("create", "", "pods/binding") not in rendered(settings={"place": "off"})
     assert not any(resource == "secrets" for _, _, resource in rendered())
 

@@ -16,9 +16,9 @@ from dovetail.cloud.aws.client import Calls
 from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, NODES, PODS
 from dovetail.lab.aws import account
 from dovetail.lab.aws.ec2 import Ec2, Timing
-from dovetail.lab.aws.endpoint import Endpoint
+from dovetail.lab.aws.endpoint import AwsEndpoint
 from dovetail.lab.aws.node_groups import NodeGroups, create_configured
-from dovetail.lab.aws.offerings import Market
+from dovetail.lab.aws.offerings import LabOfferings
 from dovetail.lab.aws.service_account_roles import create_roles
 from dovetail.lab.cluster import Lab
 from dovetail.lab.cluster_config import ClusterConfig, ConfigRefused, parse
@@ -131,7 +131,7 @@ WITH_ACCOUNTS = WALK_THROUGH.replace("  withOIDC: true\n", "  withOIDC: true\n" 
 
 def test_service_accounts_get_a_role_that_only_they_can_take() -> None:
     config = parse(WITH_ACCOUNTS)
-    endpoint = Endpoint(Market(config.region, families=frozenset({"t3"})))
+    endpoint = AwsEndpoint(LabOfferings(config.region, families=frozenset({"t3"})))
     try:
         account.build(
             endpoint, config.name, version="1.34", api_url="https://127.0.0.1:6443", ca=b"c", cidr=config.cidr,
@@ -190,7 +190,7 @@ def test_the_karpenter_block_installs_and_needs_oidc() -> None:
 
 def walk(config: ClusterConfig, words: list[str]) -> tuple[int, dict[str, int], set[str]]:
     """Ten pods of 500m/512Mi on the file's cluster: how many run, the groups' sizes, the events of pending pods."""
-    endpoint = Endpoint(Market(config.region, families=frozenset({"t2", "t3"})))
+    endpoint = AwsEndpoint(LabOfferings(config.region, families=frozenset({"t2", "t3"})))
     made = account.build(
         endpoint, config.name, version="1.34", api_url="https://127.0.0.1:6443", ca=b"c", cidr=config.cidr,
         node_group=False,
@@ -286,7 +286,7 @@ fargateProfiles:
 def test_fargate_profiles_are_created_with_the_role_that_eksctl_makes() -> None:
     config = parse(FARGATE)
     assert config.ignored == ()
-    endpoint = Endpoint(Market("ap-northeast-2", frozenset({"m5"})))
+    endpoint = AwsEndpoint(LabOfferings("ap-northeast-2", frozenset({"m5"})))
     try:
         made = account.build(endpoint, "demo", version="1.34", api_url="https://127.0.0.1:1", ca=b"", node_group=False)
         create_configured(endpoint, made, config)

@@ -10,14 +10,14 @@ import pytest
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.lab.aws import controller_access
 from dovetail.lab.aws.account import AwsAccount, build, client
-from dovetail.lab.aws.endpoint import Endpoint
+from dovetail.lab.aws.endpoint import AwsEndpoint
 from dovetail.lab.aws.eventbridge import Bridge
-from dovetail.lab.aws.offerings import Market
+from dovetail.lab.aws.offerings import LabOfferings
 
 
 @pytest.fixture(scope="module")
-def account() -> Iterator[tuple[Endpoint, AwsAccount]]:
-    endpoint = Endpoint(Market("ap-northeast-2", frozenset({"m5"})))
+def account() -> Iterator[tuple[AwsEndpoint, AwsAccount]]:
+    endpoint = AwsEndpoint(LabOfferings("ap-northeast-2", frozenset({"m5"})))
     made = build(endpoint, "demo", version="1.34", api_url="https://127.0.0.1:6443", ca=b"ca")
     controller_access.grant(endpoint, made)
     yield endpoint, made
@@ -25,7 +25,7 @@ def account() -> Iterator[tuple[Endpoint, AwsAccount]]:
     endpoint.forget()
 
 
-def delivered(endpoint: Endpoint, made: AwsAccount) -> int:
+def delivered(endpoint: AwsEndpoint, made: AwsAccount) -> int:
     """How many messages one state change puts on the queue."""
 
     async def main() -> None:
@@ -40,7 +40,7 @@ def delivered(endpoint: Endpoint, made: AwsAccount) -> int:
     return len(messages)
 
 
-def test_a_disabled_rule_and_a_closed_queue_stop_notices(account: tuple[Endpoint, AwsAccount]) -> None:
+def test_a_disabled_rule_and_a_closed_queue_stop_notices(account: tuple[AwsEndpoint, AwsAccount]) -> None:
     endpoint, made = account
     events, sqs = client(endpoint, "events"), client(endpoint, "sqs")
     assert delivered(endpoint, made) == 1
@@ -54,7 +54,7 @@ def test_a_disabled_rule_and_a_closed_queue_stop_notices(account: tuple[Endpoint
     assert delivered(endpoint, made) == 1
 
 
-def test_a_queue_keeps_its_policy_where_other_attributes_are_set(account: tuple[Endpoint, AwsAccount]) -> None:
+def test_a_queue_keeps_its_policy_where_other_attributes_are_set(account: tuple[AwsEndpoint, AwsAccount]) -> None:
     endpoint, made = account
     sqs = client(endpoint, "sqs")
     sqs.set_queue_attributes(QueueUrl=made.queue_url, Attributes={"MessageRetentionPeriod": "300"})
@@ -63,6 +63,6 @@ def test_a_queue_keeps_its_policy_where_other_attributes_are_set(account: tuple[
     assert "events.amazonaws.com" in attributes["Policy"]
 
 
-def test_the_spot_role_has_ec2s_name(account: tuple[Endpoint, AwsAccount]) -> None:
+def test_the_spot_role_has_ec2s_name(account: tuple[AwsEndpoint, AwsAccount]) -> None:
     iam = client(account[0], "iam")
     assert iam.get_role(RoleName="AWSServiceRoleForEC2Spot")["Role"]["Path"] == "/aws-service-role/spot.amazonaws.com/"

@@ -17,7 +17,7 @@ import pytest
 from dovetail.install.doctor.checks import CHECKS
 from dovetail.language import columns, message, speaking
 from dovetail.language.recognition import recognized
-from dovetail.offline.evaluation import Evaluation
+from dovetail.offline.evaluation import PlanEvaluation
 from tests.install.test_doctor_checks import CASES, of
 
 ROOT = Path(__file__).parents[2]
@@ -148,7 +148,7 @@ def test_refusals_of_the_planner_are_in_korean(check_korean: ModuleType, korean:
     shown = 0
     for row in rows[:: len(rows) // 25]:
         case = json.loads(row)
-        for why in Evaluation(case["manifests"], whole_cluster=True).plan.unschedulable.values():
+        for why in PlanEvaluation(case["manifests"], whole_cluster=True).plan.unschedulable.values():
             for text in (why.message, why.remedy, *(funnel.emptied_by for funnel in why.pools.values())):
                 shown += recognized(text) != text
                 for sentence in check_korean.english_sentences(recognized(text)):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dovetail.language import LOCALES
-from dovetail.language.catalogue import Catalogue
+from dovetail.language.catalogue import MessageCatalogue
 
 ROOT = Path(__file__).parents[2]
 #: Kinds, fields, flags and quoted values, in which a word is no term.
@@ -22,7 +22,7 @@ def terms() -> Iterator[tuple[str, str, tuple[str, ...]]]:
 
 
 def entries() -> list[tuple[str, str]]:
-    return list(Catalogue.of_file(LOCALES / "ko" / "LC_MESSAGES" / "dovetail.mo").entries())
+    return list(MessageCatalogue.of_file(LOCALES / "ko" / "LC_MESSAGES" / "dovetail.mo").entries())
 
 
 def test_no_text_uses_a_term_that_the_glossary_rejects() -> None:

@@ -13,7 +13,7 @@ from babel.messages.mofile import write_mo
 
 from dovetail import language
 from dovetail.language import choose, english, message, plural, reader, speaking
-from dovetail.language.catalogue import Catalogue
+from dovetail.language.catalogue import MessageCatalogue
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def korean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     catalogue.add(("{n} pod waits for {pool}", "{n} pods wait for {pool}"), ("파드 {n}개가 {pool:을} 기다립니다",))
     encoded = io.BytesIO()
     write_mo(encoded, catalogue)
-    monkeypatch.setitem(reader._catalogues, "ko", Catalogue(encoded.getvalue()))
+    monkeypatch.setitem(reader._catalogues, "ko", MessageCatalogue(encoded.getvalue()))
     with speaking("ko"):
         yield
 
@@ -83,7 +83,7 @@ def test_an_output_that_cannot_show_korean_gets_english(monkeypatch: pytest.Monk
 
 def test_the_catalogue_agrees_with_the_standard_library() -> None:
     path = language.LOCALES / "ko" / "LC_MESSAGES" / "dovetail.mo"
-    ours = Catalogue.of_file(path)
+    ours = MessageCatalogue.of_file(path)
     with path.open("rb") as file:
         theirs = gettext.GNUTranslations(file)
     entries = list(ours.entries())

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from dovetail.cli.lint import lint
 from dovetail.lab.aws import account
-from dovetail.lab.aws.endpoint import Endpoint
-from dovetail.lab.aws.offerings import Market
+from dovetail.lab.aws.endpoint import AwsEndpoint
+from dovetail.lab.aws.offerings import LabOfferings
 
 SEEDS = Path(__file__).parents[1] / "data" / "kinds" / "seeds"
 
@@ -57,7 +57,7 @@ spec:
   subnetSelectorTerms: [{tags: {karpenter.sh/discovery: demo}}, {id: subnet-1}]
   securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: mine}}]
 """
-    endpoint = Endpoint(Market("ap-northeast-2", families=frozenset({"m5"})))
+    endpoint = AwsEndpoint(LabOfferings("ap-northeast-2", families=frozenset({"m5"})))
     try:
         account.build(endpoint, "demo", version="1.34", api_url="https://127.0.0.1:6443", ca=b"certificate")
         for name, value in endpoint.environment().items():

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.kinds.rewrite import rewrite
-from dovetail.model.lint import CODES, Finding, Source, lint
+from dovetail.model.lint import CODES, LintFinding, SourceFile, lint
 from dovetail.model.lint.catalog import InstanceCatalog
 from dovetail.model.lint.report import as_json, github, summary, text
 from dovetail.model.lint.suggestions import fixed
@@ -51,8 +51,8 @@ SHOP = InstanceCatalog(
 )
 
 
-def run(manifest: str, shop: InstanceCatalog | None = SHOP) -> list[Finding]:
-    return lint([Source("pool.yaml", textwrap.dedent(manifest))], NOW, shop)
+def run(manifest: str, shop: InstanceCatalog | None = SHOP) -> list[LintFinding]:
+    return lint([SourceFile("pool.yaml", textwrap.dedent(manifest))], NOW, shop)
 
 
 def pool(requirements: str = "[]", extra: str = "", name: str = "default") -> str:
@@ -72,7 +72,7 @@ def codes(manifest: str, shop: InstanceCatalog | None = SHOP) -> list[str]:
     return [each.code for each in run(manifest, shop)]
 
 
-def only(manifest: str, code: str, shop: InstanceCatalog | None = SHOP) -> Finding:
+def only(manifest: str, code: str, shop: InstanceCatalog | None = SHOP) -> LintFinding:
     found = run(manifest, shop)
     assert [each.code for each in found] == [code], [text(each) for each in found]
     return found[0]
@@ -335,15 +335,15 @@ def test_no_seed_with_one_thing_replaced_makes_lint_crash(obj: dict[str, object]
 
 @given(st.text() | st.text(st.sampled_from("ab:-{}[]&*!|>'\"#\n \t,?%@`0")))
 def test_no_text_makes_lint_crash(anything: str) -> None:
-    lint([Source("x", anything)], NOW, SHOP)
+    lint([SourceFile("x", anything)], NOW, SHOP)
 
 
 def test_a_bomb_of_aliases_is_survived() -> None:
     bomb = "a: &a [x, x, x, x, x, x, x, x, x]\n"
     for before, after in zip("abcdefgh", "bcdefghi", strict=True):
         bomb += f"{after}: &{after} [{', '.join([f'*{before}'] * 9)}]\n"
-    lint([Source("x", "apiVersion: karpenter.sh/v1\nkind: NodePool\n" + bomb)], NOW, None)
-    lint([Source("x", "a: &a\n  b: *a\n")], NOW, None)
+    lint([SourceFile("x", "apiVersion: karpenter.sh/v1\nkind: NodePool\n" + bomb)], NOW, None)
+    lint([SourceFile("x", "a: &a\n  b: *a\n")], NOW, None)
 
 
 def test_an_hpa_and_a_vpa_on_one_resource_are_named() -> None:

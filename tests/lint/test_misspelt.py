@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dovetail.cloud.aws import catalog
-from dovetail.model.lint import Source, lint
+from dovetail.model.lint import SourceFile, lint
 from dovetail.model.lint.catalog import InstanceCatalog
 from dovetail.model.lint.source import Document, read
 
@@ -50,12 +50,12 @@ def mistakes(document: Document) -> Iterator[tuple[str, str, int]]:
 
 def cases() -> Iterator[tuple[str, str, str, int]]:
     for seed in SEEDS:
-        for document in read(Source(seed.name, seed.read_text()))[0]:
+        for document in read(SourceFile(seed.name, seed.read_text()))[0]:
             for text, word, line in mistakes(document):
                 yield f"{seed.stem}:{line} {word}", text, word, line
 
 
 @pytest.mark.parametrize(("text", "word", "line"), [pytest.param(*rest, id=name) for name, *rest in cases()])
 def test_a_misspelt_word_is_found_on_its_line_with_the_remedy(text: str, word: str, line: int) -> None:
-    findings = [each for each in lint([Source("x.yaml", text)], NOW, SHOP) if each.line == line]
+    findings = [each for each in lint([SourceFile("x.yaml", text)], NOW, SHOP) if each.line == line]
     assert any(word in each.hint for each in findings), [(each.message, each.hint) for each in findings]

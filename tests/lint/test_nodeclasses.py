@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from dovetail.model.lint.linter import lint
-from dovetail.model.lint.source import Source
+from dovetail.model.lint.source import SourceFile
 
 CLASS = """
 apiVersion: karpenter.k8s.aws/v1
@@ -23,7 +23,7 @@ spec:
 
 def found(alias: str, more: str) -> list[tuple[str, str, str, str]]:
     text = CLASS.replace("ALIAS", alias) + more
-    findings = lint([Source("f.yaml", text)], datetime(2026, 3, 4, tzinfo=UTC))
+    findings = lint([SourceFile("f.yaml", text)], datetime(2026, 3, 4, tzinfo=UTC))
     return [(each.code, each.path, each.message, each.hint) for each in findings if each.code != "DV304"]
 
 

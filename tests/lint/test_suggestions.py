@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dovetail.model.kinds.admission import Node, tree
+from dovetail.model.kinds.admission import SchemaNode, tree
 from dovetail.model.kinds.crds import KINDS
-from dovetail.model.lint.findings import Finding
+from dovetail.model.lint.findings import LintFinding
 from dovetail.model.lint.linter import lint
-from dovetail.model.lint.source import Source
+from dovetail.model.lint.source import SourceFile
 from dovetail.model.lint.suggestions import FORMS, suggestion
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
@@ -37,7 +37,7 @@ spec:
 """
 
 
-def places(node: Node) -> Iterator[Node]:
+def places(node: SchemaNode) -> Iterator[SchemaNode]:
     yield node
     for name, child in node.fields.items():
         if name != "status":
@@ -57,8 +57,8 @@ def test_every_pattern_is_said_in_words() -> None:
     assert [node.field.pattern for node in ALL if node.field.pattern and node.field.pattern not in FORMS] == []
 
 
-def errors(text: str) -> list[Finding]:
-    return [each for each in lint([Source("f.yaml", text)], NOW) if each.severity == "error"]
+def errors(text: str) -> list[LintFinding]:
+    return [each for each in lint([SourceFile("f.yaml", text)], NOW) if each.severity == "error"]
 
 
 @pytest.mark.parametrize(

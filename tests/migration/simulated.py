@@ -23,16 +23,16 @@ from dovetail.kube.resources import (
     Resource,
 )
 from dovetail.lab.cluster import Lab
-from dovetail.lab.scenario.autoscaler import Asked, Autoscaled
-from dovetail.lab.scenario.processes import Connection, CrashInjection
+from dovetail.lab.scenario.autoscaler import Autoscaled, AutoscalerRequest
+from dovetail.lab.scenario.processes import CrashInjection, ReplicaConnection
 from dovetail.lab.simulated_groups import GroupSpec, SimulatedGroups
 from dovetail.migration import record as records
-from dovetail.migration.carry_out import Migration, Progress, Result
+from dovetail.migration.carry_out import Migration, MigrationProgress, MigrationResult
 from dovetail.migration.drain_blockers import EvictionRules
 from dovetail.migration.groups import Group, Sizes
-from dovetail.migration.plan import MigrationPlan, Request, plan, record_of
+from dovetail.migration.plan import MigrationPlan, MigrationRequest, plan, record_of
 from dovetail.migration.proposals import ProposalSettings
-from dovetail.migration.record import Phase, Record
+from dovetail.migration.record import MigrationRecord, Phase
 
 REGION, ZONE = "ap-northeast-2", "ap-northeast-2a"
 _READ: tuple[tuple[str, Resource], ...] = (
@@ -93,8 +93,10 @@ class Move:
         self.killed = asyncio.Event()
         self.injection = CrashInjection(self.killed.set)
         self.cloud = SimulatedGroupCalls(groups, self.injection)
-        self.client = Kube(Connection(lab.transport, self.injection), lab.clock, chance=lab.chance.child("migrate"))
-        self.reported: list[Progress] = []
+        self.client = Kube(
+            ReplicaConnection(lab.transport, self.injection), lab.clock, chance=lab.chance.child("migrate")
+        )
+        self.reported: list[MigrationProgress] = []
         self.violations: list[str] = []
         self.watching: asyncio.Task[None] | None = None
 
@@ -117,11 +119,11 @@ class Move:
             found += [{"apiVersion": version, "kind": resource.kind, **item} for item in items]
         return found
 
-    async def plan(self, request: Request) -> MigrationPlan:
+    async def plan(self, request: MigrationRequest) -> MigrationPlan:
         types = tuple(kind for kind in catalog.load(REGION) if kind.name.split(".")[0] == "m5")
         return plan(await self.manifests(), await self.cloud.groups(), types, REGION, request, self.lab.clock.now())
 
-    async def begin(self, request: Request) -> None:
+    async def begin(self, request: MigrationRequest) -> None:
         planned = await self.plan(request)
         assert planned.blockers == ()
         await records.write(self.kube, record_of(planned, request, self.lab.clock.now()))
@@ -135,10 +137,10 @@ class Move:
 
         await records.write(self.kube, replace(record, phase=phase), version)
 
-    async def record(self) -> Record | None:
+    async def record(self) -> MigrationRecord | None:
         return (await records.read(self.kube))[0]
 
-    async def run(self, crash_after: int = 0, stall_s: float = 900.0) -> Result | None:
+    async def run(self, crash_after: int = 0, stall_s: float = 900.0) -> MigrationResult | None:
         """One process of the migration; None if it was killed after so many writes."""
         self.killed.clear()
         self.injection.set(crash_after)
@@ -182,8 +184,8 @@ class Move:
         }
 
 
-REQUEST = Request(keep=("system",), proposal=ProposalSettings(node_class="default", same_types=True))
-FORCED = Request(
+REQUEST = MigrationRequest(keep=("system",), proposal=ProposalSettings(node_class="default", same_types=True))
+FORCED = MigrationRequest(
     keep=("system",),
     eviction=EvictionRules(force=True, delete_emptydir_data=True),
     proposal=ProposalSettings(node_class="default", same_types=True),
@@ -201,7 +203,7 @@ def play(body: Callable[[Move], Awaitable[None]], *specs: GroupSpec, seed: int =
             groups = SimulatedGroups(lab)
             for spec in (SYSTEM, *specs):
                 await groups.create(spec)
-            fleet = Autoscaled(Asked(families=("m5",), region=REGION))
+            fleet = Autoscaled(AutoscalerRequest(families=("m5",), region=REGION))
             lab.add(fleet.run)
             move = Move(lab, groups, fleet)
             try:

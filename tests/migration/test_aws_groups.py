@@ -10,12 +10,12 @@ from typing import TypeVar
 import pytest
 
 from dovetail.clock import Clock, run_virtual
-from dovetail.cloud.aws.client import Calls, Record
+from dovetail.cloud.aws.client import CallRecord, Calls
 from dovetail.install.iam import Site
 from dovetail.lab.aws.account import AwsAccount, build, client
-from dovetail.lab.aws.endpoint import Endpoint
+from dovetail.lab.aws.endpoint import AwsEndpoint
 from dovetail.lab.aws.node_groups import create_group
-from dovetail.lab.aws.offerings import Market
+from dovetail.lab.aws.offerings import LabOfferings
 from dovetail.migration.aws_groups import AwsGroups, cluster_security_groups
 from dovetail.migration.groups import Group, Sizes
 from dovetail.migration.permissions import policy
@@ -26,9 +26,9 @@ OWNED = {"kubernetes.io/cluster/demo": "owned", "k8s.io/cluster-autoscaler/node-
 
 
 class Cluster:
-    def __init__(self, endpoint: Endpoint, made: AwsAccount) -> None:
+    def __init__(self, endpoint: AwsEndpoint, made: AwsAccount) -> None:
         self.endpoint, self.made = endpoint, made
-        self.records: list[Record] = []
+        self.records: list[CallRecord] = []
         self.template = client(endpoint, "ec2").create_launch_template(
             LaunchTemplateName="nodes",
             LaunchTemplateData={
@@ -76,7 +76,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    endpoint = Endpoint(Market(REGION, families=frozenset({"c5", "m5"})))
+    endpoint = AwsEndpoint(LabOfferings(REGION, families=frozenset({"c5", "m5"})))
     made = build(endpoint, "demo", version="1.34", api_url="https://127.0.0.1:6443", ca=b"certificate")
     yield Cluster(endpoint, made)
     endpoint.close()

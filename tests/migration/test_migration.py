@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dovetail.kube.resources import NODES, PODS
-from dovetail.migration.carry_out import Outcome
+from dovetail.migration.carry_out import RunOutcome
 from dovetail.migration.record import Phase
 from tests.migration.simulated import FORCED, REQUEST, Move, group, play
 
@@ -30,7 +30,7 @@ def test_pods_move_to_nodepools_and_the_groups_end_empty() -> None:
         assert planned.lower_bound is not None and planned.lower_bound <= planned.after
         await move.begin(REQUEST)
         result = await move.run()
-        assert result is not None and result.outcome is Outcome.DONE
+        assert result is not None and result.outcome is RunOutcome.DONE
         state = await move.state()
         assert state["sizes"] == {"system": (1, 1, 1), "a": (0, 0, 0)}
         assert state["pods"] == ["api Running"] * 2 + ["web Running"] * 4
@@ -50,7 +50,7 @@ def test_going_back_restores_groups_nodes_and_pods() -> None:
         assert (await move.run()) is not None
         await move.turn(Phase.BACK)
         result = await move.run()
-        assert result is not None and result.outcome is Outcome.RESTORED
+        assert result is not None and result.outcome is RunOutcome.RESTORED
         await asyncio.sleep(60)
         assert await move.state() == before
 
@@ -70,7 +70,7 @@ def interrupted(writes: int) -> int:
             kills += 1
             await asyncio.sleep(20)
             result = await move.run()
-        assert result is not None and result.outcome is Outcome.DONE
+        assert result is not None and result.outcome is RunOutcome.DONE
         assert (await move.state())["sizes"]["a"] == (0, 0, 0)
         assert len(move.cloud.terminated) == 2  # no instance was ended in place of another
         await move.turn(Phase.BACK)
@@ -78,7 +78,7 @@ def interrupted(writes: int) -> int:
             kills += 1
             await asyncio.sleep(20)
             result = await move.run()
-        assert result is not None and result.outcome is Outcome.RESTORED
+        assert result is not None and result.outcome is RunOutcome.RESTORED
         await asyncio.sleep(60)
         assert await move.state() == before
 
@@ -98,7 +98,7 @@ def undone(writes: int) -> int:
         kills += (await move.run(crash_after=writes)) is None
         await move.turn(Phase.BACK)
         result = await move.run()
-        assert result is not None and result.outcome is Outcome.RESTORED
+        assert result is not None and result.outcome is RunOutcome.RESTORED
         await asyncio.sleep(60)
         assert await move.state() == before
 
@@ -142,14 +142,14 @@ def test_a_stop_finishes_the_node_that_is_drained_and_a_later_run_goes_on() -> N
         await move.lab.until(evicting)
         await move.turn(Phase.STOPPING)
         result = await running
-        assert result is not None and result.outcome is Outcome.STOPPED
+        assert result is not None and result.outcome is RunOutcome.STOPPED
         state = await move.state()
         assert state["sizes"]["a"] == (0, 2, 2)
         assert (state["cordoned"], state["marked"]) == (0, 0)
         assert len(move.cloud.terminated) == 1
         await move.turn(Phase.FORWARD)
         result = await move.run()
-        assert result is not None and result.outcome is Outcome.DONE
+        assert result is not None and result.outcome is RunOutcome.DONE
         assert (await move.state())["sizes"]["a"] == (0, 0, 0)
 
     play(body, group("a", 3))
@@ -170,7 +170,7 @@ def test_several_groups_with_labels_and_taints_go_one_after_the_other_in_batches
         assert "metadata" not in pools["a",]["spec"]["template"]
         await move.begin(REQUEST)
         result = await move.run()
-        assert result is not None and result.outcome is Outcome.DONE
+        assert result is not None and result.outcome is RunOutcome.DONE
         state = await move.state()
         assert {state["sizes"]["a"], state["sizes"]["data"]} == {(0, 0, 0)}
         assert state["pods"] == ["data Running"] * 3 + ["web Running"] * 3
@@ -194,7 +194,7 @@ def test_a_budget_that_allows_none_for_a_while_is_waited_for_and_a_stall_lets_th
         move.watching.cancel()  # the budget is violated by the test itself
         move.watching = None
         result = await move.run(stall_s=120.0)
-        assert result is not None and result.outcome is Outcome.STALLED
+        assert result is not None and result.outcome is RunOutcome.STALLED
         assert "web" in result.why
         nodes = (await move.kube.list(NODES)).items
         assert not any(node["spec"].get("unschedulable") for node in nodes)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.model.fit import Cluster, Fit, pod_info
+from dovetail.model.fit import ClusterNodes, Fit, pod_info
 from dovetail.model.fit.binding import find_volume
 from dovetail.model.fit.storage import Storage
 from dovetail.model.meta import view
@@ -33,7 +33,7 @@ def pod(name: str, cpu: str = "500m", on: str | None = None, labels: Json | None
 
 def why(wanted: Pod, nodes: list[Node], *placed: Pod, storage: Storage | None = None) -> list[tuple[str, ...] | None]:
     """The rejection of every node, in order."""
-    cluster = Cluster.of(nodes, placed, [view({"metadata": {"name": "default"}}, Namespace)], storage)
+    cluster = ClusterNodes.of(nodes, placed, [view({"metadata": {"name": "default"}}, Namespace)], storage)
     fit = Fit(pod_info(wanted), cluster)
     if fit.rejection is not None:
         return [fit.rejection.reasons]
@@ -169,7 +169,7 @@ def test_a_volume_ties_its_pod_to_its_zone() -> None:
 
 
 def test_pods_of_a_node_that_is_gone_wait_for_it() -> None:
-    cluster = Cluster.of([node("n")], [pod("p", on="n", cpu="2")])
+    cluster = ClusterNodes.of([node("n")], [pod("p", on="n", cpu="2")])
     cluster.remove_node("n")
     info = cluster.set_node(node("n"))
     assert info.requested["cpu"] == 2000

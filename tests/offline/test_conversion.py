@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.cli.main import main
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.offline.conversion.convert import FORMATS, convert, entries_of
 from dovetail.offline.conversion.entries import NotThisFormat
 from dovetail.offline.recording import OfferingKey, RecordedPrice, read
@@ -205,7 +205,7 @@ def test_what_cannot_be_read_is_refused_with_its_place(tmp_path: Path) -> None:
     def said(name: str, text: str) -> str:
         path = tmp_path / name
         path.write_text(text, encoding="utf-8")
-        with pytest.raises(Problem) as caught:
+        with pytest.raises(UserError) as caught:
             convert([path], tmp_path / "out.dvrec")
         assert not (tmp_path / "out.dvrec").exists()
         return caught.value.message

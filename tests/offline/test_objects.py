@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.model.pods import Pod
 from dovetail.offline.objects import Objects, read
 from dovetail.offline.snapshot import snapshot
@@ -80,7 +80,7 @@ def _container(**fields: Any) -> dict[str, Any]:
     ],
 )
 def test_what_is_wrong_is_reported_with_object_field_and_value(source: Any, reported: str) -> None:
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(UserError) as caught:
         Objects().add(source)
     assert reported in caught.value.message
 
@@ -99,7 +99,7 @@ def test_what_is_wrong_is_reported_with_object_field_and_value(source: Any, repo
 )
 def test_what_has_no_end_is_refused(tmp_path: Path, text: str, reported: str) -> None:
     (tmp_path / "endless.yaml").write_text(text)
-    with pytest.raises(Problem, match=rf"endless\.yaml: {reported}"):
+    with pytest.raises(UserError, match=rf"endless\.yaml: {reported}"):
         read([str(tmp_path)])
 
 
@@ -173,7 +173,7 @@ def test_aliases_that_end_are_read(tmp_path: Path) -> None:
 def test_more_pods_than_any_cluster_runs_are_refused() -> None:
     objects = Objects()
     objects.add(_pods("Deployment", {"replicas": 2_000_000_000}))
-    with pytest.raises(Problem, match='Deployment "x": with its 2000000000 pods'):
+    with pytest.raises(UserError, match='Deployment "x": with its 2000000000 pods'):
         snapshot(objects, (), any_type=True)
 
 
@@ -190,7 +190,7 @@ def test_a_replicaset_makes_its_pods_unless_its_deployment_does(deployment: str,
 
 def test_a_slip_in_yaml_is_reported_with_file_and_place(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("kind: Pod\n---\nkind: [\n")
-    with pytest.raises(Problem, match=r"bad\.yaml: not YAML: line 4, column 1: [^\n]+$"):
+    with pytest.raises(UserError, match=r"bad\.yaml: not YAML: line 4, column 1: [^\n]+$"):
         read([str(tmp_path)])
 
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from dovetail.cli.plan import plan
 from dovetail.cli.plan_json import as_json, json_pieces, yaml_pieces
 from dovetail.planner.optimise import improve
-from dovetail.planner.plan import Choice, Cost, Placement, Plan, PlannedNode
+from dovetail.planner.plan import Cost, OfferingChoice, Placement, Plan, PlannedNode
 
 TYPE = {
     "name": "m5.large",
@@ -297,7 +297,9 @@ def test_text_and_yaml_say_the_same(run: Any) -> None:
 
 def _many(count: int) -> Plan:
     """Nodes that may become any of many types."""
-    offers = tuple(Choice(instance_type=f"t{n}", zone="z", capacity_type="spot", price=0.01 + n) for n in range(50))
+    offers = tuple(
+        OfferingChoice(instance_type=f"t{n}", zone="z", capacity_type="spot", price=0.01 + n) for n in range(50)
+    )
     planned_nodes = tuple(
         PlannedNode(
             name=f"m-{n}", pool="p", offerings=offers, requirements=(), requests={"cpu": 5}, pods=(f"default/a-{n}",)

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.model.fit.cluster import Cluster
+from dovetail.model.fit.cluster import ClusterNodes
 from dovetail.model.fit.fit import Fit
 from dovetail.model.fit.podinfo import PodInfo, pod_info
 from dovetail.model.meta import ObjectMeta
@@ -71,11 +71,11 @@ def arrivals(draw: st.DrawFn) -> list[tuple[PodInfo, str]]:
     return found
 
 
-def _cluster() -> Cluster:
+def _cluster() -> ClusterNodes:
     room = {"cpu": "64", "memory": "256Gi", "pods": "100"}
     racks = {"a": {"rack": "r1"}, "b": {"rack": "r2"}, "c": {}, "d": {"rack": "r1"}}
     taints = {"b": (Taint(key="team", effect="NoSchedule"),)}
-    return Cluster.of(
+    return ClusterNodes.of(
         Node(
             metadata=ObjectMeta(name=name, labels={HOSTNAME: name, ZONE: f"z{at % 2 + 1}", **racks[name]}),
             spec=NodeSpec(taints=taints.get(name, ())),

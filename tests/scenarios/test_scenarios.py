@@ -10,7 +10,7 @@ import pytest
 
 from dovetail.clock import run_virtual
 from dovetail.lab.durations import Seconds
-from dovetail.lab.scenario.runner import Outcome, play
+from dovetail.lab.scenario.runner import ScenarioOutcome, play
 from dovetail.lab.scenario.schema import Expect, ScenarioError, convert, read
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
@@ -22,7 +22,7 @@ LONG = ("f26-month", "node-groups-day")
 REQUIRED = {*range(1, 15), 19, *range(25, 33), 34}
 
 
-def run(path: Path) -> tuple[Outcome, list[str]]:
+def run(path: Path) -> tuple[ScenarioOutcome, list[str]]:
     log: list[str] = []
     return run_virtual(play(read(path), FOLDER, log.append)), log
 

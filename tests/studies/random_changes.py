@@ -13,18 +13,18 @@ from dovetail.chance import Chance
 from dovetail.clock import Clock, run_virtual
 from dovetail.cloud.aws import catalog
 from dovetail.kube import resources as kinds
-from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.cluster import Lab, LabParts
 from dovetail.lab.kubelet.kubelets import Pace
-from dovetail.lab.scenario.autoscaler import Asked, Autoscaled
+from dovetail.lab.scenario.autoscaler import Autoscaled, AutoscalerRequest
 from dovetail.lab.scenario.manifests import Kinds, apply
 from dovetail.model.instance_type import InstanceType
-from dovetail.offline.diff.changes import Change, Offerings, Price, Replicas
+from dovetail.offline.diff.changes import Offerings, PriceChange, ProposedChange, Replicas
 from dovetail.offline.diff.cluster import complete
-from dovetail.offline.diff.prediction import Outcome
+from dovetail.offline.diff.prediction import PredictedRun
 from dovetail.studies.setups import DOVETAIL_SETTINGS
 from dovetail.studies.what_if.cloud import RestoredCloud
 from dovetail.studies.what_if.observation import Observation
-from dovetail.studies.what_if.run import BOOT, Setup, apply_change, run, until_rest
+from dovetail.studies.what_if.run import BOOT, WhatIfInput, apply_change, run, until_rest
 
 Json = dict[str, Any]
 REGION = "ap-northeast-2"
@@ -53,8 +53,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     seed: int
     kind: str
-    predicted: Outcome
-    happened: Outcome
+    predicted: PredictedRun
+    happened: PredictedRun
 
     @property
     def dollars_hold(self) -> bool:
@@ -72,7 +72,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return f"seed {self.seed} {self.kind}: predicted {_line(self.predicted)}; happened {_line(self.happened)}"
 
 
-def _line(outcome: Outcome) -> str:
+def _line(outcome: PredictedRun) -> str:
     return f"${outcome.end.per_hour:.4f}/h, {len(outcome.evictions)} evictions, {outcome.end.nodes} nodes"
 
 
@@ -85,14 +85,16 @@ def compare(seed: int) -> Comparison:
     return run_virtual(_compare(seed))
 
 
-def _parts() -> Parts:
+def _parts() -> LabParts:
     pace = Pace(lean=True, heartbeat_seconds=None, grid_seconds=0.5)
-    return Parts(pace=pace, quiet=True, event_sink=lambda *event: None, faults=False)
+    return LabParts(pace=pace, quiet=True, event_sink=lambda *event: None, faults=False)
 
 
 def _fleet() -> Autoscaled:
     cloud = partial(RestoredCloud, region=REGION, classes={})
-    return Autoscaled(Asked(types=types(), region=REGION, market=BOOT, make_cloud=cloud, settings=DOVETAIL_SETTINGS))
+    return Autoscaled(
+        AutoscalerRequest(types=types(), region=REGION, market=BOOT, make_cloud=cloud, settings=DOVETAIL_SETTINGS)
+    )
 
 
 async def _warm_up(lab: Lab, fleet: Autoscaled, items: list[Json]) -> list[Json]:
@@ -127,7 +129,7 @@ async def _compare(seed: int) -> Comparison:
     fleet = _fleet()
     async with lab:
         objects = await _warm_up(lab, fleet, cluster(chance))
-        setup = Setup(
+        setup = WhatIfInput(
             cluster=complete(objects),
             types=types(),
             region=REGION,
@@ -140,7 +142,7 @@ async def _compare(seed: int) -> Comparison:
     return Comparison(seed=seed, kind=kind, predicted=await asyncio.to_thread(run, setup, asked), happened=happened)
 
 
-async def _happened(lab: Lab, fleet: Autoscaled, setup: Setup, asked: Change) -> Outcome:
+async def _happened(lab: Lab, fleet: Autoscaled, setup: WhatIfInput, asked: ProposedChange) -> PredictedRun:
     cloud = fleet.cloud
     assert isinstance(cloud, RestoredCloud)
     cloud.remember(setup.cluster.of("EC2NodeClass"))
@@ -260,7 +262,7 @@ def _pdb(chance: Chance, name: str) -> Json:
 # -- changes
 
 
-def change(chance: Chance, objects: list[Json]) -> tuple[str, Change]:
+def change(chance: Chance, objects: list[Json]) -> tuple[str, ProposedChange]:
     """One change of any kind, by its name."""
     kind = chance.choice(tuple(CHANGES))
     return kind, CHANGES[kind](chance, objects)
@@ -271,10 +273,10 @@ def _of(objects: list[Json], kind: str) -> list[Json]:
     return sorted(found, key=lambda item: str(item["metadata"]["name"]))
 
 
-def _scaled(chance: Chance, objects: list[Json]) -> Change:
+def _scaled(chance: Chance, objects: list[Json]) -> ProposedChange:
     target = chance.choice(_of(objects, "Deployment"))
     count = chance.choice((0, 1, 5, 10, 30, 60))
-    return Change(
+    return ProposedChange(
         replicas=(Replicas(kind="Deployment", namespace="default", name=target["metadata"]["name"], count=count),)
     )
 
@@ -289,39 +291,39 @@ def _copied(item: Json) -> Json:
     return copied
 
 
-def _requests(chance: Chance, objects: list[Json]) -> Change:
+def _requests(chance: Chance, objects: list[Json]) -> ProposedChange:
     item = _copied(chance.choice(_of(objects, "Deployment")))
     container = item["spec"]["template"]["spec"]["containers"][0]
     container["resources"] = {"requests": {"cpu": chance.choice(("200m", "800m", "2")), "memory": "700Mi"}}
-    return Change(manifests=(item,))
+    return ProposedChange(manifests=(item,))
 
 
-def _narrowed(chance: Chance, objects: list[Json]) -> Change:
+def _narrowed(chance: Chance, objects: list[Json]) -> ProposedChange:
     item = _copied(chance.choice(_of(objects, "NodePool")))
     for need in item["spec"]["template"]["spec"]["requirements"]:
         if need["key"] == "karpenter.k8s.aws/instance-family":
             need["values"] = [chance.choice(need["values"])]
-    return Change(manifests=(item,))
+    return ProposedChange(manifests=(item,))
 
 
-def _budget(chance: Chance, objects: list[Json]) -> Change:
+def _budget(chance: Chance, objects: list[Json]) -> ProposedChange:
     """Another template, so that nodes drift, under another budget."""
     item = _copied(chance.choice(_of(objects, "NodePool")))
     item["spec"]["template"].setdefault("metadata", {})["labels"] = {"team": "shop"}
     item["spec"]["disruption"]["budgets"] = [{"nodes": chance.choice(("1", "30%", "100%"))}]
-    return Change(manifests=(item,))
+    return ProposedChange(manifests=(item,))
 
 
-def _deleted(chance: Chance, objects: list[Json]) -> Change:
+def _deleted(chance: Chance, objects: list[Json]) -> ProposedChange:
     target = chance.choice(_of(objects, "Deployment"))
-    return Change(deletions=(("Deployment", "default", target["metadata"]["name"]),))
+    return ProposedChange(deletions=(("Deployment", "default", target["metadata"]["name"]),))
 
 
-def _added(chance: Chance, objects: list[Json]) -> Change:
-    return Change(manifests=(_deployment(chance, "added"),))
+def _added(chance: Chance, objects: list[Json]) -> ProposedChange:
+    return ProposedChange(manifests=(_deployment(chance, "added"),))
 
 
-def _sold_out(chance: Chance, objects: list[Json]) -> Change:
+def _sold_out(chance: Chance, objects: list[Json]) -> ProposedChange:
     node = chance.choice(_of(objects, "Node"))
     scaled = _scaled(chance, objects)
     return msgspec.structs.replace(
@@ -329,36 +331,36 @@ def _sold_out(chance: Chance, objects: list[Json]) -> Change:
     )
 
 
-def _price(chance: Chance, objects: list[Json]) -> Change:
+def _price(chance: Chance, objects: list[Json]) -> ProposedChange:
     node = chance.choice(_of(objects, "Node"))
     name = node["metadata"]["labels"]["node.kubernetes.io/instance-type"]
     factor = chance.choice((0.5, 1.3, 2.0))
     prices = tuple(
-        Price(
+        PriceChange(
             instance_type=name, zone=each.zone, capacity_type=each.capacity_type, dollars=(each.price or 0.0) * factor
         )
         for kind in types()
         if kind.name == name
         for each in kind.offerings
     )
-    return Change(prices=prices)
+    return ProposedChange(prices=prices)
 
 
-def _image(chance: Chance, objects: list[Json]) -> Change:
-    return Change(images={"default": "ami-0new"})
+def _image(chance: Chance, objects: list[Json]) -> ProposedChange:
+    return ProposedChange(images={"default": "ami-0new"})
 
 
-def _zone(chance: Chance, objects: list[Json]) -> Change:
+def _zone(chance: Chance, objects: list[Json]) -> ProposedChange:
     node = chance.choice(_of(objects, "Node"))
-    return Change(lost_zones=(node["metadata"]["labels"]["topology.kubernetes.io/zone"],))
+    return ProposedChange(lost_zones=(node["metadata"]["labels"]["topology.kubernetes.io/zone"],))
 
 
-def _no_disruption(chance: Chance, objects: list[Json]) -> Change:
+def _no_disruption(chance: Chance, objects: list[Json]) -> ProposedChange:
     """A PDB that allows nothing, and nodes that drift."""
     target = chance.choice(_of(objects, "Deployment"))
     pdb = _pdb(chance, target["metadata"]["name"])
     pdb["spec"]["maxUnavailable"] = 0
-    return Change(manifests=(pdb,), images={"default": "ami-0new"})
+    return ProposedChange(manifests=(pdb,), images={"default": "ami-0new"})
 
 
 CHANGES = {

@@ -18,11 +18,11 @@ from click.testing import CliRunner
 
 from dovetail.cli.main import main
 from dovetail.lab.durations import Seconds
-from dovetail.lab.scenario.schema import ScenarioError, Step, Vanish
+from dovetail.lab.scenario.schema import ScenarioError, ScenarioStep, Vanish
 from dovetail.offline.recording import OfferingKey, Recording, Writer, key_of, read
 from dovetail.offline.timeline import Timeline, timeline
 from dovetail.studies.recorded import report
-from dovetail.studies.recorded.replay import Question, Replay, first_difference, pairs, replay
+from dovetail.studies.recorded.replay import Replay, ReplayOptions, first_difference, pairs, replay
 from dovetail.studies.recorded.workload import build
 from dovetail.studies.setups import NodeAutoscaler
 from tests.studies.recorded import record
@@ -69,7 +69,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
     return read(folder / "story.dvrec")
 
 
-Play = Callable[[Question], Replay]
+Play = Callable[[ReplayOptions], Replay]
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def apart(before: Timeline, after: Timeline, *, minutes_late: int) -> list[str]:
 
 def test_a_lab_run_replayed_on_its_own_nodes_is_as_it_was_at_every_minute(recording: Recording, play: Play) -> None:
     """Node count, price and pending time within 5 % at every minute."""
-    outcome = play(Question())
+    outcome = play(ReplayOptions())
     assert outcome.recorded.launched >= 10 and outcome.recorded.pods > 40
     assert apart(outcome.recorded, outcome.replayed, minutes_late=0) == []
     assert outcome.first_difference is None and outcome.problems == ()
@@ -103,7 +103,9 @@ def test_a_lab_run_replayed_on_its_own_nodes_is_as_it_was_at_every_minute(record
 
 def test_a_lab_run_replayed_with_its_own_autoscaler_is_as_it_was(recording: Recording, play: Play) -> None:
     """The instances boot at other seconds: a minute earlier or later counts as the same."""
-    outcome = play(Question(autoscaler=NodeAutoscaler.DOVETAIL, steps=(Step(at=Seconds(840), vanish=Vanish()),)))
+    outcome = play(
+        ReplayOptions(autoscaler=NodeAutoscaler.DOVETAIL, steps=(ScenarioStep(at=Seconds(840), vanish=Vanish()),))
+    )
     assert apart(outcome.recorded, outcome.replayed, minutes_late=1) == []
     assert outcome.replayed.dollars == pytest.approx(outcome.recorded.dollars, rel=0.05)
     assert outcome.replayed.pending_p50 == pytest.approx(outcome.recorded.pending_p50, rel=0.15)
@@ -115,7 +117,7 @@ def test_another_nodepool_launches_other_instances(recording: Recording, play: P
     pool = {**yaml.safe_load(SCENARIO)["manifests"][0], "metadata": {"name": "arm"}}
     graviton = {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}
     pool["spec"]["template"]["spec"]["requirements"].append(graviton)
-    outcome = play(Question(autoscaler=NodeAutoscaler.DOVETAIL, pools=(pool,)))
+    outcome = play(ReplayOptions(autoscaler=NodeAutoscaler.DOVETAIL, pools=(pool,)))
     launched = {decision.instance_type for decision in outcome.replayed.decisions if decision.action == "launch"}
     assert launched and all("g" in name.split(".")[0] for name in launched)
     assert {decision.pool for decision in outcome.replayed.decisions} == {"arm"}
@@ -124,15 +126,15 @@ def test_another_nodepool_launches_other_instances(recording: Recording, play: P
 
 
 def test_a_lost_instance_is_replaced(recording: Recording, play: Play) -> None:
-    steps = (Step(at=Seconds(240), vanish=Vanish(instances=3)),)
-    outcome = play(Question(autoscaler=NodeAutoscaler.DOVETAIL, steps=steps))
+    steps = (ScenarioStep(at=Seconds(240), vanish=Vanish(instances=3)),)
+    outcome = play(ReplayOptions(autoscaler=NodeAutoscaler.DOVETAIL, steps=steps))
     soon = [decision.action for decision in outcome.replayed.decisions if 240 <= decision.at < 480]
     assert (soon.count("remove"), soon.count("launch")) == (3, 3), outcome.replayed.decisions
     assert outcome.replayed.samples[-1].pending == 0
 
 
 def test_cluster_autoscaler_runs_on_node_groups_of_the_same_offer(recording: Recording, play: Play) -> None:
-    outcome = play(Question(autoscaler=NodeAutoscaler.CLUSTER_AUTOSCALER))
+    outcome = play(ReplayOptions(autoscaler=NodeAutoscaler.CLUSTER_AUTOSCALER))
     assert outcome.replayed.launched > 0 and outcome.replayed.samples[-1].pending == 0
     assert outcome.replayed.dollars > outcome.recorded.dollars
 
@@ -185,7 +187,7 @@ def test_a_pod_that_was_evicted_is_evicted_in_the_replay(tmp_path: Path) -> None
     assert steps == [(61.0, "evict", "drained"), (120.0, "evict", "pressed"), (180.0, "delete", "deleted")]
 
 
-def _kind(step: Step) -> str:
+def _kind(step: ScenarioStep) -> str:
     return str(step.apply["kind"]) if isinstance(step.apply, dict) else ""
 
 
@@ -194,7 +196,9 @@ def test_a_recording_without_a_nodepool_needs_one(tmp_path: Path) -> None:
 
     with pytest.raises(ScenarioError, match="name one with --nodepool"):
         replay(
-            read(write(tmp_path / "small.dvrec")), Question(autoscaler=NodeAutoscaler.DOVETAIL), tmp_path / "out.dvrec"
+            read(write(tmp_path / "small.dvrec")),
+            ReplayOptions(autoscaler=NodeAutoscaler.DOVETAIL),
+            tmp_path / "out.dvrec",
         )
 
 
@@ -224,7 +228,7 @@ def test_the_same_seed_gives_the_same_bytes_on_any_hash_seed(recording: Recordin
 
 
 def test_the_report_has_both_sides_and_the_first_difference(recording: Recording, play: Play) -> None:
-    outcome = play(Question(autoscaler=NodeAutoscaler.KARPENTER))
+    outcome = play(ReplayOptions(autoscaler=NodeAutoscaler.KARPENTER))
     lines = list(report.text(outcome))
     assert lines[0].startswith("story.dvrec: 0.33 h, replayed with karpenter")
     cost = next(line for line in lines if line.startswith("cost"))
@@ -306,7 +310,7 @@ def _with_prices(recording: Recording, target: Path, changes: dict[float, float]
 def test_prices_that_change_in_a_recording_change_what_is_launched(recording: Recording, tmp_path: Path) -> None:
     """c5 is cheap until the pods of the third minute come, and dear from then on."""
     repriced = _with_prices(recording, tmp_path / "prices.dvrec", {1.0: 0.001, 100.0: 5.0})
-    outcome = replay(repriced, Question(autoscaler=NodeAutoscaler.DOVETAIL), tmp_path / "replay.dvrec")
+    outcome = replay(repriced, ReplayOptions(autoscaler=NodeAutoscaler.DOVETAIL), tmp_path / "replay.dvrec")
     launched = [decision for decision in outcome.replayed.decisions if decision.action == "launch"]
     early = {decision.instance_type.split(".")[0] for decision in launched if decision.at < 100.0}
     late = {decision.instance_type.split(".")[0] for decision in launched if decision.at >= 100.0}

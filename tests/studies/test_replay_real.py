@@ -10,11 +10,11 @@ import pytest
 from dovetail.chance import Chance
 from dovetail.clock import Clock, run_scaled
 from dovetail.kube.resources import DEPLOYMENTS, NODES
-from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.cluster import Lab, LabParts
 from dovetail.lab.real_control_plane import RealControlPlane
 from dovetail.offline.recorder import Recorder
 from dovetail.offline.recording import Writer, read
-from dovetail.studies.recorded.replay import Question, replay
+from dovetail.studies.recorded.replay import ReplayOptions, replay
 from tests.lab.workloads.manifests import deployment
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -52,7 +52,7 @@ async def _record(target: Path) -> None:
     async with RealControlPlane(scheduler=True, controllers=True) as plane:
         transport = plane.transport()
         try:
-            lab = Lab(transport, clock, Chance(1), Parts(controllers=False, scheduler=False))
+            lab = Lab(transport, clock, Chance(1), LabParts(controllers=False, scheduler=False))
             async with lab:
                 writer = Writer.create(target, clock.now(), "control plane", b"real control pla")
                 recorder = Recorder(lab.client("recorder"), writer)
@@ -68,7 +68,7 @@ def test_a_real_control_plane_replayed_is_as_it_was_at_every_minute(tmp_path: Pa
     """Node count, price and pending time within 5 %."""
     run_scaled(_record(tmp_path / "real.dvrec"))
     recording = read(tmp_path / "real.dvrec")
-    outcome = replay(recording, Question(interval_s=60.0), tmp_path / "replay.dvrec")
+    outcome = replay(recording, ReplayOptions(interval_s=60.0), tmp_path / "replay.dvrec")
     before, after = outcome.recorded, outcome.replayed
     assert before.pods > PODS and len(before.samples) == len(after.samples) >= 5
     assert before.samples[-1].waited > 10_000  # the pods that waited for nodes

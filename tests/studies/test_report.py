@@ -10,8 +10,8 @@ import pytest
 
 from dovetail.studies import words
 from dovetail.studies.findings import Side, between_autoscalers, effects
-from dovetail.studies.observation import Sample
-from dovetail.studies.report import Comparison, Report
+from dovetail.studies.observation import StudySample
+from dovetail.studies.report import Report, StudyComparison
 from dovetail.studies.run import Measures, Run
 from dovetail.studies.setups import NodeAutoscaler, Setup, UnknownSetup, parse
 from dovetail.studies.summary import figure, rows
@@ -40,13 +40,13 @@ def run(setup: Setup, seed: int = 1, **changes: float) -> Run:
         api_calls=1000,
         cloud_calls=100,
     )
-    samples = (Sample(0.0, 0, 0.0, 0.0, 0, 0, 0.0, 0.0), Sample(1800.0, 9, 2.0, 1.6, 100, 0, 0.7, 0.6))
+    samples = (StudySample(0.0, 0, 0.0, 0.0, 0, 0, 0.0, 0.0), StudySample(1800.0, 9, 2.0, 1.6, 100, 0, 0.7, 0.6))
     changed = msgspec.structs.replace(measures, **changes)
     return Run(workload="web", setup=setup, seed=seed, seconds=3600.0, measures=changed, samples=samples)
 
 
-def comparison(*runs: Run) -> Comparison:
-    return Comparison(build("web", 1), runs, "dovetail compare web")
+def comparison(*runs: Run) -> StudyComparison:
+    return StudyComparison(build("web", 1), runs, "dovetail compare web")
 
 
 def test_a_difference_inside_the_spread_is_not_a_finding() -> None:
@@ -144,7 +144,7 @@ def test_a_comparison_of_one_set_up_claims_no_winner() -> None:
 
 def test_the_title_of_a_workload_cannot_break_the_page() -> None:
     hostile = msgspec.structs.replace(build("web", 1), title={"en": "<script>x</script>", "ko": "x"})
-    page = Report(Comparison(hostile, (run(DOVETAIL),), "dovetail compare '<b>'"), "en").html()
+    page = Report(StudyComparison(hostile, (run(DOVETAIL),), "dovetail compare '<b>'"), "en").html()
     assert "<script>" not in page
     assert "<b>" not in page
 

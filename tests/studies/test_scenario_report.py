@@ -8,7 +8,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from dovetail.cli.main import main
-from dovetail.lab.scenario.runner import Outcome, Row
+from dovetail.lab.scenario.runner import ScenarioOutcome, SummaryRow
 from dovetail.language import speaking
 from dovetail.studies import scenario_report, svg
 
@@ -21,13 +21,15 @@ cluster: {pools: [{count: 2, type: m5.large, zones: [us-east-1a]}]}
 
 
 ROWS = [
-    Row(at=0.0, nodes=1, nodes_ready=0, pods=10, running=0, ready=0, pending=10, failed=0),
-    Row(at=1800.0, nodes=4, nodes_ready=4, pods=10, running=10, ready=10, pending=0, failed=0),
+    SummaryRow(at=0.0, nodes=1, nodes_ready=0, pods=10, running=0, ready=0, pending=10, failed=0),
+    SummaryRow(at=1800.0, nodes=4, nodes_ready=4, pods=10, running=10, ready=10, pending=0, failed=0),
 ]
 
 
-def outcome(problems: list[str]) -> Outcome:
-    return Outcome("burst", 7, 3600.0, ROWS, {"instances launched": 3, "pods created": 10}, {}, problems, 120.0, 1.5)
+def outcome(problems: list[str]) -> ScenarioOutcome:
+    return ScenarioOutcome(
+        "burst", 7, 3600.0, ROWS, {"instances launched": 3, "pods created": 10}, {}, problems, 120.0, 1.5
+    )
 
 
 def test_a_chart_has_a_step_where_the_samples_change() -> None:

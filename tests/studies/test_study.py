@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from dovetail.cli.main import main
 from dovetail.studies import study
 from dovetail.studies.setups import NodeAutoscaler, Setup
-from dovetail.studies.sources import Source, source
-from dovetail.studies.study import FolderCache, Progress, Task
+from dovetail.studies.sources import WorkloadSource, source
+from dovetail.studies.study import FolderCache, StudyProgress, Task
 from tests.studies import small_study
 from tests.studies.test_report import run
 
@@ -24,9 +24,9 @@ def test_a_kept_run_is_not_run_again(tmp_path: Path) -> None:
     cache = FolderCache(tmp_path / "kept")
     kept = run(DOVETAIL, dollars=123456.0)
     cache.put(task.key(), kept)
-    seen: list[Progress] = []
+    seen: list[StudyProgress] = []
     assert study.execute([task], 1, cache, seen.append) == [kept]
-    assert seen == [Progress(1, 1, None)]
+    assert seen == [StudyProgress(1, 1, None)]
 
 
 def test_a_damaged_file_counts_as_absent(tmp_path: Path) -> None:
@@ -38,14 +38,14 @@ def test_a_damaged_file_counts_as_absent(tmp_path: Path) -> None:
 
 def test_a_run_is_known_by_all_its_inputs(tmp_path: Path) -> None:
     path = small_study.write(tmp_path)
-    first = Task(Source(str(path)), DOVETAIL, 1).key()
-    assert Task(Source(str(path)), DOVETAIL, 1).key() == first
+    first = Task(WorkloadSource(str(path)), DOVETAIL, 1).key()
+    assert Task(WorkloadSource(str(path)), DOVETAIL, 1).key() == first
     others = {
-        Task(Source(str(path)), DOVETAIL, 2).key(),
-        Task(Source(str(path)), Setup(NodeAutoscaler.KARPENTER), 1).key(),
+        Task(WorkloadSource(str(path)), DOVETAIL, 2).key(),
+        Task(WorkloadSource(str(path)), Setup(NodeAutoscaler.KARPENTER), 1).key(),
     }
     path.write_text(small_study.SCENARIO.replace("replicas: 30", "replicas: 31"), encoding="utf-8")
-    others.add(Task(Source(str(path)), DOVETAIL, 1).key())
+    others.add(Task(WorkloadSource(str(path)), DOVETAIL, 1).key())
     assert len(others | {first}) == 4
 
 
@@ -53,8 +53,8 @@ def test_a_study_runs_on_several_processes_and_is_kept(tmp_path: Path) -> None:
     path, folder = small_study.write(tmp_path), tmp_path / "kept"
     short = small_study.SCENARIO.replace("duration: 20m", "duration: 4m")
     path.write_text(short, encoding="utf-8")
-    wanted = study.tasks(Source(str(path)), [DOVETAIL, Setup(NodeAutoscaler.KARPENTER)], [1])
-    seen: list[Progress] = []
+    wanted = study.tasks(WorkloadSource(str(path)), [DOVETAIL, Setup(NodeAutoscaler.KARPENTER)], [1])
+    seen: list[StudyProgress] = []
     runs = study.execute(wanted, 2, FolderCache(folder), seen.append)
     assert [each.setup for each in runs] == [task.setup for task in wanted]
     assert [each.done for each in seen] == [0, 1, 2]

@@ -13,19 +13,19 @@ from click.testing import CliRunner
 from dovetail.chance import Chance
 from dovetail.cli.main import main
 from dovetail.clock import run_scaled, run_virtual
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import CONFIGMAPS, JOBS
 from dovetail.kube.transport import Request, Response, Transport
 from dovetail.lab.apiserver.kinds.bootstrap_rbac import seed_defaults
-from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.cluster import Lab, LabParts
 from dovetail.lab.in_process import InProcess
 from dovetail.studies import study
 from dovetail.studies.indexed_job import JobSettings, manifests
 from dovetail.studies.job_collection import collect, log_line
 from dovetail.studies.run import Run
 from dovetail.studies.setups import NodeAutoscaler, Setup
-from dovetail.studies.sources import Source
+from dovetail.studies.sources import WorkloadSource
 from dovetail.studies.study import ObjectStoreCache, Task
 from tests.studies import small_study
 from tests.studies.test_report import run
@@ -44,21 +44,21 @@ def _short_scenario(folder: Path) -> Path:
 
 
 def _job(path: Path, seeds: list[int], image: str = IMAGE) -> tuple[list[Task], list[Json]]:
-    wanted = study.tasks(Source(str(path)), [DOVETAIL], seeds)
+    wanted = study.tasks(WorkloadSource(str(path)), [DOVETAIL], seeds)
     options = ["--setup", "dovetail", "--seeds", str(len(seeds))]
-    return wanted, manifests(Source(str(path)), options, [task.key() for task in wanted], JobSettings(image))
+    return wanted, manifests(WorkloadSource(str(path)), options, [task.key() for task in wanted], JobSettings(image))
 
 
 async def _in_lab(body: Callable[[Kube], Awaitable[None]]) -> None:
     """Run the body on two nodes; its Problem is raised once the lab is closed, which would put it into a group."""
-    problem: Problem | None = None
-    async with Lab.embedded(1, Parts(programs=True)) as lab:
+    problem: UserError | None = None
+    async with Lab.embedded(1, LabParts(programs=True)) as lab:
         assert lab.server is not None
         seed_defaults(lab.server, lab.clock.now())
         await lab.nodes(2, "m5.2xlarge")
         try:
             await body(Kube(InProcess(lab.server), lab.clock, chance=Chance(1)))
-        except Problem as raised:
+        except UserError as raised:
             problem = raised
     if problem is not None:
         raise problem
@@ -92,7 +92,7 @@ def test_a_part_that_fails_after_every_retry_is_named_with_its_log(tmp_path: Pat
     async def body(kube: Kube) -> None:
         await collect(kube, objects, [task.key() for task in wanted], lambda key, run: None)
 
-    with pytest.raises(Problem) as failure:
+    with pytest.raises(UserError) as failure:
         run_scaled(_in_lab(body), SPEED)
     assert "parts 0 failed" in str(failure.value)
     assert "did you mean `batch`?" in str(failure.value)
@@ -130,7 +130,7 @@ def _collected_from(objects: list[Json], wanted: list[Task], text: str) -> dict[
 def test_an_image_with_other_code_is_refused(tmp_path: Path) -> None:
     """Its runs have keys that the command does not know."""
     wanted, objects = _job(_short_scenario(tmp_path), [1])
-    with pytest.raises(Problem, match="other code than this command"):
+    with pytest.raises(UserError, match="other code than this command"):
         _collected_from(objects, wanted, log_line("f" * 64, run(DOVETAIL, dollars=1.0)))
 
 
@@ -147,7 +147,7 @@ def test_an_image_that_cannot_be_pulled_is_an_error(tmp_path: Path) -> None:
     async def body(kube: Kube) -> None:
         await collect(kube, objects, [task.key() for task in wanted], lambda key, run: None)
 
-    with pytest.raises(Problem, match=r"ImagePullBackOff.*busybox::1.*delete the Job"):
+    with pytest.raises(UserError, match=r"ImagePullBackOff.*busybox::1.*delete the Job"):
         run_virtual(_in_lab(body))
 
 
@@ -184,7 +184,7 @@ def test_a_bucket_keeps_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     with moto.mock_aws():
-        with pytest.raises(Problem, match="NoSuchBucket"):
+        with pytest.raises(UserError, match="NoSuchBucket"):
             ObjectStoreCache("s3://runs/a").get("k")
         client = boto3.client("s3")
         client.create_bucket(Bucket="runs")
@@ -194,7 +194,7 @@ def test_a_bucket_keeps_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         assert ObjectStoreCache("s3://runs/a/").get("k") == outcome
         client.put_object(Bucket="runs", Key="a/k.json", Body=b'{"workload": "web", "se')
         assert cache.get("k") is None
-    with pytest.raises(Problem, match="s3://BUCKET"):
+    with pytest.raises(UserError, match="s3://BUCKET"):
         ObjectStoreCache("s3:///a")
 
 

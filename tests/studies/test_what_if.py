@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from dovetail.errors import Problem
-from dovetail.offline.diff.changes import Change, Replicas
-from dovetail.offline.diff.cluster import Cluster, complete
+from dovetail.errors import UserError
+from dovetail.offline.diff.changes import ProposedChange, Replicas
+from dovetail.offline.diff.cluster import DiffInput, complete
 from dovetail.studies.what_if.predict import predict
-from dovetail.studies.what_if.run import Setup
+from dovetail.studies.what_if.run import WhatIfInput
 from tests.studies.random_changes import CHANGES, HORIZON_S, REGION, compare, exported, types
 
 Json = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Setup:
+def cluster() -> WhatIfInput:
     """A pool, twelve pods of a Deployment, and the nodes that they were given."""
     objects, now = exported([pool_manifest(), deployment_manifest("web", 12)])
-    return Setup(cluster=complete(objects), types=types(), region=REGION, now=now, horizon_s=HORIZON_S)
+    return WhatIfInput(cluster=complete(objects), types=types(), region=REGION, now=now, horizon_s=HORIZON_S)
 
 
 def pool_manifest(**spec: Any) -> Json:
@@ -55,9 +55,9 @@ def deployment_manifest(name: str, replicas: int, cpu: str = "1") -> Json:
     }
 
 
-def test_the_cluster_is_restored_as_it_was(cluster: Setup) -> None:
+def test_the_cluster_is_restored_as_it_was(cluster: WhatIfInput) -> None:
     """Nothing moves in a cluster at rest: no node comes or goes, no pod is evicted."""
-    prediction = predict(cluster, Change(manifests=(deployment_manifest("web", 12), pool_manifest())))
+    prediction = predict(cluster, ProposedChange(manifests=(deployment_manifest("web", 12), pool_manifest())))
     assert prediction.now.nodes == 4
     assert prediction.now.pods == 12
     assert prediction.now.pending == 0
@@ -65,9 +65,9 @@ def test_the_cluster_is_restored_as_it_was(cluster: Setup) -> None:
     assert prediction.applied.at_rest
 
 
-def test_more_replicas_are_nodes_to_add(cluster: Setup) -> None:
+def test_more_replicas_are_nodes_to_add(cluster: WhatIfInput) -> None:
     asked = Replicas(kind="Deployment", namespace="default", name="web", count=20)
-    prediction = predict(cluster, Change(replicas=(asked,)))
+    prediction = predict(cluster, ProposedChange(replicas=(asked,)))
     assert prediction.applied.objects[0].fields == (("spec.replicas", "12", "20"),)
     assert prediction.applied.end.nodes > prediction.now.nodes
     assert {node.reason for node in prediction.applied.nodes} == {"Provisioned"}
@@ -76,8 +76,8 @@ def test_more_replicas_are_nodes_to_add(cluster: Setup) -> None:
     assert prediction.applied.end.per_hour >= prediction.applied.end.lower_bound > prediction.now.lower_bound
 
 
-def test_an_ami_replaces_nodes_under_the_budget(cluster: Setup) -> None:
-    prediction = predict(cluster, Change(images={"default": "ami-0new"}, market=("AMI",)))
+def test_an_ami_replaces_nodes_under_the_budget(cluster: WhatIfInput) -> None:
+    prediction = predict(cluster, ProposedChange(images={"default": "ami-0new"}, market=("AMI",)))
     waves = [wave for wave in prediction.applied.waves if wave.reason == "Drifted"]
     assert len(waves) == prediction.now.nodes
     assert all(len(wave.nodes) == 1 and wave.detail == "AMIDrift" for wave in waves)
@@ -87,14 +87,14 @@ def test_an_ami_replaces_nodes_under_the_budget(cluster: Setup) -> None:
     assert not prediction.applied.blocked
 
 
-def test_a_budget_of_zero_holds_drifted_nodes_and_says_so(cluster: Setup) -> None:
+def test_a_budget_of_zero_holds_drifted_nodes_and_says_so(cluster: WhatIfInput) -> None:
     pdb = {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": {"name": "web", "namespace": "default"},
         "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "web"}}},
     }
-    prediction = predict(cluster, Change(manifests=(pdb,), images={"default": "ami-0new"}, market=("AMI",)))
+    prediction = predict(cluster, ProposedChange(manifests=(pdb,), images={"default": "ami-0new"}, market=("AMI",)))
     assert not prediction.applied.evictions
     assert len(prediction.applied.blocked) == prediction.now.nodes
     blockers = [text for node in prediction.applied.blocked for text in node.blockers]
@@ -102,41 +102,41 @@ def test_a_budget_of_zero_holds_drifted_nodes_and_says_so(cluster: Setup) -> Non
     assert all("[PDB]" in text for text in blockers)
 
 
-def test_pods_that_no_node_holds_are_pending_with_a_reason(cluster: Setup) -> None:
-    prediction = predict(cluster, Change(manifests=(deployment_manifest("giant", 2, cpu="64"),)))
+def test_pods_that_no_node_holds_are_pending_with_a_reason(cluster: WhatIfInput) -> None:
+    prediction = predict(cluster, ProposedChange(manifests=(deployment_manifest("giant", 2, cpu="64"),)))
     (pending,) = prediction.applied.pending
     assert pending.count == 2
     assert pending.code in ("NO_TYPE_FITS", "TOO_LARGE")
     assert pending.remedy
 
 
-def test_a_budget_that_opens_later_is_waited_for(cluster: Setup) -> None:
+def test_a_budget_that_opens_later_is_waited_for(cluster: WhatIfInput) -> None:
     """Disruption is shut for the hour in which the change is made: the first node goes after it."""
     hour = cluster.now.hour
     shut = {"nodes": "0", "schedule": f"0 {hour} * * *", "duration": "1h"}
     pool = pool_manifest(disruption={"consolidateAfter": "30s", "budgets": [shut, {"nodes": "100%"}]})
-    prediction = predict(cluster, Change(manifests=(pool,), images={"default": "ami-0new"}, market=("AMI",)))
+    prediction = predict(cluster, ProposedChange(manifests=(pool,), images={"default": "ami-0new"}, market=("AMI",)))
     left = 3600 - (cluster.now.minute * 60 + cluster.now.second)
     assert prediction.applied.waves
     assert prediction.applied.waves[0].at >= left - 10  # the change is made some seconds after the start
     assert not prediction.applied.blocked
 
 
-def test_what_the_server_refuses_is_an_error_with_the_field(cluster: Setup) -> None:
+def test_what_the_server_refuses_is_an_error_with_the_field(cluster: WhatIfInput) -> None:
     wrong = deployment_manifest("web", 12)
     wrong["spec"]["template"]["metadata"]["labels"] = {"app": "other"}
-    with pytest.raises(Problem, match=r"Deployment default/web: .*spec\.template\.metadata\.labels: Invalid value"):
-        predict(cluster, Change(manifests=(wrong,)))
+    with pytest.raises(UserError, match=r"Deployment default/web: .*spec\.template\.metadata\.labels: Invalid value"):
+        predict(cluster, ProposedChange(manifests=(wrong,)))
 
 
-def test_deleting_a_nodepool_removes_its_nodes(cluster: Setup) -> None:
-    prediction = predict(cluster, Change(deletions=(("NodePool", "", "default"),)))
+def test_deleting_a_nodepool_removes_its_nodes(cluster: WhatIfInput) -> None:
+    prediction = predict(cluster, ProposedChange(deletions=(("NodePool", "", "default"),)))
     assert prediction.applied.end.nodes == 0
     assert prediction.applied.end.pending == 12
     assert [change.action for change in prediction.applied.objects] == ["-"]
 
 
-def test_objects_from_files_without_defaults_change_nothing_by_themselves(cluster: Setup) -> None:
+def test_objects_from_files_without_defaults_change_nothing_by_themselves(cluster: WhatIfInput) -> None:
     """A file or a recording leaves out what a server fills in: the first write must not look like a new template."""
     bare = []
     for item in cluster.cluster.stored:
@@ -145,15 +145,15 @@ def test_objects_from_files_without_defaults_change_nothing_by_themselves(cluste
             template = {**template, "spec": {"containers": template["spec"]["containers"]}}
             item = {**item, "spec": {**item["spec"], "template": template}}
         bare.append(item)
-    setup = Setup(
-        cluster=Cluster(stored=tuple(bare), manifests=(), notes=()),
+    setup = WhatIfInput(
+        cluster=DiffInput(stored=tuple(bare), manifests=(), notes=()),
         types=cluster.types,
         region=REGION,
         now=cluster.now,
         horizon_s=HORIZON_S,
     )
     asked = Replicas(kind="Deployment", namespace="default", name="web", count=13)
-    prediction = predict(setup, Change(replicas=(asked,)))
+    prediction = predict(setup, ProposedChange(replicas=(asked,)))
     assert prediction.applied.end.pods == 13
     assert len(prediction.applied.nodes) == 1
 

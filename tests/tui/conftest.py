@@ -8,7 +8,17 @@ import msgspec
 import pytest
 
 from dovetail.clock import EPOCH
-from dovetail.view import FleetView, Health, LowerBound, NodeView, PendingPod, PodView, PoolView, Price, State
+from dovetail.view import (
+    FleetView,
+    HourlyPrice,
+    LowerBound,
+    NodeState,
+    NodeView,
+    PendingPod,
+    PodView,
+    PoolView,
+    WatchHealth,
+)
 from dovetail.view.totals import summed
 
 NOW = EPOCH + timedelta(hours=5)
@@ -38,7 +48,7 @@ def a_node(name: str, pods: tuple[PodView, ...] = (), **fields: object) -> NodeV
         name=name,
         claim=None,
         has_node=True,
-        state=State.READY,
+        state=NodeState.READY,
         reason="",
         until=None,
         pool="default",
@@ -47,7 +57,7 @@ def a_node(name: str, pods: tuple[PodView, ...] = (), **fields: object) -> NodeV
         instance_type="m5.large",
         capacity_type="on-demand",
         architecture="amd64",
-        price=Price(0.118, "observed"),
+        price=HourlyPrice(0.118, "observed"),
         capacity={"cpu": 2000, "memory": 8 * GIB, "pods": 29},
         allocatable={"cpu": 2000, "memory": 8 * GIB, "pods": 29},
         requests=requests,
@@ -71,12 +81,12 @@ def fleet() -> FleetView:
         a_node("ip-10-0-0-10.ap-northeast-2.compute.internal", (a_pod("web-1"), a_pod("web-2", 1000))),
         a_node("big-" + "x" * 59, (a_pod("batch-1", 1900, 2 * GIB, "jobs"),), instance_type="m5.24xlarge"),
         a_node("spot-1", price=None, capacity_type="spot", usage=None, pool="spot"),
-        a_node("draining-1", (a_pod("web-3"),), state=State.DRAINING, reason="Underutilized", until=NOW),
+        a_node("draining-1", (a_pod("web-3"),), state=NodeState.DRAINING, reason="Underutilized", until=NOW),
         a_node(
             "claim-1",
             claim="claim-1",
             has_node=False,
-            state=State.LAUNCHING,
+            state=NodeState.LAUNCHING,
             requests={"cpu": 4000, "memory": GIB},
             usage=None,
             allocatable={},
@@ -102,6 +112,6 @@ def fleet() -> FleetView:
             nodes={node.key: node for node in nodes},
             pending={pending.key: pending},
             pools={"default": PoolView(name="default", ready=True, limits={"cpu": 10000}, used={"cpu": 6000})},
-            health=Health(kubernetes="v1.36.3", safe_mode=""),
+            health=WatchHealth(kubernetes="v1.36.3", safe_mode=""),
         )
     )

@@ -14,10 +14,10 @@ from dovetail.controllers.explain import Answer
 from dovetail.controllers.history.decisions import Decision
 from dovetail.language import speaking
 from dovetail.model.nodes import Event
-from dovetail.tui.app import Page, Source, ViewApp
-from dovetail.tui.explanation import Subject
+from dovetail.tui.app import Page, ViewApp, ViewSource
+from dovetail.tui.explanation import SelectedObject
 from dovetail.tui.rows import Rows
-from dovetail.view import FleetView, Health
+from dovetail.view import FleetView, WatchHealth
 from tests.tui.conftest import NOW, a_node, a_pod, with_totals
 
 
@@ -25,16 +25,16 @@ class Answers:
     """Evidence that says what it was asked."""
 
     def __init__(self) -> None:
-        self.asked: list[Subject] = []
+        self.asked: list[SelectedObject] = []
 
-    def answer(self, subject: Subject) -> Answer | None:
+    def answer(self, subject: SelectedObject) -> Answer | None:
         self.asked.append(subject)
         return Answer(subject=f"{subject.kind}/{subject.name}", line="stays: it is needed", remedy="wait")
 
-    def events(self, subject: Subject) -> Sequence[Event]:
+    def events(self, subject: SelectedObject) -> Sequence[Event]:
         return ()
 
-    def decisions(self, subject: Subject) -> Sequence[Decision]:
+    def decisions(self, subject: SelectedObject) -> Sequence[Decision]:
         return ()
 
 
@@ -46,12 +46,12 @@ class Stage:
         self.evidence = Answers()
         self.listeners: list[Callable[[], None]] = []
 
-    def source(self) -> Source:
+    def source(self) -> ViewSource:
         def listen(draw: Callable[[], None]) -> Callable[[], None]:
             self.listeners.append(draw)
             return lambda: self.listeners.remove(draw)
 
-        return Source(lambda: self.view, listen, lambda: NOW, self.evidence)
+        return ViewSource(lambda: self.view, listen, lambda: NOW, self.evidence)
 
     def show(self, view: FleetView) -> None:
         self.view = view
@@ -104,12 +104,12 @@ def test_enter_explains_and_escape_returns(fleet: FleetView) -> None:
     async def story(stage: Stage, app: ViewApp, pilot: Pilot[None]) -> None:
         await pilot.press("down", "down", "enter")
         assert isinstance(app.screen, Page)
-        assert stage.evidence.asked[0] == Subject("node", "draining-1")
+        assert stage.evidence.asked[0] == SelectedObject("node", "draining-1")
         assert "node/draining-1 stays: it is needed" in screen(app) and "shop/web-3" in screen(app)
         await pilot.press("escape")
         assert "[1 Nodes 5]" in screen(app)
         await pilot.press("3", "enter")
-        assert stage.evidence.asked[-1] == Subject("pod", "shop/api-0")
+        assert stage.evidence.asked[-1] == SelectedObject("pod", "shop/api-0")
 
     play(fleet, story)
 
@@ -172,7 +172,7 @@ def test_the_cursor_stays_on_its_node_while_others_come_and_go(fleet: FleetView)
 def test_a_lost_connection_is_seen_and_heals(fleet: FleetView) -> None:
     async def story(stage: Stage, app: ViewApp, pilot: Pilot[None]) -> None:
         whole = stage.view
-        health = Health(connected=False, problems={"API server": "connection refused"})
+        health = WatchHealth(connected=False, problems={"API server": "connection refused"})
         stage.show(msgspec.structs.replace(whole, health=health))
         await pilot.pause()
         assert "CONNECTION LOST (API server): connection refused" in screen(app)

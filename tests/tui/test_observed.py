@@ -13,8 +13,8 @@ from dovetail.kube.client import Kube
 from dovetail.kube.resources import NAMESPACES, NODES, PODS
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.in_process import InProcess
-from dovetail.tui.explanation import Subject, explanation
-from dovetail.tui.tables import Look
+from dovetail.tui.explanation import SelectedObject, explanation
+from dovetail.tui.tables import TableLook
 from dovetail.tui.text import once
 from dovetail.view.observer import NOT_ASKED, Observer
 
@@ -54,9 +54,9 @@ def _observed(**labels: str) -> tuple[list[str], list[str]]:
         await observer.ready.wait()
         await observer.settle(10.0)
         source = source_of(observer)
-        text = list(once(source.view(), Look(source.now()), 80))
+        text = list(once(source.view(), TableLook(source.now()), 80))
         row = observer.view.pending["default/waits"]
-        why = list(explanation(Subject("pod", "default/waits"), row, source.evidence, source.now()))
+        why = list(explanation(SelectedObject("pod", "default/waits"), row, source.evidence, source.now()))
         assert observer.view.health.metrics != NOT_ASKED
         watching.cancel()
         await asyncio.wait([watching])

@@ -12,12 +12,12 @@ from dovetail.language.columns import width_of
 from dovetail.tui import figures
 from dovetail.tui.body import body
 from dovetail.tui.figures import ASCII, UNICODE, bar, fit, fit_middle, printable, wrapped
-from dovetail.tui.tables import NODES, PODS, TABLES, Look, line, matching, ordered, widths
+from dovetail.tui.tables import NODES, PODS, TABLES, TableLook, line, matching, ordered, widths
 from dovetail.tui.text import once, totals, trouble
-from dovetail.view import FleetView, Health, Money, PendingPod
+from dovetail.view import FleetView, Money, PendingPod, WatchHealth
 from tests.tui.conftest import NOW, a_node, a_pod, with_totals
 
-LOOK = Look(NOW)
+LOOK = TableLook(NOW)
 
 NARROW = """\
 5 nodes (1 draining, 1 launching)   4 pods   1 pending   Kubernetes v1.36.3
@@ -79,7 +79,7 @@ def test_the_lower_bound_and_the_gap_are_shown_where_every_price_is_known() -> N
 
 
 def test_a_lost_connection_and_what_may_not_be_read_are_said() -> None:
-    health = Health(
+    health = WatchHealth(
         connected=False,
         problems={"API server": "connection refused"},
         unread={"pods": "not permitted", "nodeclaims.karpenter.sh": "not served"},
@@ -94,7 +94,7 @@ def test_a_lost_connection_and_what_may_not_be_read_are_said() -> None:
 def test_ascii_where_the_output_has_no_unicode(fleet: FleetView) -> None:
     assert figures.glyphs("latin-1") is ASCII and figures.glyphs("utf-8") is UNICODE
     view = msgspec.structs.replace(fleet, pending={})
-    lines = list(once(view, Look(NOW, ASCII), 80))
+    lines = list(once(view, TableLook(NOW, ASCII), 80))
     assert len(lines) > 10 and all(text.isascii() for text in lines)
 
 

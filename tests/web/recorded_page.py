@@ -13,7 +13,7 @@ import aiohttp
 
 from dovetail.offline.growing_recording import GrowingRecording
 from dovetail.offline.recording import Writer, key_of
-from dovetail.web.run import Options, recorded_dashboard
+from dovetail.web.run import ServeOptions, recorded_dashboard
 from tests.offline.recording.small import IDENTITY, START, later, pod
 
 T = TypeVar("T")
@@ -98,7 +98,7 @@ class RecordedPage:
         assert recorded is not None
         following = asyncio.create_task(recorded.follow(self._is_written))
         self._stack.callback(following.cancel)
-        options = Options(port=0, token=TOKEN, title=self._path.name)
+        options = ServeOptions(port=0, token=TOKEN, title=self._path.name)
         self.url, _ = await self._stack.enter_async_context(recorded_dashboard(recorded, options))
         jar = aiohttp.CookieJar(unsafe=True)
         self._session = await self._stack.enter_async_context(aiohttp.ClientSession(cookie_jar=jar))

@@ -8,7 +8,7 @@ from dovetail.view.difference import difference
 from dovetail.view.model import FleetView, Totals
 from dovetail.web.look import Look
 from dovetail.web.palette import Palette
-from dovetail.web.rights import EVERYTHING, Rights
+from dovetail.web.rights import EVERYTHING, ViewerRights
 from dovetail.web.stream import MAX_REMEMBERED, RELOAD, Stream
 
 LOOK = Look(language="en")
@@ -47,6 +47,6 @@ def test_a_page_that_is_too_old_is_fetched_again() -> None:
 
 def test_what_a_page_missed_is_restricted_to_what_its_viewer_may_see() -> None:
     stream = stream_of(3)
-    subscription, _ = stream.subscribe(Rights(nodes=True), LOOK, "", 1)
+    subscription, _ = stream.subscribe(ViewerRights(nodes=True), LOOK, "", 1)
     sent = [subscription.queue.get_nowait() for _ in range(subscription.queue.qsize())]
     assert not any(b">3<" in message for message in sent)

@@ -23,7 +23,7 @@ from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.in_process import InProcess
 from dovetail.model.kinds import crds
 from dovetail.view.observer import Observer
-from dovetail.web.run import Options, dashboard
+from dovetail.web.run import ServeOptions, dashboard
 from dovetail.web.server import Dashboard
 
 T = TypeVar("T")
@@ -121,7 +121,7 @@ class World:
         self._page = AsyncExitStack()
         seen = Kube(self.cable, self.clock, chance=Chance(3))
         given = {"auth": "url", **self._options}
-        options = Options(port=port, token=TOKEN if given["auth"] == "url" else None, **given)
+        options = ServeOptions(port=port, token=TOKEN if given["auth"] == "url" else None, **given)
         self.url, self.dashboard, self.observer = await self._page.enter_async_context(
             dashboard(seen, self.clock, options)
         )

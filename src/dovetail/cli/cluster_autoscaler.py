@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message
 from dovetail.language.system_errors import system_error
 
 if TYPE_CHECKING:
-    from dovetail.autoscalers.node_groups.flags import Settings
+    from dovetail.autoscalers.node_groups.flags import ParsedFlags
     from dovetail.chance import Chance
     from dovetail.clock import Clock
     from dovetail.cloud.aws.auto_scaling_groups import AutoScalingGroups
@@ -45,7 +45,7 @@ def cluster_autoscaler(flags: tuple[str, ...]) -> None:
     _main(settings)
 
 
-def _main(settings: Settings) -> None:
+def _main(settings: ParsedFlags) -> None:
     """Until SIGINT or SIGTERM."""
     from dovetail.clock import run_scaled
     from dovetail.kube.credentials import ConfigError
@@ -54,14 +54,14 @@ def _main(settings: Settings) -> None:
     try:
         run_scaled(_until_stopped(settings))
     except (ConfigError, KubeError) as problem:
-        raise Problem(str(problem)) from problem
+        raise UserError(str(problem)) from problem
     except OSError as problem:
-        raise Problem(
+        raise UserError(
             message("{strerror}; another port is chosen by --address", strerror=system_error(problem))
         ) from problem
 
 
-async def _until_stopped(settings: Settings) -> None:
+async def _until_stopped(settings: ParsedFlags) -> None:
     import asyncio
     import signal
 
@@ -75,7 +75,7 @@ async def _until_stopped(settings: Settings) -> None:
         return
 
 
-async def _run(settings: Settings) -> None:
+async def _run(settings: ParsedFlags) -> None:
     import asyncio
     import os
     import socket
@@ -124,7 +124,7 @@ async def _run(settings: Settings) -> None:
             await client.close()
 
 
-def aws_groups(settings: Settings, clock: Clock, chance: Chance) -> AutoScalingGroups:
+def aws_groups(settings: ParsedFlags, clock: Clock, chance: Chance) -> AutoScalingGroups:
     """The groups of the account and region that the environment names."""
     import os
 
@@ -137,7 +137,7 @@ def aws_groups(settings: Settings, clock: Clock, chance: Chance) -> AutoScalingG
     session = boto3.session.Session()
     region = os.environ.get("AWS_REGION") or session.region_name or ""
     if not region:
-        raise Problem(message("no AWS region is set; set AWS_REGION"))
+        raise UserError(message("no AWS region is set; set AWS_REGION"))
     calls = Calls(
         clock,
         region=region,
@@ -165,8 +165,8 @@ def _service_endpoints(path: str, region: str) -> dict[str, ServiceEndpoint]:
     try:
         return service_endpoints(Path(path).read_text(), region)
     except OSError as problem:
-        raise Problem(
+        raise UserError(
             message("--cloud-config={path}: {strerror}", path=path, strerror=system_error(problem))
         ) from problem
     except (CloudConfigError, UnicodeDecodeError) as problem:
-        raise Problem(message("--cloud-config={path}: {problem}", path=path, problem=problem)) from problem
+        raise UserError(message("--cloud-config={path}: {problem}", path=path, problem=problem)) from problem

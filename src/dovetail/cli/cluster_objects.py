@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dovetail.cli.cluster_session import Cluster, NotServed, ask
+from dovetail.cli.cluster_session import ClusterSession, NotServed, ask
 from dovetail.kube import resources as kinds
 from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.offline.objects import Objects
@@ -33,14 +33,14 @@ _OPTIONAL = frozenset({kinds.NODEPOOLS, kinds.NODECLAIMS, kinds.NODEOVERLAYS, ki
 def read(objects: Objects, kubeconfig: str | None, context: str | None) -> None:
     """Add everything that planning looks at."""
 
-    async def question(cluster: Cluster) -> None:
+    async def question(cluster: ClusterSession) -> None:
         for manifest in await manifests(cluster):
             objects.add(manifest)
 
     ask(kubeconfig, context, question)
 
 
-async def manifests(cluster: Cluster, more: Sequence[kinds.Resource] = ()) -> list[dict[str, Any]]:
+async def manifests(cluster: ClusterSession, more: Sequence[kinds.Resource] = ()) -> list[dict[str, Any]]:
     """Everything that planning looks at, as the server has it; `more` kinds beside it, as far as they may be read."""
     objects: list[dict[str, Any]] = []
     for resource in (*_READ, *more):

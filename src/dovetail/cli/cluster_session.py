@@ -15,7 +15,7 @@ from dovetail.cli.terminal import waiting
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.history.decisions import Decision
 from dovetail.controllers.history.store import GROUP_DECISIONS, LABEL, NAMESPACE, lines
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.kube.transport import LAB_TIME, Request, Transport
@@ -34,14 +34,14 @@ def lab(name: str | None) -> RunningLab:
     try:
         return choose(name)
     except NotOneLab as problem:
-        raise Problem(str(problem)) from problem
+        raise UserError(str(problem)) from problem
 
 
 def kubeconfig(named: str | None, name: str | None = None) -> str | None:
     """The file to read: `named`, or that of the lab called `name`; None is what kubectl would choose."""
     if name is not None:
         if named is not None:
-            raise Problem(message("--name and --kubeconfig both say which cluster; leave one of them out"))
+            raise UserError(message("--name and --kubeconfig both say which cluster; leave one of them out"))
         return lab(name).kubeconfig
     if named is not None or os.environ.get("KUBECONFIG") or (Path.home() / ".kube" / "config").exists():
         return named
@@ -54,7 +54,7 @@ def refuse_with_recording(given: Mapping[str, str | None], shown: str = "--recor
     """Options that say something of a cluster: with a recording or a scenario, `shown`, there is none."""
     for option, value in given.items():
         if value is not None:
-            raise Problem(
+            raise UserError(
                 message("{option}: leave it out with {shown}, which is no cluster", option=option, shown=shown)
             )
 
@@ -77,7 +77,7 @@ class NotServed(Exception):
         super().__init__(message("the cluster does not know {kind}: {way_out}", kind=kind, way_out=way_out))
 
 
-class Cluster:
+class ClusterSession:
     """One look at a cluster."""
 
     def __init__(self, kube: Kube, cluster_state: ClusterState, now: datetime) -> None:
@@ -163,7 +163,11 @@ async def server_time(transport: Transport) -> datetime | None:
 
 
 def ask(
-    kubeconfig: str | None, context: str | None, question: Callable[[Cluster], Awaitable[T]], *, progress: bool = True
+    kubeconfig: str | None,
+    context: str | None,
+    question: Callable[[ClusterSession], Awaitable[T]],
+    *,
+    progress: bool = True,
 ) -> T:
     """Connect, ask, and turn what goes wrong into one line. `progress` is False where the caller shows its own."""
     from dovetail.chance import Chance, system_seed
@@ -181,7 +185,7 @@ def ask(
         try:
             clock = Clock(asyncio.get_running_loop(), await server_time(transport))
             kube = Kube(transport, clock, chance=Chance(system_seed()))
-            return await question(Cluster(kube, ClusterState(kube, clock), clock.now()))
+            return await question(ClusterSession(kube, ClusterState(kube, clock), clock.now()))
         finally:
             await transport.close()
 
@@ -189,10 +193,10 @@ def ask(
         with waiting(message("asking the cluster …")) if progress else nullcontext():
             return run_scaled(main())
     except Disconnected as problem:
-        raise Problem(
+        raise UserError(
             message("{problem}; start it, or name another with --kubeconfig or --context", problem=problem)
         ) from problem
     except (ConfigError, KubeError, NotServed) as problem:
-        raise Problem(str(problem)) from problem
+        raise UserError(str(problem)) from problem
     except TimeoutError as problem:
-        raise Problem(message("the cluster did not answer within {patience:.0f} s", patience=PATIENCE)) from problem
+        raise UserError(message("the cluster did not answer within {patience:.0f} s", patience=PATIENCE)) from problem

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import current, message
 
 if TYPE_CHECKING:
-    from dovetail.studies.report import Comparison
+    from dovetail.studies.report import StudyComparison
     from dovetail.studies.setups import Setup
-    from dovetail.studies.sources import Source
+    from dovetail.studies.sources import WorkloadSource
     from dovetail.studies.study import OnProgress, RunCache
     from dovetail.studies.workloads.workload import Workload
 
@@ -106,7 +106,7 @@ def compare(
     from dovetail.lab.scenario.schema import ScenarioError
     from dovetail.studies import study
     from dovetail.studies.job_collection import log_line
-    from dovetail.studies.report import Comparison
+    from dovetail.studies.report import StudyComparison
     from dovetail.studies.setups import UnknownSetup, all_setups, parse
 
     try:
@@ -134,17 +134,17 @@ def compare(
                 collect(objects, wanted, kept, job, on_progress)
             runs = study.execute(wanted, jobs or os.cpu_count() or 1, kept, on_progress)
     except (ScenarioError, UnknownSetup) as error:
-        raise Problem(str(error)) from error
+        raise UserError(str(error)) from error
     except KeyboardInterrupt:
         if no_cache:
-            raise Problem(message("interrupted")) from None
-        raise Problem(message("interrupted; finished runs are kept: the same command goes on from here")) from None
+            raise UserError(message("interrupted")) from None
+        raise UserError(message("interrupted; finished runs are kept: the same command goes on from here")) from None
     if part is not None:
         if form == "json":
             for task, run in zip(wanted, runs, strict=True):
                 click.echo(log_line(task.key(), run))
         return
-    _show(Comparison(base, tuple(runs), _command(source, chosen, seeds, first, language)), form, target)
+    _show(StudyComparison(base, tuple(runs), _command(source, chosen, seeds, first, language)), form, target)
 
 
 def _check_setups(setups: Iterable[Setup], base: Workload) -> None:
@@ -162,7 +162,7 @@ def _check_setups(setups: Iterable[Setup], base: Workload) -> None:
             )
 
 
-def _show(comparison: Comparison, form: str, target: Path | None) -> None:
+def _show(comparison: StudyComparison, form: str, target: Path | None) -> None:
     """Print the comparison and write its page; ends with 1 where a run had problems."""
     from dovetail.studies.report import Report
 
@@ -187,16 +187,16 @@ def _show(comparison: Comparison, form: str, target: Path | None) -> None:
         raise SystemExit(1)
 
 
-def _source(workload: str | None, recording: Path | None, place: str) -> Source:
+def _source(workload: str | None, recording: Path | None, place: str) -> WorkloadSource:
     from dovetail.studies import sources
 
     if recording is None:
         return sources.source(workload or sources.DEFAULT)
     if workload is not None:
-        raise Problem(message("WORKLOAD and --recording both name what is compared; leave one of them out"))
+        raise UserError(message("WORKLOAD and --recording both name what is compared; leave one of them out"))
     if place == "kubernetes":
-        raise Problem(message("--recording: a recording does not go along to Kubernetes; compare it here"))
-    return sources.Source(str(recording), recorded=True)
+        raise UserError(message("--recording: a recording does not go along to Kubernetes; compare it here"))
+    return sources.WorkloadSource(str(recording), recorded=True)
 
 
 def _cache(named: str | None, no_cache: bool) -> RunCache:
@@ -207,7 +207,7 @@ def _cache(named: str | None, no_cache: bool) -> RunCache:
         return study.ObjectStoreCache(named)
     folder = Path(named) if named is not None else study.cache_folder()
     if folder.exists() and not folder.is_dir():
-        raise Problem(message("--cache {folder}: is a file; name a folder", folder=folder))
+        raise UserError(message("--cache {folder}: is a file; name a folder", folder=folder))
     return study.FolderCache(None if no_cache else folder)
 
 
@@ -223,7 +223,7 @@ def _options(chosen: tuple[str, ...], seeds: int, first: int) -> list[str]:
     return parts
 
 
-def _command(source: Source, chosen: tuple[str, ...], seeds: int, first: int, language: str) -> str:
+def _command(source: WorkloadSource, chosen: tuple[str, ...], seeds: int, first: int, language: str) -> str:
     """The command that gives the same comparison."""
     named = ["--recording", source.name] if source.recorded else [source.name]
     parts = ["dovetail", "compare", *named, *_options(chosen, seeds, first)]
@@ -236,7 +236,7 @@ def _check_writable(page: Path | None) -> None:
     """A wrong name should not cost a study."""
     folder = page.resolve().parent if page is not None else None
     if folder is not None and not (folder.is_dir() and os.access(folder, os.W_OK)):
-        raise Problem(
+        raise UserError(
             message(
                 "--page {page}: {folder} is not a folder that can be written; name a file in another one",
                 page=page,
@@ -253,11 +253,11 @@ def _progress() -> Iterator[OnProgress]:
         return
     from rich.console import Console
 
-    from dovetail.studies.study import Progress
+    from dovetail.studies.study import StudyProgress
 
     with Console(stderr=True).status(message("starting …")) as status:
 
-        def show(progress: Progress) -> None:
+        def show(progress: StudyProgress) -> None:
             left = (
                 message(", about {seconds:.0f} s left", seconds=progress.left_s) if progress.left_s is not None else ""
             )

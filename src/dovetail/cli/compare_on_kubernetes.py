@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message
 
 if TYPE_CHECKING:
-    from dovetail.cli.cluster_session import Cluster
+    from dovetail.cli.cluster_session import ClusterSession
     from dovetail.studies.indexed_job import Json
     from dovetail.studies.run import Run
-    from dovetail.studies.sources import Source
+    from dovetail.studies.sources import WorkloadSource
     from dovetail.studies.study import OnProgress, RunCache, Task
 
 
@@ -46,7 +46,9 @@ class JobOptions(msgspec.Struct, frozen=True):
                 raise click.UsageError(message("{option} needs --on kubernetes", option=option))
 
 
-def manifests(source: Source, deciding: Sequence[str], wanted: Sequence[Task], options: JobOptions) -> list[Json]:
+def manifests(
+    source: WorkloadSource, deciding: Sequence[str], wanted: Sequence[Task], options: JobOptions
+) -> list[Json]:
     """The objects of the Job; `deciding` are the options that decide which runs there are."""
     from dovetail.studies import indexed_job
 
@@ -73,7 +75,7 @@ def collect(
     """Runs that are not kept here are made by the Job and kept."""
     from dovetail.cli.cluster_session import ask
     from dovetail.studies import job_collection
-    from dovetail.studies.study import Progress
+    from dovetail.studies.study import StudyProgress
 
     keys = [task.key() for task in wanted]
     present = {key for key in keys if kept.get(key) is not None}
@@ -83,16 +85,16 @@ def collect(
     def keep(key: str, run: Run) -> None:
         kept.put(key, run)
         present.add(key)
-        on_progress(Progress(len(present), len(keys), None))
+        on_progress(StudyProgress(len(present), len(keys), None))
 
-    async def question(cluster: Cluster) -> None:
+    async def question(cluster: ClusterSession) -> None:
         await job_collection.collect(cluster.kube, objects, keys, keep)
 
-    on_progress(Progress(len(present), len(keys), None))
+    on_progress(StudyProgress(len(present), len(keys), None))
     try:
         ask(options.kubeconfig, options.context, question, progress=False)
     except KeyboardInterrupt:
-        raise Problem(
+        raise UserError(
             message(
                 "interrupted; Job {name} goes on: the same command collects its runs",
                 name=objects[-1]["metadata"]["name"],

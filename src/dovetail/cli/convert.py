@@ -24,7 +24,7 @@ def convert(names: tuple[str, ...], more: tuple[str, ...], version: str, in_plac
     Comments and order stay where they can; other objects pass through as they are. A note on the standard error
     says what was moved and, above all, what changed its meaning.
     """
-    from dovetail.errors import Problem
+    from dovetail.errors import UserError
     from dovetail.model.kinds.convert import ConversionError
     from dovetail.model.kinds.rewrite import rewrite
     from dovetail.offline.manifests import STDIN, texts, write
@@ -37,7 +37,7 @@ def convert(names: tuple[str, ...], more: tuple[str, ...], version: str, in_plac
         try:
             done = rewrite(text, version)
         except ConversionError as error:
-            raise Problem(f"{name}: {error}") from error
+            raise UserError(f"{name}: {error}") from error
         if not quiet:
             _notes(name, done)
         if in_place and name != STDIN:

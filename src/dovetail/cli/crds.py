@@ -88,13 +88,13 @@ def _certificates(file: Path) -> bytes:
     """The file's content, which must be certificates in PEM and nothing else: it is published in the cluster."""
     import ssl
 
-    from dovetail.errors import Problem
+    from dovetail.errors import UserError
 
     expected = message("expected certificates in PEM, such as the ca.crt of the webhook's Secret")
     try:
         size = file.stat().st_size
         if size > MAX_CA_BYTES:
-            raise Problem(
+            raise UserError(
                 message(
                     "--ca {file}: {size} bytes; {expected}, at most {max_ca_bytes} bytes",
                     file=file,
@@ -106,16 +106,16 @@ def _certificates(file: Path) -> bytes:
         data = file.read_bytes()
         text = data.decode("ascii")
     except OSError as error:
-        raise Problem(f"--ca {file}: {system_error(error)}; {expected}") from error
+        raise UserError(f"--ca {file}: {system_error(error)}; {expected}") from error
     except UnicodeDecodeError as error:
-        raise Problem(
+        raise UserError(
             message(
                 "--ca {file}: not text at byte {start}; {expected}", file=file, start=error.start, expected=expected
             )
         ) from error
     others = {name for name in _BLOCK.findall(text) if name != "CERTIFICATE"}
     if others:
-        raise Problem(
+        raise UserError(
             message(
                 "--ca {file}: holds a {others}; {expected}, and no key",
                 file=file,
@@ -124,11 +124,11 @@ def _certificates(file: Path) -> bytes:
             )
         )
     if "CERTIFICATE" not in _BLOCK.findall(text):
-        raise Problem(message("--ca {file}: no certificate in it; {expected}", file=file, expected=expected))
+        raise UserError(message("--ca {file}: no certificate in it; {expected}", file=file, expected=expected))
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError) as error:
-        raise Problem(
+        raise UserError(
             message("--ca {file}: a certificate in it cannot be read; {expected}", file=file, expected=expected)
         ) from error
     return data

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message
 from dovetail.language.system_errors import system_error
 
 if TYPE_CHECKING:
     from dovetail.offline.growing_recording import GrowingRecording
-    from dovetail.web.run import Options
+    from dovetail.web.run import ServeOptions
 
 
 @click.command()
@@ -84,28 +84,28 @@ def dashboard(
 ) -> None:
     """Show a cluster as a live page in the browser: nodes, money, pending pods and why. It writes nothing."""
     from dovetail.cli import cluster_session
-    from dovetail.web.run import Options
+    from dovetail.web.run import ServeOptions
 
     if auth == "url" and host not in ("127.0.0.1", "localhost", "::1"):
-        raise Problem(
+        raise UserError(
             message(
                 "--listen {host}: a token in a URL is for the loopback; add --auth kubernetes, or leave it out",
                 host=host,
             )
         )
     if token is not None and auth != "url":
-        raise Problem(
+        raise UserError(
             message("--token: is for --auth url; with --auth {auth} viewers have credentials of their own", auth=auth)
         )
     if token is not None and len(token) < MIN_TOKEN_CHARS:
-        raise Problem(
+        raise UserError(
             message(
                 "--token: {count} characters can be guessed; give at least {min_token_chars}",
                 count=len(token),
                 min_token_chars=MIN_TOKEN_CHARS,
             )
         )
-    options = Options(
+    options = ServeOptions(
         auth=auth,
         host=host,
         port=port,
@@ -118,7 +118,7 @@ def dashboard(
         group_header=group_header,
     )
     if seed is not None and scenario is None:
-        raise Problem(message("--seed: is for a simulation; name a scenario with --scenario"))
+        raise UserError(message("--seed: is for a simulation; name a scenario with --scenario"))
     if recording is None and scenario is None:
         _serve(cluster_session.kubeconfig(kubeconfig, lab), context, options, open_browser)
         return
@@ -142,7 +142,7 @@ def dashboard(
 MIN_TOKEN_CHARS = 16
 
 
-def _serve(kubeconfig: str | None, context: str | None, options: Options, open_browser: bool) -> None:
+def _serve(kubeconfig: str | None, context: str | None, options: ServeOptions, open_browser: bool) -> None:
     import msgspec
 
     from dovetail.chance import Chance, system_seed
@@ -182,16 +182,16 @@ def _serve(kubeconfig: str | None, context: str | None, options: Options, open_b
     try:
         run_scaled(main())
     except Disconnected as problem:
-        raise Problem(
+        raise UserError(
             message("{problem}; start it, or name another with --kubeconfig or --context", problem=problem)
         ) from problem
     except (ConfigError, KubeError) as problem:
-        raise Problem(str(problem)) from problem
+        raise UserError(str(problem)) from problem
     except OSError as problem:
         raise _not_listening(options, problem) from problem
 
 
-def _serve_recording(path: Path, options: Options, open_browser: bool) -> None:
+def _serve_recording(path: Path, options: ServeOptions, open_browser: bool) -> None:
     from dovetail.cli.terminal import waiting
     from dovetail.offline.growing_recording import GrowingRecording
     from dovetail.offline.recorded_fleet import RecordedFleet, instant_text
@@ -207,7 +207,7 @@ def _serve_recording(path: Path, options: Options, open_browser: bool) -> None:
     _serve_recorded(opened(), options, path.name, open_browser)
 
 
-def _serve_scenario(file: Path, seed: int | None, options: Options, open_browser: bool) -> None:
+def _serve_scenario(file: Path, seed: int | None, options: ServeOptions, open_browser: bool) -> None:
     """The simulation runs in a process of its own, as fast as it can, and records; the page shows the recording."""
     from dovetail.cli.terminal import waiting
     from dovetail.offline.growing_recording import GrowingRecording
@@ -245,7 +245,10 @@ def _simulation(file: Path, seed: int | None, target: Path) -> list[str]:
 
 
 def _serve_recorded(
-    source: AbstractAsyncContextManager[tuple[GrowingRecording, str]], options: Options, title: str, open_browser: bool
+    source: AbstractAsyncContextManager[tuple[GrowingRecording, str]],
+    options: ServeOptions,
+    title: str,
+    open_browser: bool,
 ) -> None:
     """The page over a recording until a signal comes; `source` gives it, with the line that names it."""
     import msgspec
@@ -279,9 +282,9 @@ def _stopped_by_signal() -> asyncio.Event:
     return stop
 
 
-def _not_listening(options: Options, problem: OSError) -> Problem:
+def _not_listening(options: ServeOptions, problem: OSError) -> UserError:
     where = f"{options.host}:{options.port}" if options.port is not None else options.host
-    return Problem(
+    return UserError(
         message(
             "cannot listen on {where}: {strerror}; choose another --port or --listen",
             where=where,

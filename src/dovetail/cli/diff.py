@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from dovetail.cli.terminal import waiting
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message
 
 if TYPE_CHECKING:
@@ -111,9 +111,9 @@ def diff(
     from dovetail.offline.diff.cluster import complete
     from dovetail.offline.diff.prediction import summary
     from dovetail.studies.what_if.predict import predict
-    from dovetail.studies.what_if.run import Setup
+    from dovetail.studies.what_if.run import WhatIfInput
 
-    asked = changes.Asked(
+    asked = changes.DiffOptions(
         deletions=deletions,
         replicas=replicas,
         prices=prices,
@@ -133,10 +133,10 @@ def diff(
         map(read.narrow, documents), asked, cluster, {instance_type.name: instance_type for instance_type in types}
     )
     if change.empty:
-        raise Problem(
+        raise UserError(
             message("nothing to compare: name manifests with -f, or a change such as --scale deployment/web=50")
         )
-    setup = Setup(
+    setup = WhatIfInput(
         cluster=cluster,
         types=types,
         region=where,
@@ -160,9 +160,9 @@ def _source(
     from dovetail.cli import diff_inputs as inputs
 
     if bool(files) + bool(recording) + bool(kubeconfig or context) > 1:
-        raise Problem(message("--cluster-from, --recording and --kubeconfig all say which cluster; leave one"))
+        raise UserError(message("--cluster-from, --recording and --kubeconfig all say which cluster; leave one"))
     if instant is not None and recording is None:
-        raise Problem(message("--at names a moment of a recording; name that with --recording"))
+        raise UserError(message("--at names a moment of a recording; name that with --recording"))
     if recording is not None:
         return inputs.from_recording(recording, instant)
     return inputs.from_files(files) if files else inputs.from_cluster(kubeconfig, context)

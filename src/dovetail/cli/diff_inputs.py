@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 
 from dovetail.cli.cluster_objects import manifests as listed
-from dovetail.cli.cluster_session import Cluster as Connection
+from dovetail.cli.cluster_session import ClusterSession as Connection
 from dovetail.cli.cluster_session import ask
 from dovetail.clock import wall
 from dovetail.cloud.aws.catalog import load
-from dovetail.cloud.simulated.config import Market
-from dovetail.errors import Problem
+from dovetail.cloud.simulated.config import SimulatedMarket
+from dovetail.errors import UserError
 from dovetail.kube import resources as kinds
 from dovetail.language import message
 from dovetail.language.system_errors import system_error
@@ -61,7 +61,7 @@ def from_recording(file: str, instant: str | None) -> Input:
     recording = read(file)
     moment = _moment(instant) if instant is not None else recording.end
     if not recording.start <= moment <= recording.end:
-        raise Problem(
+        raise UserError(
             message(
                 "--at {value}: the recording is of {start} to {end}",
                 value=repr(instant),
@@ -83,7 +83,7 @@ def _moment(text: str) -> datetime:
     except ValueError:
         moment = datetime.min
     if moment.tzinfo is None:
-        raise Problem(
+        raise UserError(
             message("--at {value}: is not a time with its zone, such as 2026-11-17T09:30:00Z", value=repr(text))
         )
     return moment
@@ -102,7 +102,7 @@ def from_files(paths: Sequence[str]) -> Input:
     """The moment is the last that the objects name: exported ages stay what they were."""
     objects = list(flat(documents(paths)))
     if not objects:
-        raise Problem(message("--cluster-from: the files have no objects; name an export of a cluster"))
+        raise UserError(message("--cluster-from: the files have no objects; name an export of a cluster"))
     last = max(_instants(objects), default=None)
     return Input(objects=objects, now=last + timedelta(seconds=1) if last else wall())
 
@@ -128,7 +128,7 @@ def manifests(paths: Sequence[str]) -> list[Json]:
     for item in manifests:
         checked.add(item)
     for problem in (*checked.refused, *(f"{names[0]}: {text}" for text, names in checked.doubtful.items())):
-        raise Problem(message("{problem}; the API server would refuse it", problem=problem))
+        raise UserError(message("{problem}; the API server would refuse it", problem=problem))
     return manifests
 
 
@@ -167,7 +167,7 @@ def price_lines(file: str | None) -> tuple[str, ...]:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as problem:
         why = system_error(problem) if isinstance(problem, OSError) else message("not UTF-8 text")
-        raise Problem(message("--price-file {file}: {why}; name a file of prices", file=file, why=why)) from problem
+        raise UserError(message("--price-file {file}: {why}; name a file of prices", file=file, why=why)) from problem
     return tuple(text for line in lines if (text := line.partition("#")[0].strip()))
 
 
@@ -177,13 +177,13 @@ def seconds(option: str, text: str) -> float:
     except (duration.DurationError, OverflowError):
         seconds = 0.0
     if seconds <= 0:
-        raise Problem(
+        raise UserError(
             message("{option} {value}: is not a time such as 90s, 30m or 24h", option=option, value=repr(text))
         )
     return seconds
 
 
-def market(boot_s: float) -> Market:
+def market(boot_s: float) -> SimulatedMarket:
     """Instances that take so long from launch to Ready."""
     ready = boot_s * READY_SHARE
-    return Market(boot=(boot_s - ready, boot_s - ready), ready=(ready, ready))
+    return SimulatedMarket(boot=(boot_s - ready, boot_s - ready), ready=(ready, ready))

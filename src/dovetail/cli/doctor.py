@@ -74,7 +74,7 @@ def doctor(
 
     Exit status: 0 no check failed, 1 a check failed, 2 the checks could not be made or a remedy failed.
     """
-    from dovetail.errors import Problem
+    from dovetail.errors import UserError
     from dovetail.install.doctor.checks import report
     from dovetail.install.doctor.facts import Status
 
@@ -83,13 +83,15 @@ def doctor(
         return
     wanted = _wanted(only, pre)
     if source and bundle:
-        raise Problem(message("--collect and --from are opposites; give one of them"))
+        raise UserError(message("--collect and --from are opposites; give one of them"))
     if dry_run and not fix:
-        raise Problem(message("--dry-run belongs to --fix; without --fix nothing is written anyway"))
+        raise UserError(message("--dry-run belongs to --fix; without --fix nothing is written anyway"))
     if source and fix and not dry_run:
-        raise Problem(message("--from asks no cluster, so there is none to mend; add --dry-run to print the commands"))
+        raise UserError(
+            message("--from asks no cluster, so there is none to mend; add --dry-run to print the commands")
+        )
     if bundle and fix:
-        raise Problem(message("--collect makes no check, so there is nothing to mend; leave out --fix"))
+        raise UserError(message("--collect makes no check, so there is nothing to mend; leave out --fix"))
     place = _Place(cluster, region, kubeconfig, context, lab)
     facts = _read(source) if source else place.collect(logs=bundle is not None)
     if bundle:
@@ -114,14 +116,14 @@ def doctor(
     else:
         _show(facts, findings, pre)
     if failures:
-        raise Problem("; ".join(failures))
+        raise UserError("; ".join(failures))
     if any(finding.status is Status.FAILED for finding in findings):
         raise SystemExit(1)
 
 
 def _wanted(only: Sequence[str], pre: bool) -> list[str]:
     """The ids that are asked for, as typed in one option or in several."""
-    from dovetail.errors import Problem
+    from dovetail.errors import UserError
     from dovetail.install.doctor.checks import CHECKS, checks_of
 
     wanted = [name.strip().upper() for text in only for name in text.split(",") if name.strip()]
@@ -130,12 +132,12 @@ def _wanted(only: Sequence[str], pre: bool) -> list[str]:
         if name in ids:
             continue
         if name in {check.id for check in CHECKS}:
-            raise Problem(
+            raise UserError(
                 message("--only {name}: it is made without --pre", name=name)
                 if pre
                 else message("--only {name}: it is made with --pre", name=name)
             )
-        raise Problem(
+        raise UserError(
             message("--only {name}: there is no such check; there are {ids}", name=name, ids=", ".join(sorted(ids)))
         )
     return wanted
@@ -264,7 +266,7 @@ class _Place:
         from dovetail.cli.terminal import progress, quiet_logs
         from dovetail.clock import Clock
         from dovetail.cloud.aws.client import Calls
-        from dovetail.errors import Problem
+        from dovetail.errors import UserError
         from dovetail.install.doctor.collect import collect
         from dovetail.kube.client import Kube
         from dovetail.kube.config import load
@@ -296,23 +298,23 @@ class _Place:
             with progress(message("reading {{}} …")) as show:
                 return asyncio.run(main(show))
         except Disconnected as problem:
-            raise Problem(
+            raise UserError(
                 message("{problem}; start it, or name another with --kubeconfig or --context", problem=problem)
             ) from problem
         except (ConfigError, KubeError) as problem:
-            raise Problem(str(problem)) from problem
+            raise UserError(str(problem)) from problem
 
 
 def _read(source: Path) -> Facts:
     import msgspec
 
-    from dovetail.errors import Problem
+    from dovetail.errors import UserError
     from dovetail.install.doctor.facts import Facts
 
     try:
         return msgspec.json.decode(source.read_bytes(), type=Facts)
     except (OSError, msgspec.MsgspecError) as problem:
-        raise Problem(
+        raise UserError(
             message(
                 "--from {source}: {problem}; name a file that dovetail doctor --collect wrote",
                 source=source,
@@ -324,12 +326,12 @@ def _read(source: Path) -> Facts:
 def _write(bundle: Path, facts: Facts) -> None:
     import msgspec
 
-    from dovetail.errors import Problem
+    from dovetail.errors import UserError
 
     try:
         bundle.write_bytes(msgspec.json.encode(facts))
     except OSError as problem:
-        raise Problem(
+        raise UserError(
             message(
                 "--collect {bundle}: {strerror}; name a file that can be written",
                 bundle=bundle,

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from dovetail.cli.completion import complete_subject
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import english, message
 from dovetail.language.recognition import recognized
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from dovetail.cli.cluster_session import Cluster
-    from dovetail.cli.explain_subjects import Question, Subject
+    from dovetail.cli.cluster_session import ClusterSession
+    from dovetail.cli.explain_subjects import ExplainOptions, ExplainSubject
     from dovetail.controllers.explain import Answer
 
 #: Seconds between two looks of --watch.
@@ -76,7 +76,7 @@ def explain(
     """
     from dovetail.cli import cluster_session
     from dovetail.cli.cluster_session import ask
-    from dovetail.cli.explain_subjects import Question, subject_of
+    from dovetail.cli.explain_subjects import ExplainOptions, subject_of
     from dovetail.controllers.explain import Unknown
     from dovetail.kube.resources import NODECLAIMS, NODEPOOLS
 
@@ -86,14 +86,14 @@ def explain(
         try:
             _print(_of_files(subject.name, paths, what_if, verbose > 0 or form == "json"), verbose, form)
         except Unknown as problem:
-            raise Problem(str(problem.args[0])) from problem
+            raise UserError(str(problem.args[0])) from problem
         return
 
-    async def question(cluster: Cluster) -> Answer | None:
+    async def question(cluster: ClusterSession) -> Answer | None:
         import asyncio
 
         cluster.cluster_state.tolerate_absent(NODEPOOLS, NODECLAIMS)
-        asked = Question(why or "", what_if, _moment(moment, cluster.now), verbose > 0 or form == "json")
+        asked = ExplainOptions(why or "", what_if, _moment(moment, cluster.now), verbose > 0 or form == "json")
         if not watch:
             await cluster.read()
             return await _answer(cluster, subject, asked, history_namespace)
@@ -111,12 +111,14 @@ def explain(
     try:
         answer = ask(cluster_session.kubeconfig(kubeconfig, lab), context, question)
     except Unknown as problem:
-        raise Problem(str(problem.args[0])) from problem
+        raise UserError(str(problem.args[0])) from problem
     if answer is not None:
         _print(answer, verbose, form)
 
 
-async def _answer(cluster: Cluster, subject: Subject, question: Question, history_namespace: str | None) -> Answer:
+async def _answer(
+    cluster: ClusterSession, subject: ExplainSubject, question: ExplainOptions, history_namespace: str | None
+) -> Answer:
     """The answer is data, in English; it is translated where it is printed."""
     from dovetail.cli.explain_subjects import answer
 
@@ -172,10 +174,10 @@ def _of_files(name: str, paths: tuple[str, ...], what_if: str | None, verbose: b
     """A pod of manifests: nothing but these is asked."""
     from dovetail.cli import explain_evaluation
     from dovetail.controllers.explain import Unknown
-    from dovetail.offline.evaluation import Evaluation, manifests_of
+    from dovetail.offline.evaluation import PlanEvaluation, manifests_of
     from dovetail.offline.objects import documents
 
-    evaluation = Evaluation(manifests_of(documents(paths)))
+    evaluation = PlanEvaluation(manifests_of(documents(paths)))
     if evaluation.placement(name) is None:
         alike = evaluation.pods_like(name)
         if not alike:

@@ -12,13 +12,13 @@ import msgspec
 from dovetail.controllers.explain import Answer, Unknown, refused
 from dovetail.controllers.explain.answer import dollars
 from dovetail.controllers.history.decisions import Refusal
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message, source
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from dovetail.model.quantity import QuantityError, parse
 from dovetail.model.reasons import REASONS
-from dovetail.offline.changes import Change, find, owner_of, what_it_takes
-from dovetail.offline.evaluation import Evaluation
+from dovetail.offline.changes import ManifestChange, find, owner_of, what_it_takes
+from dovetail.offline.evaluation import PlanEvaluation
 
 Json = dict[str, Any]
 
@@ -27,7 +27,7 @@ SELECTORS = {"zone": ZONE, "arch": "kubernetes.io/arch", "capacity-type": CAPACI
 _AMOUNTS = ("cpu", "memory", "ephemeral-storage")
 
 
-def evaluated(evaluation: Evaluation, key: str, note: str = "") -> Answer:
+def evaluated(evaluation: PlanEvaluation, key: str, note: str = "") -> Answer:
     """What the planner would do for a pod now. `note` says why it was asked."""
     place, subject = evaluation.placement(key), f"pod/{key}"
     notes = (note,) if note else ()
@@ -66,7 +66,7 @@ def evaluated(evaluation: Evaluation, key: str, note: str = "") -> Answer:
     return Answer(subject=subject, line=line, source="evaluated", details=notes, facts={"offering": offering})
 
 
-def with_changes(answer: Answer, evaluation: Evaluation, key: str) -> Answer:
+def with_changes(answer: Answer, evaluation: PlanEvaluation, key: str) -> Answer:
     """The answer with the commands that would give the pod a node, each tried in a plan."""
     why = evaluation.refusal(key)
     if why is None or (answer.code and why.code != answer.code):
@@ -86,13 +86,13 @@ def with_changes(answer: Answer, evaluation: Evaluation, key: str) -> Answer:
     )
 
 
-def _mends(answer: Answer, change: Change) -> bool:
+def _mends(answer: Answer, change: ManifestChange) -> bool:
     """Whether a change is of the object that the answer blames: a NodeClass that is not ready is mended otherwise."""
     pods = change.object.partition("/")[0] not in ("nodepool", "ec2nodeclass")
     return change.object == answer.object or (pods and not answer.object.startswith("ec2nodeclass/"))
 
 
-def _fix(change: Change, *, mends: bool) -> str:
+def _fix(change: ManifestChange, *, mends: bool) -> str:
     if change.command:
         template = source("fix: {what}: {command}") if mends else source("another way: {what}: {command}")
     else:
@@ -129,7 +129,7 @@ def with_pods_that_fit_nowhere(answer: Answer, manifests: Sequence[Json], node: 
         for manifest in manifests
         if manifest.get("kind") == "Pod" and (manifest.get("spec") or {}).get("nodeName") == node
     ]
-    evaluation = Evaluation(without_node(manifests, node, claim), whole_cluster=True)
+    evaluation = PlanEvaluation(without_node(manifests, node, claim), whole_cluster=True)
     refusals = {pod: refusal for pod in pods if (refusal := evaluation.refusal(pod)) is not None}
     if not refusals:
         return answer
@@ -153,7 +153,7 @@ def with_pods_that_fit_nowhere(answer: Answer, manifests: Sequence[Json], node: 
     )
 
 
-def takes(evaluation: Evaluation, key: str) -> Answer:
+def takes(evaluation: PlanEvaluation, key: str) -> Answer:
     """What it would take to give a pod a node."""
     answer = evaluated(evaluation, key)
     if evaluation.refusal(key) is None:
@@ -172,7 +172,7 @@ def takes(evaluation: Evaluation, key: str) -> Answer:
     return msgspec.structs.replace(with_changes(answer, evaluation, key), line=line)
 
 
-def what_if(evaluation: Evaluation, key: str, asked: str) -> Answer:
+def what_if(evaluation: PlanEvaluation, key: str, asked: str) -> Answer:
     """What would happen to a pod that asked for something else."""
     manifests = [copy.deepcopy(manifest) for manifest in evaluation.manifests]
     pod = find(manifests, "Pod", *key.split("/", 1)) or owner_of(manifests, key)
@@ -220,7 +220,7 @@ def _set(spec: Json, setting: str) -> None:
     try:
         parse(value)
     except QuantityError as problem:
-        raise Problem(
+        raise UserError(
             message(
                 "--what-if {setting}: {value!r} is not a quantity (such as 500m or 2Gi)", setting=setting, value=value
             )

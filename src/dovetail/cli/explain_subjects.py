@@ -11,7 +11,7 @@ import msgspec
 
 from dovetail.autoscalers.vpa.api import VPAS
 from dovetail.cli import cluster_objects
-from dovetail.cli.cluster_session import Cluster
+from dovetail.cli.cluster_session import ClusterSession
 from dovetail.cli.explain_evaluation import evaluated, takes, what_if, with_changes, with_pods_that_fit_nowhere
 from dovetail.cluster.state_node import launch_price
 from dovetail.controllers import explain
@@ -28,7 +28,7 @@ from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, REGION, ZONE
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 from dovetail.model.spelling import nearest
-from dovetail.offline.evaluation import Evaluation
+from dovetail.offline.evaluation import PlanEvaluation
 
 #: The kinds, by the names that kubectl takes for them; the first of each is what the answer says.
 NAMES: dict[str, tuple[str, ...]] = {
@@ -66,14 +66,14 @@ _WORKLOADS = {
 _OWNERS = (kinds.DEPLOYMENTS, kinds.REPLICASETS, kinds.STATEFULSETS, kinds.JOBS)
 
 
-class Subject(NamedTuple):
+class ExplainSubject(NamedTuple):
     """`name` is namespace/name for what lives in a namespace."""
 
     kind: str
     name: str
 
 
-class Question(NamedTuple):
+class ExplainOptions(NamedTuple):
     """What is asked about a subject, beside why."""
 
     why: str = ""
@@ -82,7 +82,7 @@ class Question(NamedTuple):
     verbose: bool = False
 
 
-def subject_of(words: Sequence[str], namespace: str) -> Subject:
+def subject_of(words: Sequence[str], namespace: str) -> ExplainSubject:
     """`pod/NAME`, `pod NAME`, `pod/NAMESPACE/NAME`, with any of kubectl's names for the kind."""
     text = "/".join(words)
     kind, _, name = text.partition("/")
@@ -97,10 +97,12 @@ def subject_of(words: Sequence[str], namespace: str) -> Subject:
         raise click.UsageError(message("{text!r}: name the object, as in {known}/NAME", text=text, known=known_kind))
     if known_kind in NAMESPACED and "/" not in name:
         name = f"{namespace}/{name}"
-    return Subject(known_kind, name)
+    return ExplainSubject(known_kind, name)
 
 
-async def answer(cluster: Cluster, subject: Subject, question: Question, history_namespace: str | None) -> Answer:
+async def answer(
+    cluster: ClusterSession, subject: ExplainSubject, question: ExplainOptions, history_namespace: str | None
+) -> Answer:
     """The answer now; the cluster state is read."""
     decisions = await _decisions(cluster, history_namespace)
     answer = await _answer(cluster, subject, question, decisions)
@@ -111,14 +113,16 @@ async def answer(cluster: Cluster, subject: Subject, question: Question, history
     return explain.unattended(answer, silent) if silent else answer
 
 
-async def _decisions(cluster: Cluster, namespace: str | None) -> list[Decision]:
+async def _decisions(cluster: ClusterSession, namespace: str | None) -> list[Decision]:
     try:
         return await cluster.decisions(namespace)
     except Forbidden:  # then the objects and the events have to do
         return []
 
 
-async def _answer(cluster: Cluster, subject: Subject, question: Question, decisions: list[Decision]) -> Answer:
+async def _answer(
+    cluster: ClusterSession, subject: ExplainSubject, question: ExplainOptions, decisions: list[Decision]
+) -> Answer:
     state, now = cluster.cluster_state, cluster.now
     kind, name = _BECAME.get(subject.kind, subject.kind), subject.name
     if question.at is not None:
@@ -152,7 +156,7 @@ async def _answer(cluster: Cluster, subject: Subject, question: Question, decisi
             return await _nodegroup(cluster, name)
 
 
-def _prices(cluster: Cluster) -> Callable[[Node], float | None]:
+def _prices(cluster: ClusterSession) -> Callable[[Node], float | None]:
     """The price of a node: at its launch, else by its type, zone and capacity type in the packaged catalogue."""
     from dovetail.cloud.aws import catalog
 
@@ -178,7 +182,7 @@ def _prices(cluster: Cluster) -> Callable[[Node], float | None]:
     return price
 
 
-async def _events(cluster: Cluster, subject: Subject) -> list[Event]:
+async def _events(cluster: ClusterSession, subject: ExplainSubject) -> list[Event]:
     """The events that may be read: of the object's namespace, or of all for what lives in none."""
     namespace = subject.name.partition("/")[0] if subject.kind in NAMESPACED else None
     spaces = [namespace, "default"] if namespace not in (None, "default") else [namespace]
@@ -191,7 +195,7 @@ async def _events(cluster: Cluster, subject: Subject) -> list[Event]:
     return all_events
 
 
-async def _get(cluster: Cluster, resource: kinds.Resource, name: str) -> dict[str, Any]:
+async def _get(cluster: ClusterSession, resource: kinds.Resource, name: str) -> dict[str, Any]:
     namespace, _, last = name.rpartition("/")
     try:
         obj: dict[str, Any] = await cluster.kube.get(resource, last, namespace or None)
@@ -218,7 +222,7 @@ async def _get(cluster: Cluster, resource: kinds.Resource, name: str) -> dict[st
 
 
 async def _pod(
-    cluster: Cluster, key: str, question: Question, decisions: list[Decision], events: list[Event]
+    cluster: ClusterSession, key: str, question: ExplainOptions, decisions: list[Decision], events: list[Event]
 ) -> Answer:
     state = cluster.cluster_state
     if question.what_if is not None:
@@ -243,14 +247,14 @@ async def _pod(
     return answer
 
 
-def _starting_claim(cluster: Cluster, name: str) -> NodeClaim | None:
+def _starting_claim(cluster: ClusterSession, name: str) -> NodeClaim | None:
     """The NodeClaim of a node that pods are planned onto and that is not initialised."""
     node = cluster.cluster_state.nodes.store.get(name)
     claim = cluster.cluster_state.claim_for(node) if node is not None else None
     return claim if claim is not None and not claim.is_true("Initialized") else None
 
 
-def _with_cost(cluster: Cluster, answer: Answer, pod: Pod) -> Answer:
+def _with_cost(cluster: ClusterSession, answer: Answer, pod: Pod) -> Answer:
     """A running pod with its share of what its node costs."""
     share = shares_of(cluster.cluster_state, [pod], _prices(cluster)).get(pod.spec.node_name)
     if share is None or pod.finished:
@@ -261,11 +265,11 @@ def _with_cost(cluster: Cluster, answer: Answer, pod: Pod) -> Answer:
     )
 
 
-async def _evaluation(cluster: Cluster) -> Evaluation:
-    return Evaluation(await cluster_objects.manifests(cluster, _OWNERS), whole_cluster=True)
+async def _evaluation(cluster: ClusterSession) -> PlanEvaluation:
+    return PlanEvaluation(await cluster_objects.manifests(cluster, _OWNERS), whole_cluster=True)
 
 
-async def _tried(cluster: Cluster, kind: str, name: str, answer: Answer) -> Answer:
+async def _tried(cluster: ClusterSession, kind: str, name: str, answer: Answer) -> Answer:
     """Consolidation compares the whole fleet with a fresh one first, and does not ask whether these pods can move."""
     state = cluster.cluster_state
     claim = state.claims.store.get(name) if kind == "nodeclaim" else None
@@ -277,7 +281,9 @@ async def _tried(cluster: Cluster, kind: str, name: str, answer: Answer) -> Answ
     return with_pods_that_fit_nowhere(answer, objects, node.metadata.name, claim.name)
 
 
-def _with_placement(cluster: Cluster, decisions: list[Decision], answer: Answer, question: Question) -> Answer:
+def _with_placement(
+    cluster: ClusterSession, decisions: list[Decision], answer: Answer, question: ExplainOptions
+) -> Answer:
     """Why this node, for a node or a pod that has one."""
     state = cluster.cluster_state
     kind, _, name = answer.subject.partition("/")
@@ -324,7 +330,9 @@ _TITLES = {
 # -- workloads and autoscalers
 
 
-async def _workload(cluster: Cluster, subject: Subject, question: Question, decisions: list[Decision]) -> Answer:
+async def _workload(
+    cluster: ClusterSession, subject: ExplainSubject, question: ExplainOptions, decisions: list[Decision]
+) -> Answer:
     state, resource = cluster.cluster_state, _WORKLOADS[subject.kind]
     obj = await _get(cluster, resource, subject.name)
     namespace, _, name = subject.name.partition("/")
@@ -333,7 +341,7 @@ async def _workload(cluster: Cluster, subject: Subject, question: Question, deci
     if subject.kind == "deployment":
         replicasets = (await cluster.kube.list(kinds.REPLICASETS, namespace)).items
     pods = explain.pods_of(state, resource.kind, namespace, name, replicasets)
-    plan: list[Evaluation] = []
+    plan: list[PlanEvaluation] = []
     waiting = [pod for pod in pods if not pod.spec.node_name and not pod.finished]
     if waiting and (question.verbose or any(_unplanned(cluster, decisions, pod, events) for pod in waiting)):
         plan.append(await _evaluation(cluster))
@@ -351,7 +359,7 @@ async def _workload(cluster: Cluster, subject: Subject, question: Question, deci
     return with_changes(answer, plan[0], refused) if refused and question.verbose else answer
 
 
-def _unplanned(cluster: Cluster, decisions: list[Decision], pod: Pod, events: list[Event]) -> bool:
+def _unplanned(cluster: ClusterSession, decisions: list[Decision], pod: Pod, events: list[Event]) -> bool:
     return explain.pod(cluster.cluster_state, decisions, pod.metadata.key, cluster.now, events).source == "none"
 
 
@@ -368,7 +376,7 @@ def _wanted(kind: str, obj: dict[str, Any]) -> int | None:
     return int(spec.get("replicas", 1))
 
 
-async def _vpa(cluster: Cluster, name: str, events: list[Event]) -> Answer:
+async def _vpa(cluster: ClusterSession, name: str, events: list[Event]) -> Answer:
     obj = await _get(cluster, VPAS, name)
     target = (obj.get("spec") or {}).get("targetRef") or {}
     namespace = name.partition("/")[0]
@@ -382,7 +390,7 @@ async def _vpa(cluster: Cluster, name: str, events: list[Event]) -> Answer:
     return explain.vpa(obj, pods, events=events, hpas=await _others(cluster, kinds.HPAS, name))
 
 
-async def _others(cluster: Cluster, resource: kinds.Resource, name: str) -> list[dict[str, Any]]:
+async def _others(cluster: ClusterSession, resource: kinds.Resource, name: str) -> list[dict[str, Any]]:
     """The autoscalers of the other kind in the namespace of one; none where they cannot be read."""
     try:
         listing = await cluster.kube.list(resource, name.partition("/")[0])
@@ -391,7 +399,7 @@ async def _others(cluster: Cluster, resource: kinds.Resource, name: str) -> list
     return [{"kind": resource.kind, **item} for item in listing.items]
 
 
-async def _nodegroup(cluster: Cluster, name: str) -> Answer:
+async def _nodegroup(cluster: ClusterSession, name: str) -> Answer:
     import yaml
 
     from dovetail.controllers.history.store import NAMESPACE
@@ -410,7 +418,7 @@ async def _nodegroup(cluster: Cluster, name: str) -> Answer:
     return explain.nodegroup(status if isinstance(status, dict) else {}, name, events, _explanations(data))
 
 
-async def _group_status(cluster: Cluster) -> dict[str, str]:
+async def _group_status(cluster: ClusterSession) -> dict[str, str]:
     """What a Cluster Autoscaler has written. Raises NotFound."""
     from dovetail.controllers.history.store import NAMESPACE
 
@@ -427,7 +435,7 @@ def _explanations(data: dict[str, str]) -> dict[str, Any]:
     return texts if isinstance(texts, dict) else {}
 
 
-async def _group_node(cluster: Cluster, name: str) -> Answer | None:
+async def _group_node(cluster: ClusterSession, name: str) -> Answer | None:
     """What a Cluster Autoscaler says of a node that has no NodeClaim."""
     node = cluster.cluster_state.nodes.store.get(name)
     if node is None or cluster.cluster_state.claim_for(node) is not None:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message
 from dovetail.language.recognition import recognized
 
 if TYPE_CHECKING:
     from dovetail.kube.client import Kube
     from dovetail.kube.transport import Response
-    from dovetail.lab.faults.kinds import Fault
+    from dovetail.lab.faults.kinds import InjectedFault
 
 
 @click.command()
@@ -43,16 +43,18 @@ def fault(kind: str | None, node: str, lasting: str, name: str | None, amount: f
     """
     from dovetail.cli import cluster_session
     from dovetail.lab.durations import seconds
-    from dovetail.lab.faults.kinds import Fault
+    from dovetail.lab.faults.kinds import InjectedFault
 
     try:
-        asked = Fault(kind=kind, node=node, seconds=seconds(lasting), amount=amount) if kind is not None else None
+        asked = (
+            InjectedFault(kind=kind, node=node, seconds=seconds(lasting), amount=amount) if kind is not None else None
+        )
     except ValueError as error:
-        raise Problem(str(error)) from error
+        raise UserError(str(error)) from error
     click.echo(_knock(Path(cluster_session.lab(name).kubeconfig), asked))
 
 
-def _knock(config: Path, asked: Fault | None) -> str:
+def _knock(config: Path, asked: InjectedFault | None) -> str:
     """Ask the lab for a fault, or for those there are; returns its words."""
     import asyncio
 
@@ -74,14 +76,14 @@ def _knock(config: Path, asked: Fault | None) -> str:
     try:
         return run_scaled(knock())
     except NotFound as error:
-        raise Problem(
+        raise UserError(
             message("no node runs here, and an API server that is bare or Kubernetes' own is not ours to break")
         ) from error
     except KubeError as error:
-        raise Problem(getattr(error, "message", str(error))) from error
+        raise UserError(getattr(error, "message", str(error))) from error
 
 
-async def _at_some_door(kube: Kube, asked: Fault | None) -> Response:
+async def _at_some_door(kube: Kube, asked: InjectedFault | None) -> Response:
     """The lab's own API server answers itself; Kubernetes' asks the lab by way of a kubelet."""
     import msgspec
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import current, message
 from dovetail.language.system_errors import system_error
 
@@ -69,7 +69,7 @@ def history(
     import msgspec
 
     from dovetail.cli import cluster_session
-    from dovetail.cli.cluster_session import Cluster, ask
+    from dovetail.cli.cluster_session import ClusterSession, ask
     from dovetail.clock import wall
     from dovetail.controllers import explain
     from dovetail.controllers.history.decisions import concerns
@@ -82,7 +82,7 @@ def history(
             message("--since {since!r}: {problem}; try 30m, 24h or 168h", since=since, problem=problem)
         ) from problem
 
-    async def question(cluster: Cluster) -> list[Decision]:
+    async def question(cluster: ClusterSession) -> list[Decision]:
         return explain.since(await cluster.decisions(namespace), cluster.now, window)
 
     if file is not None:
@@ -99,7 +99,7 @@ def history(
     if identity is not None:
         decisions = [decision for decision in decisions if decision.id == identity]
         if not decisions:
-            raise Problem(
+            raise UserError(
                 message(
                     "no decision {identity} in the last {since}; dovetail history lists those there are",
                     identity=identity,
@@ -143,7 +143,7 @@ def _of_file(path: Path) -> list[Decision]:
     try:
         return lines(path.read_bytes())
     except OSError as problem:
-        raise Problem(f"--file {path}: {system_error(problem)}") from problem
+        raise UserError(f"--file {path}: {system_error(problem)}") from problem
 
 
 def _money(decision: Decision) -> str:

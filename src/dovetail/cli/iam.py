@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message
 
 PARTS = ("controller", "controller-trust", "node-trust", "queue")
@@ -102,7 +102,7 @@ def _region(given: str | None) -> str:
 
     region = given or boto3.session.Session().region_name
     if not region:
-        raise Problem(message("--region: is not set; give it here, or set AWS_REGION"))
+        raise UserError(message("--region: is not set; give it here, or set AWS_REGION"))
     return str(region)
 
 
@@ -113,6 +113,6 @@ def _account() -> str:
     try:
         return str(boto3.client("sts").get_caller_identity()["Account"])
     except (BotoCoreError, ClientError) as problem:
-        raise Problem(
+        raise UserError(
             message("--account: AWS did not say which account this is ({problem}); give it here", problem=problem)
         ) from problem

@@ -10,8 +10,8 @@ import click
 from dovetail.language import message
 
 if TYPE_CHECKING:
-    from dovetail.install.plan import Installation, Options
-    from dovetail.install.steps import Account, Change, Part
+    from dovetail.install.plan import Installation, InstallOptions
+    from dovetail.install.steps import Account, Change, InstallPart
     from dovetail.kube.config import Connection
 
 
@@ -72,9 +72,9 @@ def install(
     Each part is read first: what is there stays, what is missing is made. Repeat the command after an interruption.
     """
     from dovetail.cli.installing import checked_namespace, conversation
-    from dovetail.errors import Problem
+    from dovetail.errors import UserError
     from dovetail.install.chart import Release, ValuesError
-    from dovetail.install.plan import Options
+    from dovetail.install.plan import InstallOptions
     from dovetail.install.values import read_values
 
     if program == "cluster-autoscaler":
@@ -98,8 +98,8 @@ def install(
     try:
         values = read_values(list(files), list(sets))
     except ValuesError as problem:
-        raise Problem(str(problem)) from problem
-    options = Options(release=Release(name=name, namespace=namespace), values=values, node_pool=not no_node_pool)
+        raise UserError(str(problem)) from problem
+    options = InstallOptions(release=Release(name=name, namespace=namespace), values=values, node_pool=not no_node_pool)
     mode = "take-over" if take_over else "hand-back" if hand_back else "print" if printed else "install"
 
     async def talk(account: Account, connection: Connection) -> None:
@@ -113,7 +113,7 @@ async def _install(
     connection: Connection,
     cluster: str | None,
     context: str | None,
-    options: Options,
+    options: InstallOptions,
     mode: str,
     dry_run: bool,
     wait_s: float,
@@ -125,7 +125,7 @@ async def _install(
     from dovetail.install.plan import plan
     from dovetail.install.take_over import plan_take_over, take_over
 
-    def report(part: Part | str, change: Change) -> None:
+    def report(part: InstallPart | str, change: Change) -> None:
         show(part, change, verbose=verbose)
 
     discovered = await discover(account, cluster, connection.server)

@@ -15,7 +15,7 @@ from dovetail.language import message
 
 if TYPE_CHECKING:
     from dovetail.install.cluster_autoscaler import AutoscalerInstallation
-    from dovetail.install.steps import Account, Change, Part
+    from dovetail.install.steps import Account, Change, InstallPart
     from dovetail.kube.config import Connection
 
 
@@ -49,7 +49,7 @@ def install(
 ) -> None:
     """Policy, role, service account, rights and Deployment, with the groups found by their tags."""
 
-    def report(part: Part | str, change: Change) -> None:
+    def report(part: InstallPart | str, change: Change) -> None:
         show(part, change, verbose=verbose)
 
     async def talk(account: Account, connection: Connection) -> None:
@@ -77,7 +77,7 @@ def uninstall(
 ) -> None:
     """What was there before the installation stays, and so do the nodes."""
 
-    def report(part: Part | str, change: Change) -> None:
+    def report(part: InstallPart | str, change: Change) -> None:
         show(part, change, verbose=verbose)
 
     async def talk(account: Account, connection: Connection) -> None:
@@ -91,7 +91,7 @@ def uninstall(
     conversation(talk, region=region, kubeconfig=kubeconfig, context=context)
 
 
-def _show_plan(changes: list[tuple[Part, Change]], *, verbose: bool) -> None:
+def _show_plan(changes: list[tuple[InstallPart, Change]], *, verbose: bool) -> None:
     for part, change in changes:
         show(part, change, verbose=verbose)
     click.echo(message("plan: {totals}; nothing was touched", totals=totals(changes)))

@@ -12,10 +12,10 @@ from dovetail.autoscalers.vpa.manifests import DEFAULT_IMAGE
 from dovetail.cli.installing import show, totals
 from dovetail.clock import Clock
 from dovetail.cloud.aws.client import Calls
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.install import run, vpa
 from dovetail.install.plan import RefusedError
-from dovetail.install.steps import Account, Change, Part, Status
+from dovetail.install.steps import Account, Change, InstallPart, StepStatus
 from dovetail.kube.client import Kube
 from dovetail.kube.config import load
 from dovetail.kube.credentials import ConfigError
@@ -35,7 +35,7 @@ def install(
 ) -> None:
     """Definitions, rights, accounts, Deployments and Service, by upstream's names."""
 
-    def report(part: Part | str, change: Change) -> None:
+    def report(part: InstallPart | str, change: Change) -> None:
         show(part, change, verbose=verbose)
 
     async def talk(account: Account) -> None:
@@ -61,7 +61,7 @@ def install(
 def uninstall(namespace: str, *, kubeconfig: str | None, context: str | None, dry_run: bool, verbose: bool) -> None:
     """What was there before the installation stays, and so do VerticalPodAutoscalers and their definitions."""
 
-    def report(part: Part | str, change: Change) -> None:
+    def report(part: InstallPart | str, change: Change) -> None:
         show(part, change, verbose=verbose)
 
     async def talk(account: Account) -> None:
@@ -75,7 +75,7 @@ def uninstall(namespace: str, *, kubeconfig: str | None, context: str | None, dr
         definitions = await run.removals(account, planned.definitions)
         kept = await vpa.kept_definitions(account)
         if kept:
-            definitions = [(part, Change(Status.LEAVE, why=kept)) for part, _ in definitions]
+            definitions = [(part, Change(StepStatus.LEAVE, why=kept)) for part, _ in definitions]
         _show_plan([*removed, *definitions], verbose=verbose)
 
     _converse(talk, kubeconfig, context)
@@ -97,10 +97,10 @@ def _converse(talk: Callable[[Account], Awaitable[None]], kubeconfig: str | None
     try:
         asyncio.run(main())
     except (ConfigError, RefusedError, KubeError) as problem:
-        raise Problem(str(problem)) from problem
+        raise UserError(str(problem)) from problem
 
 
-def _show_plan(changes: list[tuple[Part, Change]], *, verbose: bool) -> None:
+def _show_plan(changes: list[tuple[InstallPart, Change]], *, verbose: bool) -> None:
     for part, change in changes:
         show(part, change, verbose=verbose)
     click.echo(message("plan: {totals}; nothing was touched", totals=totals(changes)))

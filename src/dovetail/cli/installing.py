@@ -12,12 +12,12 @@ from click.core import ParameterSource
 from dovetail.clock import Clock
 from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.errors import code_of, message_of
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.install.chart import ValuesError
 from dovetail.install.discovery import DiscoveryError, Found
 from dovetail.install.gotemplate import TemplateError
 from dovetail.install.plan import RefusedError
-from dovetail.install.steps import Account, Change, Part, Status
+from dovetail.install.steps import Account, Change, InstallPart, StepStatus
 from dovetail.kube.client import Kube
 from dovetail.kube.config import Connection, load
 from dovetail.kube.credentials import ConfigError
@@ -26,30 +26,30 @@ from dovetail.language import columns, message, source, translated
 
 T = TypeVar("T")
 _MARKS = {
-    Status.EXISTS: "=",
-    Status.CREATE: "+",
-    Status.CHANGE: "~",
-    Status.REMOVE: "-",
-    Status.LEAVE: "=",
-    Status.ABSENT: " ",
+    StepStatus.EXISTS: "=",
+    StepStatus.CREATE: "+",
+    StepStatus.CHANGE: "~",
+    StepStatus.REMOVE: "-",
+    StepStatus.LEAVE: "=",
+    StepStatus.ABSENT: " ",
 }
 _STATUSES = {
-    Status.EXISTS: source("exists"),
-    Status.CREATE: source("create"),
-    Status.CHANGE: source("change"),
-    Status.REMOVE: source("remove"),
-    Status.LEAVE: source("leave"),
-    Status.ABSENT: source("absent"),
+    StepStatus.EXISTS: source("exists"),
+    StepStatus.CREATE: source("create"),
+    StepStatus.CHANGE: source("change"),
+    StepStatus.REMOVE: source("remove"),
+    StepStatus.LEAVE: source("leave"),
+    StepStatus.ABSENT: source("absent"),
 }
 _TOTALS = {
-    Status.EXISTS: source("{n} exists"),
-    Status.CREATE: source("{n} create"),
-    Status.CHANGE: source("{n} change"),
-    Status.REMOVE: source("{n} remove"),
-    Status.LEAVE: source("{n} leave"),
-    Status.ABSENT: source("{n} absent"),
+    StepStatus.EXISTS: source("{n} exists"),
+    StepStatus.CREATE: source("{n} create"),
+    StepStatus.CHANGE: source("{n} change"),
+    StepStatus.REMOVE: source("{n} remove"),
+    StepStatus.LEAVE: source("{n} leave"),
+    StepStatus.ABSENT: source("{n} absent"),
 }
-_COLOURS = {Status.CREATE: "green", Status.CHANGE: "yellow", Status.REMOVE: "red"}
+_COLOURS = {StepStatus.CREATE: "green", StepStatus.CHANGE: "yellow", StepStatus.REMOVE: "red"}
 
 
 #: Where autoscalers beside Dovetail are installed unless another namespace is given.
@@ -88,7 +88,7 @@ def check_same_cluster(discovered: Found, connection: Connection, context: str |
         )
 
 
-def show(part: Part | str, change: Change, *, verbose: bool = False) -> None:
+def show(part: InstallPart | str, change: Change, *, verbose: bool = False) -> None:
     """One line for a part, and with `-v` the commands that do the same."""
     title = part if isinstance(part, str) else part.title
     why = f"  ({translated(change.why)})" if change.why else ""
@@ -99,8 +99,8 @@ def show(part: Part | str, change: Change, *, verbose: bool = False) -> None:
             click.echo(click.style(f"            {step.command}", dim=True))
 
 
-def totals(changes: list[tuple[Part, Change]]) -> str:
-    counts = {status: sum(change.status is status for _, change in changes) for status in Status}
+def totals(changes: list[tuple[InstallPart, Change]]) -> str:
+    counts = {status: sum(change.status is status for _, change in changes) for status in StepStatus}
     return ", ".join(message(_TOTALS[status], n=count) for status, count in counts.items() if count)
 
 
@@ -120,7 +120,7 @@ def conversation(
     session = boto3.session.Session()
     chosen = region or session.region_name
     if not chosen:
-        raise Problem(message("--region: is not set; give it here, or set AWS_REGION"))
+        raise UserError(message("--region: is not set; give it here, or set AWS_REGION"))
 
     async def main() -> T:
         clock = Clock(asyncio.get_running_loop())
@@ -136,26 +136,26 @@ def conversation(
     try:
         return asyncio.run(main())
     except Unauthorized as problem:
-        raise Problem(
+        raise UserError(
             message("{problem}; the kubeconfig's credentials are not accepted: renew them", problem=problem)
         ) from problem
     except Forbidden as problem:
-        raise Problem(
+        raise UserError(
             message(
                 "{problem}; an installation needs the rights of cluster-admin; then repeat the command", problem=problem
             )
         ) from problem
     except (ConfigError, DiscoveryError, RefusedError, ValuesError, TemplateError, KubeError) as problem:
-        raise Problem(str(problem)) from problem
+        raise UserError(str(problem)) from problem
     except NoCredentialsError as problem:
-        raise Problem(
+        raise UserError(
             message("AWS: no credentials were found; run aws configure or aws sso login, or set AWS_PROFILE")
         ) from problem
     except (BotoCoreError, ClientError) as problem:
         text = f"AWS: {code_of(problem)}: {message_of(problem)}"
         if "AccessDenied" in code_of(problem) or "UnauthorizedOperation" in code_of(problem):
             text = message("{text}; allow the action for this caller, then repeat the command", text=text)
-        raise Problem(text) from problem
+        raise UserError(text) from problem
 
 
 def show_cluster(discovered: Found, *, err: bool = False) -> None:

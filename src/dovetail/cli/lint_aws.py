@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message
 from dovetail.model.kinds.selector_maps import images_up, terms_up
 from dovetail.model.lint.envelope import is_known, subjects
-from dovetail.model.lint.findings import Finding
-from dovetail.model.lint.source import Source, read
-from dovetail.model.lint.subject import Subject
+from dovetail.model.lint.findings import LintFinding
+from dovetail.model.lint.source import SourceFile, read
+from dovetail.model.lint.subject import LintSubject
 
 Term = Mapping[str, Any]
 #: Minor versions of Kubernetes that images may be published for.
@@ -31,12 +31,12 @@ _SELECTORS = (
 )
 
 
-def selectors(sources: Iterable[Source], region: str | None) -> list[Finding]:
+def selectors(sources: Iterable[SourceFile], region: str | None) -> list[LintFinding]:
     """A finding for every term that matches nothing, or the reason why AWS could not be asked."""
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 
-    findings: list[Finding] = []
+    findings: list[LintFinding] = []
     try:
         ec2, iam, ssm = (boto3.client(service, region_name=region) for service in ("ec2", "iam", "ssm"))
         for source in sources:
@@ -47,11 +47,11 @@ def selectors(sources: Iterable[Source], region: str | None) -> list[Finding]:
                         findings.extend(_identity(subject, iam))
                         findings.extend(_aliases(subject, ssm))
     except (BotoCoreError, ClientError) as error:
-        raise Problem(message("AWS could not be asked: {error}", error=error)) from error
+        raise UserError(message("AWS could not be asked: {error}", error=error)) from error
     return findings
 
 
-def _subject(subject: Subject, ec2: Any) -> Iterable[Finding]:
+def _subject(subject: LintSubject, ec2: Any) -> Iterable[LintFinding]:
     for terms_field, map_field, call, answer, id_filter, name_filter in _SELECTORS:
         terms, places = _terms(subject, terms_field, map_field)
         for term, place in zip(terms, places, strict=True):
@@ -65,7 +65,7 @@ def _subject(subject: Subject, ec2: Any) -> Iterable[Finding]:
                 yield subject.finding("DV401", place, text, hint=hint)
 
 
-def _identity(subject: Subject, iam: Any) -> Iterable[Finding]:
+def _identity(subject: LintSubject, iam: Any) -> Iterable[LintFinding]:
     """The role or instance profile that the class names."""
     for field, call, argument in (
         ("role", iam.get_role, "RoleName"),
@@ -84,7 +84,7 @@ def _identity(subject: Subject, iam: Any) -> Iterable[Finding]:
             )
 
 
-def _aliases(subject: Subject, ssm: Any) -> Iterable[Finding]:
+def _aliases(subject: LintSubject, ssm: Any) -> Iterable[LintFinding]:
     """Pinned versions of images, for any Kubernetes version that they were published for."""
     from dovetail.cloud.aws.amis import variants
 
@@ -103,7 +103,7 @@ def _aliases(subject: Subject, ssm: Any) -> Iterable[Finding]:
 
 
 def _terms(
-    subject: Subject, terms_field: str, map_field: str
+    subject: LintSubject, terms_field: str, map_field: str
 ) -> tuple[Sequence[Term], Sequence[tuple[str | int, ...]]]:
     written = subject.get("spec", terms_field)
     if isinstance(written, list):

@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from dovetail import __version__, language
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message, translated
 from dovetail.language.system_errors import system_error
 from dovetail.model.spelling import nearest
@@ -127,7 +127,7 @@ class LazyGroup(click.Group):
             if error.errno not in UNWRITTEN or error.filename is not None:
                 raise
             _drop_output()
-            raise Problem(
+            raise UserError(
                 message("the output cannot be written: {why}; send it elsewhere", why=system_error(error))
             ) from error
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import data_in_english, message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dovetail.cli.migrate_session import Session
-    from dovetail.migration.carry_out import Progress, Result
-    from dovetail.migration.plan import Request
-    from dovetail.migration.record import Record
+    from dovetail.cli.migrate_session import MigrationSession
+    from dovetail.migration.carry_out import MigrationProgress, MigrationResult
+    from dovetail.migration.plan import MigrationRequest
+    from dovetail.migration.record import MigrationRecord
 
 
 @click.group()
@@ -85,12 +85,12 @@ def node_groups(
     """
     from dovetail.cli.migrate_session import converse
     from dovetail.migration.drain_blockers import EvictionRules
-    from dovetail.migration.plan import Request
+    from dovetail.migration.plan import MigrationRequest
     from dovetail.migration.proposals import ProposalSettings
 
     if sum((stop, back, dry_run, permissions)) > 1:
         raise click.UsageError(message("--stop, --back, --dry-run and --permissions exclude each other; give one"))
-    request = Request(
+    request = MigrationRequest(
         groups=groups,
         keep=keep,
         batch_size=batch,
@@ -99,7 +99,7 @@ def node_groups(
     )
     dialogue = Dialogue(yes=yes, output=output, verbose=verbose, stall_s=stall_s)
 
-    async def talk(session: Session) -> bool:
+    async def talk(session: MigrationSession) -> bool:
         if permissions:
             return await dialogue.print_permissions(session)
         if stop:
@@ -119,23 +119,25 @@ class Dialogue:
         self._yes, self._output, self._verbose, self._stall_s = yes, output, verbose, stall_s
         self._as_json = output == "json"
 
-    async def move(self, session: Session, request: Request, node_role: str, *, dry_run: bool) -> bool:
+    async def move(
+        self, session: MigrationSession, request: MigrationRequest, node_role: str, *, dry_run: bool
+    ) -> bool:
         from dovetail.migration import record as records
         from dovetail.migration.record import Phase
 
         record, version = await records.read(session.kube)
         if record is not None and record.phase is Phase.BACK:
-            raise Problem(message("the groups are being restored; finish that with --back"))
+            raise UserError(message("the groups are being restored; finish that with --back"))
         if record is not None and record.phase is not Phase.DONE:
             return await self._continue(session, record, version, request, dry_run=dry_run)
         return await self._begin(session, record, version, request, node_role, dry_run=dry_run)
 
     async def _begin(
         self,
-        session: Session,
-        done: Record | None,
+        session: MigrationSession,
+        done: MigrationRecord | None,
         version: str,
-        request: Request,
+        request: MigrationRequest,
         node_role: str,
         *,
         dry_run: bool,
@@ -165,7 +167,13 @@ class Dialogue:
         return await self._carry_out(session)
 
     async def _continue(
-        self, session: Session, record: Record, version: str, request: Request, *, dry_run: bool
+        self,
+        session: MigrationSession,
+        record: MigrationRecord,
+        version: str,
+        request: MigrationRequest,
+        *,
+        dry_run: bool,
     ) -> bool:
         from msgspec.structs import replace
 
@@ -175,7 +183,7 @@ class Dialogue:
         listed = ", ".join(record.order)
         strange = [name for name in request.groups if name not in record.order]
         if strange:
-            raise Problem(
+            raise UserError(
                 message(
                     "a migration of {groups} is not finished; give the command without groups, or --back",
                     groups=listed,
@@ -197,7 +205,7 @@ class Dialogue:
         await records.write(session.kube, forward, version)
         return await self._carry_out(session)
 
-    async def stop(self, session: Session) -> bool:
+    async def stop(self, session: MigrationSession) -> bool:
         from dovetail.cli.migrate_session import wait_for_end
         from dovetail.migration.record import Phase
 
@@ -210,7 +218,7 @@ class Dialogue:
             return True
         return await self._carry_out(session)
 
-    async def go_back(self, session: Session) -> bool:
+    async def go_back(self, session: MigrationSession) -> bool:
         from dovetail.migration.record import Phase
 
         if not self._agreed(message("restore the groups, and remove the NodePools that were made?")):
@@ -221,7 +229,7 @@ class Dialogue:
             return True
         return await self._carry_out(session)
 
-    async def _turn(self, session: Session, phase: Any, *, only: tuple[Any, ...]) -> Record | None:
+    async def _turn(self, session: MigrationSession, phase: Any, *, only: tuple[Any, ...]) -> MigrationRecord | None:
         """Write the phase, if the migration is in one of those."""
         from msgspec.structs import replace
 
@@ -238,7 +246,7 @@ class Dialogue:
                 continue  # the process that carries it out wrote as well
             return record
 
-    async def print_permissions(self, session: Session) -> bool:
+    async def print_permissions(self, session: MigrationSession) -> bool:
         import yaml
 
         from dovetail.install.iam import Site
@@ -260,15 +268,15 @@ class Dialogue:
         click.echo(yaml.safe_dump_all(roles(), sort_keys=False).rstrip())
         return True
 
-    async def _carry_out(self, session: Session) -> bool:
+    async def _carry_out(self, session: MigrationSession) -> bool:
         with data_in_english(self._output):
             result = await session.carry_out(self._reporter(), self._stall_s)
         return self._conclude(result)
 
-    def _reporter(self) -> Callable[[Progress], None]:
+    def _reporter(self) -> Callable[[MigrationProgress], None]:
         from dovetail.cli.migrate_text import progress_data
 
-        def report(progress: Progress) -> None:
+        def report(progress: MigrationProgress) -> None:
             if self._as_json:
                 self._print_json(progress_data(progress))
                 return
@@ -278,27 +286,27 @@ class Dialogue:
 
         return report
 
-    def _conclude(self, result: Result) -> bool:
+    def _conclude(self, result: MigrationResult) -> bool:
         from dovetail.cli.migrate_text import blocker_lines, result_data
-        from dovetail.migration.carry_out import Outcome
+        from dovetail.migration.carry_out import RunOutcome
 
         if self._as_json:
             self._print_json(result_data(result))
         for line in () if self._as_json else blocker_lines(result.blockers):
             click.echo(line)
         texts = {
-            Outcome.DONE: message("done: the groups are empty; --back restores them"),
-            Outcome.STOPPED: message("stopped; give the command again to go on, or --back"),
-            Outcome.RESTORED: message("restored: the groups have the sizes that they had"),
-            Outcome.REFUSED: message("refused and stopped; mend it and give the command again, or --back"),
-            Outcome.STALLED: message(
+            RunOutcome.DONE: message("done: the groups are empty; --back restores them"),
+            RunOutcome.STOPPED: message("stopped; give the command again to go on, or --back"),
+            RunOutcome.RESTORED: message("restored: the groups have the sizes that they had"),
+            RunOutcome.REFUSED: message("refused and stopped; mend it and give the command again, or --back"),
+            RunOutcome.STALLED: message(
                 "nothing could be done for {seconds:g} s: {why}; give the command again to go on, or --back",
                 seconds=self._stall_s,
                 why=result.why,
             ),
         }
         self._say(texts[result.outcome])
-        return result.outcome in (Outcome.DONE, Outcome.STOPPED, Outcome.RESTORED)
+        return result.outcome in (RunOutcome.DONE, RunOutcome.STOPPED, RunOutcome.RESTORED)
 
     def _agreed(self, question: str) -> bool:
         if self._yes:

@@ -14,13 +14,13 @@ import msgspec
 from dovetail.chance import Chance, system_seed
 from dovetail.cli import cluster_session
 from dovetail.cli.cluster_objects import manifests
-from dovetail.cli.cluster_session import Cluster, NotServed, server_time
+from dovetail.cli.cluster_session import ClusterSession, NotServed, server_time
 from dovetail.clock import Clock, run_scaled
 from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.errors import code_of, message_of
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.explain.answer import SILENT
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.install.discovery import DiscoveryError, cluster_of
 from dovetail.install.iam import Site
 from dovetail.install.steps import Account
@@ -33,8 +33,8 @@ from dovetail.kube.resources import LEASES
 from dovetail.language import message
 from dovetail.migration import record as records
 from dovetail.migration.aws_groups import AwsGroups, cluster_security_groups, with_security_groups
-from dovetail.migration.carry_out import LOOK_S, Migration, Progress, Result
-from dovetail.migration.plan import PROVISIONER_LABEL, MigrationPlan, Request, UnknownGroup, plan
+from dovetail.migration.carry_out import LOOK_S, Migration, MigrationProgress, MigrationResult
+from dovetail.migration.plan import PROVISIONER_LABEL, MigrationPlan, MigrationRequest, UnknownGroup, plan
 from dovetail.migration.proposals import ProposalSettings
 from dovetail.migration.record import NAME, NAMESPACE, Phase
 from dovetail.model.nodes import Lease
@@ -44,7 +44,7 @@ T = TypeVar("T")
 LEASE_PATIENCE_S = 30.0
 
 
-class Session(msgspec.Struct, frozen=True, kw_only=True):
+class MigrationSession(msgspec.Struct, frozen=True, kw_only=True):
     """Open connections, and the cluster they are about."""
 
     kube: Kube
@@ -53,12 +53,12 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str
     groups: AwsGroups
 
-    async def plan(self, request: Request, node_role: str) -> MigrationPlan:
+    async def plan(self, request: MigrationRequest, node_role: str) -> MigrationPlan:
         """Read the cluster and its groups, and plan."""
         from dovetail.cloud.aws import catalog
 
         now = self.clock.now()
-        read = await manifests(Cluster(self.kube, ClusterState(self.kube, self.clock), now))
+        read = await manifests(ClusterSession(self.kube, ClusterState(self.kube, self.clock), now))
         groups = await self.groups.groups()
         if not all(group.security_groups for group in groups):
             groups = with_security_groups(groups, await cluster_security_groups(self.calls, self.cluster))
@@ -67,7 +67,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
         try:
             return plan(read, groups, catalog.load(self.calls.region), self.calls.region, asked, now)
         except UnknownGroup as problem:
-            raise Problem(str(problem)) from problem
+            raise UserError(str(problem)) from problem
 
     async def _has_provisioner(self, read: list[dict[str, Any]]) -> bool:
         """By a lease that is renewed, or by a pod that runs; without the right to read leases it is believed."""
@@ -86,20 +86,20 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
         renewed = [lease.spec.renew_time for lease in leases if lease.spec.renew_time is not None]
         return any(self.clock.now() - time <= SILENT for time in renewed)
 
-    async def carry_out(self, report: Callable[[Progress], None], stall_s: float) -> Result:
+    async def carry_out(self, report: Callable[[MigrationProgress], None], stall_s: float) -> MigrationResult:
         """Run the migration that is recorded; only one process does so at a time."""
         election = LeaderElection(self.kube, NAME, NAMESPACE, f"{os.uname().nodename}_{os.getpid()}")
         try:
             async with asyncio.timeout(LEASE_PATIENCE_S):
                 await election.acquire()
         except TimeoutError as late:
-            raise Problem(
+            raise UserError(
                 message(
                     "another process ({holder}) carries out the migration; wait for it, or end it with --stop",
                     holder=election.holder,
                 )
             ) from late
-        results: list[Result] = []
+        results: list[MigrationResult] = []
 
         async def lead() -> None:
             migration = Migration(self.kube.fenced(election.check), self.groups, self.clock, report, stall_s=stall_s)
@@ -109,7 +109,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
         return results[0]
 
 
-async def wait_for_end(session: Session, timeout_s: float) -> bool:
+async def wait_for_end(session: MigrationSession, timeout_s: float) -> bool:
     """Wait until the process that carries out the migration has stopped; False where no process does."""
     until = session.clock.monotonic() + timeout_s
     while session.clock.monotonic() < until:
@@ -125,7 +125,7 @@ async def wait_for_end(session: Session, timeout_s: float) -> bool:
         if not lease.spec.holder_identity or renewed is None or session.clock.now() > renewed + lease_duration:
             return False
         await asyncio.sleep(LOOK_S)
-    raise Problem(message("the migration did not stop within {seconds:g} s; its process goes on", seconds=timeout_s))
+    raise UserError(message("the migration did not stop within {seconds:g} s; its process goes on", seconds=timeout_s))
 
 
 def _with_cluster(
@@ -135,7 +135,7 @@ def _with_cluster(
     classes = [obj for obj in read if obj["kind"] == "EC2NodeClass"]
     names = frozenset(obj["metadata"]["name"] for obj in read if obj["kind"] in ("NodePool", "EC2NodeClass"))
     if settings.node_class and settings.node_class not in {obj["metadata"]["name"] for obj in classes}:
-        raise Problem(
+        raise UserError(
             message("--node-class {name}: the cluster has no EC2NodeClass of that name", name=settings.node_class)
         )
     specs = [obj.get("spec") or {} for obj in classes]
@@ -147,7 +147,7 @@ def _with_cluster(
 
 
 def converse(
-    talk: Callable[[Session], Awaitable[T]],
+    talk: Callable[[MigrationSession], Awaitable[T]],
     *,
     cluster: str | None,
     region: str | None,
@@ -163,7 +163,7 @@ def converse(
     quiet_logs()
     chosen = region or boto3.session.Session().region_name
     if not chosen:
-        raise Problem(message("--region: is not set; give it here, or set AWS_REGION"))
+        raise UserError(message("--region: is not set; give it here, or set AWS_REGION"))
 
     async def main() -> T:
         connection = load(cluster_session.kubeconfig(kubeconfig), context)
@@ -173,7 +173,7 @@ def converse(
         kube = Kube(transport, clock, chance=Chance(system_seed()), manager="dovetail-migrate")
         try:
             name = cluster or await cluster_of(Account(calls, kube), connection.server)
-            session = Session(kube=kube, calls=calls, clock=clock, cluster=name, groups=AwsGroups(calls, name))
+            session = MigrationSession(kube=kube, calls=calls, clock=clock, cluster=name, groups=AwsGroups(calls, name))
             return await talk(session)
         finally:
             calls.close()
@@ -183,6 +183,6 @@ def converse(
     try:
         return run_scaled(main())
     except (ConfigError, DiscoveryError, KubeError, NotServed) as problem:
-        raise Problem(str(problem)) from problem
+        raise UserError(str(problem)) from problem
     except (BotoCoreError, ClientError) as problem:
-        raise Problem(f"AWS: {code_of(problem)}: {message_of(problem)}") from problem
+        raise UserError(f"AWS: {code_of(problem)}: {message_of(problem)}") from problem

@@ -10,8 +10,8 @@ from dovetail.language import message
 from dovetail.migration.plan import HOURS_PER_MONTH, MigrationPlan
 
 if TYPE_CHECKING:
-    from dovetail.migration.carry_out import Progress, Result
-    from dovetail.migration.drain_blockers import Blocker
+    from dovetail.migration.carry_out import MigrationProgress, MigrationResult
+    from dovetail.migration.drain_blockers import MoveBlocker
     from dovetail.migration.plan import GroupStep
 
 
@@ -73,7 +73,7 @@ def price_line(planned: MigrationPlan) -> str:
     return text
 
 
-def blocker_lines(blockers: Iterable[Blocker]) -> Iterator[str]:
+def blocker_lines(blockers: Iterable[MoveBlocker]) -> Iterator[str]:
     for blocker in blockers:
         yield message(
             "refused  {code}  {object}: {why}; {remedy}",
@@ -115,14 +115,14 @@ def plan_data(planned: MigrationPlan) -> dict[str, Any]:
     }
 
 
-def blocker_data(blocker: Blocker) -> dict[str, str]:
+def blocker_data(blocker: MoveBlocker) -> dict[str, str]:
     return {"code": blocker.code, "object": blocker.object, "message": blocker.why, "remedy": blocker.remedy}
 
 
-def progress_data(progress: Progress) -> dict[str, str]:
+def progress_data(progress: MigrationProgress) -> dict[str, str]:
     return {"action": progress.action, "text": progress.text, "command": progress.command}
 
 
-def result_data(result: Result) -> dict[str, Any]:
+def result_data(result: MigrationResult) -> dict[str, Any]:
     refusals = [blocker_data(blocker) for blocker in result.blockers]
     return {"result": result.outcome.value, "message": result.why, "refusals": refusals}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dovetail.cli.terminal import waiting
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import english, message
 from dovetail.language.system_errors import system_error
 
@@ -86,7 +86,9 @@ def plan(
         raise _not_seconds(deadline, consolidating)
     asking = bool(kubeconfig or context) or (consolidating and not paths and not more)
     if not (paths or more or asking):
-        raise Problem(message("nothing to plan: name files with -f PATH, or a cluster with --kubeconfig or --context"))
+        raise UserError(
+            message("nothing to plan: name files with -f PATH, or a cluster with --kubeconfig or --context")
+        )
     objects = read((*paths, *more))
     if asking:
         from dovetail.cli import cluster_objects
@@ -134,13 +136,13 @@ def _solve(
     return provision(snapshot, seed=seed, deadline=deadline or None, optimiser=optimiser)
 
 
-def _not_seconds(deadline: float, consolidating: bool) -> Problem:
+def _not_seconds(deadline: float, consolidating: bool) -> UserError:
     """What is wrong with a deadline that is no finite number, and what the default is."""
     if consolidating:
         from dovetail.planner.consolidate.search import MAX_DEFAULT_DEADLINE_S, MIN_DEFAULT_DEADLINE_S
     else:
         from dovetail.planner.optimise.improve import MAX_DEFAULT_DEADLINE_S, MIN_DEFAULT_DEADLINE_S
-    return Problem(
+    return UserError(
         message(
             "--deadline: {deadline} is no number of seconds; leave it out for the default of {least} to {most}",
             deadline=deadline,
@@ -158,7 +160,7 @@ def _draw(solved: Plan, snapshot: Snapshot, consolidating: bool, file: str) -> N
     try:
         Path(file).write_text(as_svg(solved, snapshot, consolidating), encoding="utf-8")
     except OSError as problem:
-        raise Problem(
+        raise UserError(
             message("--svg {file}: {why}; name a file that can be written", file=file, why=system_error(problem))
         ) from problem
 

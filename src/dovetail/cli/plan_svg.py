@@ -31,7 +31,7 @@ _OVERHEAD = "#9AA0A6"
 _RESOURCES = ("cpu", "memory")
 
 
-class Block(NamedTuple):
+class NodeBlock(NamedTuple):
     """A node. `pods` are (key, requests, whether the plan places it here); `kind` is new, kept or removed."""
 
     name: str
@@ -70,7 +70,7 @@ def as_svg(plan: Plan, snapshot: Snapshot, consolidating: bool = False) -> str:
     )
 
 
-def _headlines(plan: Plan, blocks: Sequence[Block]) -> tuple[str, list[str]]:
+def _headlines(plan: Plan, blocks: Sequence[NodeBlock]) -> tuple[str, list[str]]:
     new = sum(block.kind == "new" for block in blocks)
     kept = sum(block.kind == "kept" for block in blocks)
     title = plural("{n} new node, ${cost}/h", "{n} new nodes, ${cost}/h", n=new, cost=f"{plan.cost.per_hour:.4f}")
@@ -100,7 +100,7 @@ def _headlines(plan: Plan, blocks: Sequence[Block]) -> tuple[str, list[str]]:
     return title, [*lines, *([", ".join(facts)] if facts else [])]
 
 
-def _blocks(plan: Plan, snapshot: Snapshot, consolidating: bool) -> Iterator[Block]:
+def _blocks(plan: Plan, snapshot: Snapshot, consolidating: bool) -> Iterator[NodeBlock]:
     """New nodes, then those that the plan uses or removes; of a consolidation all that stay."""
     types = {(pool.name, kind.name): kind for pool in snapshot.pools for kind in pool.types}
     pods = {pod_key(pod): pod for pod in snapshot.pending}
@@ -118,7 +118,7 @@ def _blocks(plan: Plan, snapshot: Snapshot, consolidating: bool) -> Iterator[Blo
             yield _existing(state, removed, [pods[key] for key in arriving.get(state.name, ())], leaving)
 
 
-def _planned(planned: PlannedNode, allocatable: Mapping[str, int], pods: Mapping[str, Pod]) -> Block:
+def _planned(planned: PlannedNode, allocatable: Mapping[str, int], pods: Mapping[str, Pod]) -> NodeBlock:
     inside = [(key, requests(pods[key]), True) for key in planned.pods]
     overhead = {
         name: max(0, planned.requests.get(name, 0) - sum(asked.get(name, 0) for _, asked, _ in inside))
@@ -127,10 +127,10 @@ def _planned(planned: PlannedNode, allocatable: Mapping[str, int], pods: Mapping
     choice = planned.choice
     price = "?" if choice.price is None else f"${choice.price:.4f}/h"
     lines = (f"{choice.instance_type}", f"{price} {choice.capacity_type}", f"{planned.pool} {choice.zone}")
-    return Block(planned.name, "new", lines, allocatable, inside, overhead)
+    return NodeBlock(planned.name, "new", lines, allocatable, inside, overhead)
 
 
-def _existing(state: NodeState, removed: bool, arriving: Sequence[Pod], leaving: frozenset[str]) -> Block:
+def _existing(state: NodeState, removed: bool, arriving: Sequence[Pod], leaving: frozenset[str]) -> NodeBlock:
     staying = [pod for pod in state.pods if not pod.finished and (removed or pod_key(pod) not in leaving)]
     inside = [(pod_key(pod), requests(pod), False) for pod in staying]
     inside += [(pod_key(pod), requests(pod), True) for pod in arriving]
@@ -140,16 +140,16 @@ def _existing(state: NodeState, removed: bool, arriving: Sequence[Pod], leaving:
         f"{price} {state.labels.get(CAPACITY_TYPE, '')}".strip(),
         f"{state.name} {state.labels.get(ZONE, '')}".strip(),
     )
-    return Block(state.name, "removed" if removed else "kept", lines, state.allocatable, inside, {})
+    return NodeBlock(state.name, "removed" if removed else "kept", lines, state.allocatable, inside, {})
 
 
-def _side(block: Block, most: Mapping[str, int]) -> float:
+def _side(block: NodeBlock, most: Mapping[str, int]) -> float:
     """So long that areas compare as capacities do: the mean of the shares of CPU and memory of the largest node."""
     shares = [block.allocatable.get(name, 0) / most[name] for name in _RESOURCES if most[name]]
     return max(18.0, _MAX_SIDE * sqrt(sum(shares) / len(shares))) if shares else 18.0
 
 
-def _drawn(block: Block, side: float, colours: Mapping[str, str]) -> str:
+def _drawn(block: NodeBlock, side: float, colours: Mapping[str, str]) -> str:
     dashes = ' stroke-dasharray="6 4"' if block.kind == "removed" else ""
     stroke = "#202124" if block.kind == "new" else "#80868b"
     parts = [f'<rect width="{side:.1f}" height="{side:.1f}" fill="#f1f3f4"/>']
@@ -190,6 +190,6 @@ def _workload(key: str) -> str:
     return key.rpartition("-")[0] or key
 
 
-def _colours(blocks: Sequence[Block]) -> dict[str, str]:
+def _colours(blocks: Sequence[NodeBlock]) -> dict[str, str]:
     names = dict.fromkeys(_workload(key) for block in blocks for key, _, _ in block.pods)
     return {name: _COLOURS[number % len(_COLOURS)] for number, name in enumerate(names)}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from dovetail.chance import Chance
     from dovetail.kube.transport import Transport
-    from dovetail.offline.recorder import Recorder, Settings
+    from dovetail.offline.recorder import Recorder, RecorderSettings
     from dovetail.offline.recording import Writer
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -97,7 +97,7 @@ def record(
     from dovetail.clock import run_scaled
     from dovetail.kube.credentials import ConfigError
     from dovetail.kube.errors import Disconnected, KubeError
-    from dovetail.offline.recorder import Settings
+    from dovetail.offline.recorder import RecorderSettings
     from dovetail.offline.recording.writer import check_absent
 
     if sources:
@@ -106,21 +106,21 @@ def record(
     if not resume:
         check_absent(file)
     elif anonymise:
-        raise Problem(message("--anonymise --resume: the salt is not kept; record into another file"))
-    limits = Limits(length_s, max_age, max_size)
-    session = Session(file, resume, anonymise, limits, Settings(usage_interval_s=usage_every))
+        raise UserError(message("--anonymise --resume: the salt is not kept; record into another file"))
+    limits = RecordLimits(length_s, max_age, max_size)
+    session = RecordSession(file, resume, anonymise, limits, RecorderSettings(usage_interval_s=usage_every))
     config = cluster_session.kubeconfig(kubeconfig, lab)
     try:
         with _progress() as show:
             run_scaled(session.run(config, context, show))
     except Disconnected as problem:
-        raise Problem(
+        raise UserError(
             message("{problem}; start it, or name another with --kubeconfig or --context", problem=problem)
         ) from problem
     except (ConfigError, KubeError) as problem:
-        raise Problem(str(problem)) from problem
+        raise UserError(str(problem)) from problem
     except TimeoutError as problem:
-        raise Problem(message("the cluster did not list its objects in time; is it reachable?")) from problem
+        raise UserError(message("the cluster did not list its objects in time; is it reachable?")) from problem
     finally:
         for line in session.summary():
             click.echo(line)
@@ -144,7 +144,7 @@ def _convert(sources: tuple[Path, ...], file: Path, anonymise: bool) -> None:
     )
 
 
-class Limits:
+class RecordLimits:
     """When to end, and when to begin another file."""
 
     def __init__(self, length_s: float | None, max_age_s: float | None, max_bytes: int | None) -> None:
@@ -176,10 +176,12 @@ class ServerClock:
         return instant + timedelta(seconds=(self._monotonic() - since) * self._speed)
 
 
-class Session:
+class RecordSession:
     """One call of the command."""
 
-    def __init__(self, file: Path, resume: bool, anonymise: bool, limits: Limits, settings: Settings) -> None:
+    def __init__(
+        self, file: Path, resume: bool, anonymise: bool, limits: RecordLimits, settings: RecorderSettings
+    ) -> None:
         self._file = file
         self._resume = resume
         self._anonymise = anonymise
@@ -253,7 +255,7 @@ class Session:
         if not self._resume:
             return Writer.create(self._file, now, server, chance.randbytes(IDENTITY_BYTES), anonymised=self._anonymise)
         if read(self._file).header.anonymised:
-            raise Problem(message("{path} is anonymised, and its salt was not kept; name another", path=self._file))
+            raise UserError(message("{path} is anonymised, and its salt was not kept; name another", path=self._file))
         return Writer.resume(self._file, now)
 
     async def _keep(self, recorder: Recorder, clock: ServerClock, transport: Transport, chance: Chance) -> None:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message
 
 if TYPE_CHECKING:
-    from dovetail.lab.scenario.schema import Step
+    from dovetail.lab.scenario.schema import ScenarioStep
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _AUTOSCALERS = ["none", "dovetail", "karpenter", "cluster-autoscaler"]
@@ -58,7 +58,7 @@ def replay(
     from dovetail.offline.recording import read
     from dovetail.offline.recording.writer import check_absent
     from dovetail.studies.recorded import report
-    from dovetail.studies.recorded.replay import Question
+    from dovetail.studies.recorded.replay import ReplayOptions
     from dovetail.studies.recorded.replay import replay as play
     from dovetail.studies.setups import NodeAutoscaler
 
@@ -69,8 +69,8 @@ def replay(
             err=True,
         )
     if pools and autoscaler == "none":
-        raise Problem(message("--nodepool: the recorded nodes need none; name an --autoscaler"))
-    question = Question(
+        raise UserError(message("--nodepool: the recorded nodes need none; name an --autoscaler"))
+    question = ReplayOptions(
         autoscaler=None if autoscaler == "none" else NodeAutoscaler(autoscaler),
         pools=_pools(pools),
         steps=tuple(map(_step, faults)),
@@ -88,7 +88,7 @@ def replay(
             with waiting(message("playing {path} …", path=file)):
                 outcome = play(recording, question, target)
         except ScenarioError as problem:
-            raise Problem(str(problem)) from problem
+            raise UserError(str(problem)) from problem
     if svg is not None:
         svg.write_text(report.chart(outcome), encoding="utf-8")
     if form == "json":
@@ -112,35 +112,35 @@ def _pools(paths: tuple[str, ...]) -> tuple[dict[str, Any], ...]:
     for item in documents(paths) if paths else ():
         if not isinstance(item, dict) or item.get("kind") not in kinds:
             kind = item.get("kind") if isinstance(item, dict) else item
-            raise Problem(message("--nodepool: {kind} is no NodePool or node class", kind=kind))
+            raise UserError(message("--nodepool: {kind} is no NodePool or node class", kind=kind))
         try:
             objects += [part for part in expand(item) if part["kind"] in kinds]
         except ConversionError as problem:
-            raise Problem(f"--nodepool: {problem}") from problem
+            raise UserError(f"--nodepool: {problem}") from problem
     if paths and not any(item["kind"] == "NodePool" for item in objects):
-        raise Problem(message("--nodepool: there is no NodePool in {paths}", paths=", ".join(paths)))
+        raise UserError(message("--nodepool: there is no NodePool in {paths}", paths=", ".join(paths)))
     return tuple(objects)
 
 
-def _step(text: str) -> Step:
+def _step(text: str) -> ScenarioStep:
     """`30m:spot-interruption:2`: so long after the start, what, and how many instances."""
     from dovetail.lab.durations import Seconds, seconds
-    from dovetail.lab.faults.kinds import KINDS, Fault, unknown
-    from dovetail.lab.scenario.schema import Interrupt, Step, Vanish
+    from dovetail.lab.faults.kinds import KINDS, InjectedFault, unknown
+    from dovetail.lab.scenario.schema import Interrupt, ScenarioStep, Vanish
 
     match = _FAULT.fullmatch(text)
     if match is None:
-        raise Problem(message("--fault {text}: write when and what, as 30m:spot-interruption:2", text=text))
+        raise UserError(message("--fault {text}: write when and what, as 30m:spot-interruption:2", text=text))
     try:
         when = seconds(match["at"])
     except ValueError as problem:
-        raise Problem(f"--fault {text}: {problem}") from problem
+        raise UserError(f"--fault {text}: {problem}") from problem
     kind, count = match["kind"], int(match["amount"] or 1)
     if kind == "spot-interruption":
-        return Step(at=when, interrupt=Interrupt(instances=count))
+        return ScenarioStep(at=when, interrupt=Interrupt(instances=count))
     if kind == "instances-vanish":
-        return Step(at=when, vanish=Vanish(instances=count))
+        return ScenarioStep(at=when, vanish=Vanish(instances=count))
     if kind not in KINDS:
-        raise Problem(str(unknown(kind, (*KINDS, "spot-interruption", "instances-vanish"))))
+        raise UserError(str(unknown(kind, (*KINDS, "spot-interruption", "instances-vanish"))))
     length = Seconds(count) if match["amount"] else Seconds(60)
-    return Step(at=when, fault=Fault(kind=kind, node="*" if KINDS[kind].node else "", seconds=length))
+    return ScenarioStep(at=when, fault=InjectedFault(kind=kind, node="*" if KINDS[kind].node else "", seconds=length))

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dovetail.autoscalers.vpa.rightsizing_writes import DEFAULT_UPDATE_MODE, UPDATE_MODES
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import data_in_english, message
 from dovetail.language.recognition import recognized
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dovetail.autoscalers.vpa.rightsizing import Evidence, Planned, Report, WorkloadKey
+    from dovetail.autoscalers.vpa.rightsizing import Planned, RightsizingReport, UsageEvidence, WorkloadKey
     from dovetail.model.pods import Pod
     from dovetail.offline.objects import Objects
     from dovetail.planner.snapshot import NodeState, Snapshot
@@ -65,7 +65,7 @@ def rightsize(
     cluster. -o patch prints what `kubectl apply --server-side -f -` would set.
     """
     from dovetail.autoscalers.vpa.estimators import EstimatorSettings
-    from dovetail.autoscalers.vpa.rightsizing import Evidence, advise, all_pods, as_json, as_patches, price
+    from dovetail.autoscalers.vpa.rightsizing import UsageEvidence, advise, all_pods, as_json, as_patches, price
     from dovetail.cloud.aws.catalog import load
     from dovetail.offline import snapshot as snapshot_module
     from dovetail.offline.objects import read
@@ -73,13 +73,13 @@ def rightsize(
 
     history_s, observe_s = _seconds("--min-history", min_history), _seconds("--observe", observe)
     if applied and paths and not (kubeconfig or context):
-        raise Problem(message("--apply writes to a cluster; name it with --kubeconfig or --context, or leave out -f"))
+        raise UserError(message("--apply writes to a cluster; name it with --kubeconfig or --context, or leave out -f"))
     objects = read(paths)
     extras = list(_extras(paths))
     if not paths or kubeconfig or context:
         extras += _ask_cluster(objects, kubeconfig, context, observe_s)
     elif observe_s:
-        raise Problem(
+        raise UserError(
             message("--observe reads a cluster's metrics API; name the cluster with --kubeconfig or --context")
         )
     region = "" if catalog else region_of(region, objects)
@@ -87,8 +87,8 @@ def rightsize(
     snapshot = snapshot_module.snapshot(objects, types, any_type=bool(catalog), region=region)
     pods = all_pods(snapshot)
     if not pods:
-        raise Problem(message("no pods to look at: name files with workloads, or a cluster that runs some"))
-    evidence = Evidence()
+        raise UserError(message("no pods to look at: name files with workloads, or a cluster that runs some"))
+    evidence = UsageEvidence()
     vpas = _vpas(extras)
     _add_metrics(evidence, pods, extras)
     _add_checkpoints(evidence, extras, vpas)
@@ -114,7 +114,7 @@ def rightsize(
 
 
 def _apply(
-    report: Report,
+    report: RightsizingReport,
     targeted: set[WorkloadKey],
     applied: str,
     update_mode: str,
@@ -123,9 +123,9 @@ def _apply(
 ) -> None:
     """Write what was proposed, say of each object what became of it, and fail if one was refused."""
     from dovetail.autoscalers.vpa.rightsizing_writes import Written, write_patches, write_vpas
-    from dovetail.cli.cluster_session import Cluster, ask
+    from dovetail.cli.cluster_session import ClusterSession, ask
 
-    async def question(cluster: Cluster) -> list[Written]:
+    async def question(cluster: ClusterSession) -> list[Written]:
         if applied == "patch":
             return await write_patches(cluster.kube, report)
         return await write_vpas(cluster.kube, report, targeted, update_mode)
@@ -152,7 +152,7 @@ def _seconds(flag: str, text: str) -> float:
     try:
         return nanoseconds(text) / 1e9
     except DurationError as error:
-        raise Problem(message("{flag}: {error}; write it as 24h or 90m", flag=flag, error=error)) from error
+        raise UserError(message("{flag}: {error}; write it as 24h or 90m", flag=flag, error=error)) from error
 
 
 def _extras(paths: tuple[str, ...]) -> Iterator[Json]:
@@ -165,7 +165,7 @@ def _extras(paths: tuple[str, ...]) -> Iterator[Json]:
         try:
             documents = list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
         except yaml.YAMLError as error:
-            raise Problem(f"{name}: " + message("not YAML: {problem}", problem=error)) from error
+            raise UserError(f"{name}: " + message("not YAML: {problem}", problem=error)) from error
         for document in documents:
             yield from _items(document)
 
@@ -190,13 +190,13 @@ def _ask_cluster(objects: Objects, kubeconfig: str | None, context: str | None, 
     from dovetail.autoscalers.vpa.api import CHECKPOINTS, VPAS
     from dovetail.autoscalers.vpa.metrics_api import POD_METRICS, pod_metrics
     from dovetail.cli import cluster_objects
-    from dovetail.cli.cluster_session import Cluster, ask
+    from dovetail.cli.cluster_session import ClusterSession, ask
     from dovetail.kube.errors import ApiError, NotFound
     from dovetail.kube.resources import Resource
 
     cluster_objects.read(objects, kubeconfig, context)
 
-    async def question(cluster: Cluster) -> list[Json]:
+    async def question(cluster: ClusterSession) -> list[Json]:
         async def listed(resource: Resource) -> list[Json]:
             try:
                 items = (await cluster.kube.list(resource)).items
@@ -256,14 +256,14 @@ def _vpas(extras: list[Json]) -> dict[Any, Any]:
             vpa = msgspec.convert(item, VerticalPodAutoscaler, strict=False)
         except msgspec.ValidationError as error:
             name = (item.get("metadata") or {}).get("name")
-            raise Problem(f"VerticalPodAutoscaler {name!r}: {error}") from error
+            raise UserError(f"VerticalPodAutoscaler {name!r}: {error}") from error
         ref = vpa.spec.target_ref
         if ref is not None:
             by_target[WorkloadKey(vpa.metadata.namespace or "default", ref.kind, ref.name)] = vpa
     return by_target
 
 
-def _add_metrics(evidence: Evidence, pods: list[Pod], extras: list[Json]) -> None:
+def _add_metrics(evidence: UsageEvidence, pods: list[Pod], extras: list[Json]) -> None:
     from datetime import datetime
 
     from dovetail.model.quantity import QuantityError, milli, whole
@@ -286,13 +286,13 @@ def _add_metrics(evidence: Evidence, pods: list[Pod], extras: list[Json]) -> Non
                 memory = whole(usage["memory"]) if "memory" in usage else None
                 readings.append((time_s, pod, container.get("name") or "", cpu, memory))
         except (ValueError, QuantityError) as error:
-            raise Problem(f"PodMetrics {metadata.get('name')!r}: {error}") from error
+            raise UserError(f"PodMetrics {metadata.get('name')!r}: {error}") from error
     readings.sort(key=lambda reading: reading[0])
     for time_s, pod, container, cpu, memory in readings:
         evidence.add_samples(pod, container, [(time_s, cpu, memory)])
 
 
-def _add_checkpoints(evidence: Evidence, extras: list[Json], vpas: dict[Any, Any]) -> None:
+def _add_checkpoints(evidence: UsageEvidence, extras: list[Json], vpas: dict[Any, Any]) -> None:
     from dovetail.autoscalers.vpa.checkpoints import loaded
     from dovetail.autoscalers.vpa.histogram import CheckpointError
     from dovetail.autoscalers.vpa.usage import AggregationSettings
@@ -316,7 +316,7 @@ def _add_checkpoints(evidence: Evidence, extras: list[Json], vpas: dict[Any, Any
         evidence.add_checkpoint(key, spec.get("containerName") or "", usage)
 
 
-def _add_prometheus(evidence: Evidence, pods: list[Pod], address: str) -> None:
+def _add_prometheus(evidence: UsageEvidence, pods: list[Pod], address: str) -> None:
     import asyncio
 
     from dovetail.autoscalers.vpa.metrics import RecommenderMetrics
@@ -332,7 +332,7 @@ def _add_prometheus(evidence: Evidence, pods: list[Pod], address: str) -> None:
     try:
         histories = run_scaled(main())
     except PrometheusError as problem:
-        raise Problem(f"--prometheus: {problem}") from problem
+        raise UserError(f"--prometheus: {problem}") from problem
     owners = {f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}": workload_of(pod) for pod in pods}
     for history in histories:
         key = owners.get(f"{history.namespace}/{history.name}")
@@ -368,7 +368,7 @@ def _node_price(node: NodeState) -> float | None:
     return None if listed is None else listed.per_hour
 
 
-def _text(report: Report) -> Iterator[str]:
+def _text(report: RightsizingReport) -> Iterator[str]:
     from dovetail.autoscalers.vpa.rightsizing import HOURS_A_MONTH
     from dovetail.language.columns import table
     from dovetail.model.quantity import whole

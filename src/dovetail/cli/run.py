@@ -44,7 +44,7 @@ def run(
     """Run the autoscaler against a cluster."""
     import os
 
-    from dovetail.cli.run_autoscaler import Options, main
+    from dovetail.cli.run_autoscaler import AutoscalerProgram, main
     from dovetail.controllers.settings import SettingsError, read, unknown_gates
 
     try:
@@ -54,7 +54,7 @@ def run(
     for name in unknown_gates(flags.get("feature_gates") or os.environ.get("FEATURE_GATES", "")):
         click.echo(message("note: --feature-gates: {name!r} is none of ours and changes nothing", name=name), err=True)
     main(
-        Options(
+        AutoscalerProgram(
             provider=provider,
             catalog=catalog,
             market=market,

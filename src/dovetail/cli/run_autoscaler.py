@@ -15,7 +15,7 @@ import msgspec
 from dovetail.chance import Chance, system_seed
 from dovetail.clock import Clock, run_scaled
 from dovetail.cloud.aws import catalog as catalog_module
-from dovetail.cloud.aws.api_server import ApiServer, authority, read
+from dovetail.cloud.aws.api_server import ApiServerInfo, authority, read
 from dovetail.cloud.aws.provider import Aws
 from dovetail.cloud.aws.region import find_region
 from dovetail.cloud.aws.start_checks import StartRefused
@@ -31,7 +31,7 @@ from dovetail.controllers.log_output import LogOutput, LogPathError
 from dovetail.controllers.manager import Autoscaler
 from dovetail.controllers.settings import Settings
 from dovetail.controllers.start_lines import announce
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.kube.client import Kube
 from dovetail.kube.config import IN_CLUSTER, load
 from dovetail.kube.credentials import ConfigError
@@ -43,7 +43,7 @@ from dovetail.language.system_errors import system_error
 from dovetail.runfile import running
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class AutoscalerProgram(msgspec.Struct, frozen=True, kw_only=True):
     provider: str
     catalog: str | None
     market: str | None
@@ -54,24 +54,24 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
 
 
-def main(options: Options) -> None:
+def main(options: AutoscalerProgram) -> None:
     """Until SIGINT or SIGTERM; a second signal does not wait."""
     try:
         run_scaled(_until_stopped(options))
     except (ConfigError, catalogue_file.CatalogueError, KubeError, LogPathError) as problem:
-        raise Problem(str(problem)) from problem
+        raise UserError(str(problem)) from problem
     except catalog_module.UnknownRegion as problem:
-        raise Problem(f"--region: {problem}") from problem
+        raise UserError(f"--region: {problem}") from problem
     except ExceptionGroup as group:
         refused = group.subgroup(StartRefused)
         if refused is None:
             raise
-        raise Problem("; ".join(str(problem) for problem in _leaves(refused))) from group
+        raise UserError("; ".join(str(problem) for problem in _leaves(refused))) from group
     except BrokenPipeError:
         raise  # the log's reader is gone
     except OSError as problem:
         way_out = message("other ports are chosen by --metrics-port and --health-probe-port")
-        raise Problem(f"{system_error(problem)}; {way_out}") from problem
+        raise UserError(f"{system_error(problem)}; {way_out}") from problem
 
 
 def _leaves(group: ExceptionGroup[Exception]) -> list[Exception]:
@@ -82,7 +82,7 @@ def _leaves(group: ExceptionGroup[Exception]) -> list[Exception]:
     return leaves
 
 
-async def _until_stopped(options: Options) -> None:
+async def _until_stopped(options: AutoscalerProgram) -> None:
     loop = asyncio.get_running_loop()
     working = asyncio.ensure_future(_run(options))
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -93,7 +93,7 @@ async def _until_stopped(options: Options) -> None:
         return
 
 
-async def _run(options: Options) -> None:
+async def _run(options: AutoscalerProgram) -> None:
     clock = Clock(asyncio.get_running_loop())
     began = clock.monotonic()
     chance = Chance(system_seed() if options.seed is None else options.seed)
@@ -105,7 +105,7 @@ async def _run(options: Options) -> None:
     # Files and flags are read before the first log line: a wrong one is answered in one line, on stderr alone.
     cloud: Cloud | None = _simulated(options, clock, chance) if options.provider == "simulated" else None
     if cloud is None and not settings.cluster_name:
-        raise Problem(
+        raise UserError(
             message(
                 "--cluster-name: is required on AWS, the name of the EKS cluster [CLUSTER_NAME]; "
                 "in the chart it is settings.clusterName"
@@ -167,7 +167,7 @@ async def _not_a_second(server: str, kube: Kube) -> None:
     except KubeError:
         return  # the start itself will say what is wrong
     if problem := installed_autoscaler(deployments):
-        raise Problem(
+        raise UserError(
             message("{server} is a lab with an autoscaler of its own: {problem}", server=server, problem=problem)
         )
 
@@ -186,7 +186,7 @@ def installed_autoscaler(deployments: Sequence[Mapping[str, Any]]) -> str:
     return ""
 
 
-def _simulated(options: Options, clock: Clock, chance: Chance) -> SimulatedCloud:
+def _simulated(options: AutoscalerProgram, clock: Clock, chance: Chance) -> SimulatedCloud:
     if options.catalog:
         types = catalogue_file.read(Path(options.catalog))
     else:
@@ -194,11 +194,11 @@ def _simulated(options: Options, clock: Clock, chance: Chance) -> SimulatedCloud
     return SimulatedCloud(clock, chance.child("cloud"), types, _market(options.market))
 
 
-async def _aws(options: Options, clock: Clock, api_server: Callable[[], Awaitable[ApiServer]]) -> Aws:
+async def _aws(options: AutoscalerProgram, clock: Clock, api_server: Callable[[], Awaitable[ApiServerInfo]]) -> Aws:
     settings = options.settings
     region = await find_region(options.region, os.environ)
     if not region:
-        raise Problem(
+        raise UserError(
             message(
                 "AWS_REGION: no region is set, and the instance metadata service does not tell one; set AWS_REGION or "
                 "--region, or let the pod reach the metadata service (hop limit 2)"
@@ -208,10 +208,10 @@ async def _aws(options: Options, clock: Clock, api_server: Callable[[], Awaitabl
     return Aws(provider, clock, api_server=api_server)
 
 
-def _market(file: str | None) -> market_file.Market | None:
+def _market(file: str | None) -> market_file.SimulatedMarket | None:
     if file is None:
         return None
     try:
         return market_file.read(Path(file).read_bytes())
     except market_file.MarketError as problem:
-        raise Problem(f"{file}: {problem}") from problem
+        raise UserError(f"{file}: {problem}") from problem

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message
 from dovetail.language.system_errors import system_error
 
@@ -37,7 +37,7 @@ def report(file: Path | None, form: str) -> None:
         decisions = store.lines(path.read_bytes())
     except OSError as problem:
         remedy = message("--history names the file that dovetail run --dry-run was given")
-        raise Problem(f"{path}: {system_error(problem)}; {remedy}") from problem
+        raise UserError(f"{path}: {system_error(problem)}; {remedy}") from problem
     made = shadow_report.report(decisions)
     if form == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(made)).decode())

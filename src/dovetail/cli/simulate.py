@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from dovetail.cli.terminal import waiting
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import columns, english, message, source
 from dovetail.language.recognition import recognized
 from dovetail.language.system_errors import system_error
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dovetail.lab.cluster import Extra
-    from dovetail.lab.scenario.runner import Outcome
+    from dovetail.lab.scenario.runner import ScenarioOutcome
     from dovetail.lab.scenario.schema import Scenario
     from dovetail.studies.recorded.lab_recorder import LabRecorder
 
@@ -92,7 +92,7 @@ def simulate(
             if report is not None:
                 page.write(html(outcome, samples.rows, _command(file, drawn, seed)))
     except ScenarioError as error:
-        raise Problem(str(error)) from error
+        raise UserError(str(error)) from error
     if as_json or form == "json":
         import msgspec
 
@@ -108,7 +108,7 @@ def _opened(option: str, path: Path | None) -> TextIO:
     try:
         return (path or Path(os.devnull)).open("w", encoding="utf-8")
     except OSError as error:
-        raise Problem(
+        raise UserError(
             message(
                 "{option} {path}: {strerror}; name a file that can be written",
                 option=option,
@@ -141,7 +141,7 @@ def _recorder(scenario: Scenario, seed: int | None, target: Path) -> LabRecorder
 
     import msgspec
 
-    from dovetail.offline.recorder import Settings
+    from dovetail.offline.recorder import RecorderSettings
     from dovetail.offline.recording.writer import check_absent
     from dovetail.studies.recorded.lab_recorder import LabRecorder, LabRecording
 
@@ -153,12 +153,14 @@ def _recorder(scenario: Scenario, seed: int | None, target: Path) -> LabRecorder
             cluster=scenario.name or "simulation",
             identity=hashlib.blake2b(asked, digest_size=16).digest(),
             source="simulation",
-            settings=Settings(flush_interval_s=RECORD_FLUSH_S),
+            settings=RecorderSettings(flush_interval_s=RECORD_FLUSH_S),
         )
     )
 
 
-def _play(scenario: Scenario, folder: Path, seed: int | None, extras: Sequence[Extra]) -> tuple[Outcome, list[str]]:
+def _play(
+    scenario: Scenario, folder: Path, seed: int | None, extras: Sequence[Extra]
+) -> tuple[ScenarioOutcome, list[str]]:
     from dovetail.clock import run_virtual
     from dovetail.kube import log
     from dovetail.lab.scenario.runner import play
@@ -187,7 +189,7 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 _TITLES = (source("time"), source("nodes"), source("pods"), source("ready"), source("pending"), source("failed"))
 
 
-def _table(outcome: Outcome) -> None:
+def _table(outcome: ScenarioOutcome) -> None:
     if outcome.name:
         click.echo(outcome.name)
     table = [tuple(message(title) for title in _TITLES)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from dovetail.kube.resources import CORE_EVENTS, NODES, PODS
 from dovetail.lab.controllers.informer import Informer
-from dovetail.lab.controllers.views import Json, NodeView, PodView
+from dovetail.lab.controllers.views import Json, NodeFields, PodFields
 from dovetail.language import message, plural, source
 from dovetail.language.recognition import recognized
 from dovetail.runfile import command_for
@@ -20,14 +20,14 @@ from dovetail.runfile import command_for
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dovetail.lab.up import Running
+    from dovetail.lab.up import StartedLab
 
 REFRESH_SECONDS = 1.0
 #: Seconds for which a reported warning is not repeated.
 WARNING_REPEAT_S = 60.0
 
 
-def welcome(running: Running, names: list[str], dashboard: str = "") -> list[str]:
+def welcome(running: StartedLab, names: list[str], dashboard: str = "") -> list[str]:
     """The first screen."""
     settings = running.settings
     zones = ", ".join(settings.zones[: len(names) or None])
@@ -64,7 +64,7 @@ def _path() -> list[str]:
     return [message("  . {near}     (puts dovetail and a kubectl in the PATH)", near=near)]
 
 
-def _cloud(running: Running) -> list[str]:
+def _cloud(running: StartedLab) -> list[str]:
     settings = running.settings
     if running.eks is None:
         return []
@@ -87,7 +87,7 @@ def _cloud(running: Running) -> list[str]:
     ]
 
 
-def _charts(running: Running) -> list[str]:
+def _charts(running: StartedLab) -> list[str]:
     """Where Helm finds the chart."""
     address = running.eks.charts.address if running.eks is not None and running.eks.charts is not None else ""
     return (
@@ -97,7 +97,7 @@ def _charts(running: Running) -> list[str]:
     )
 
 
-def faults_now(running: Running) -> list[str]:
+def faults_now(running: StartedLab) -> list[str]:
     """The kinds of faults that the lab has now."""
     faults = running.lab.faults
     return sorted({fault.kind for fault in faults.now.values()}) if faults is not None else []
@@ -114,16 +114,16 @@ _STATES = {
 }
 
 
-class View:
+class StatusLines:
     """Counts nodes and pods, keeps the last events."""
 
-    def __init__(self, running: Running, console: Console, dashboard: str = "") -> None:
+    def __init__(self, running: StartedLab, console: Console, dashboard: str = "") -> None:
         self._running = running
         self._dashboard = dashboard
         self._console = console
         kube = running.lab.client("dovetail-view")
-        self._pods: Informer[PodView] = Informer(kube, PODS, PodView)
-        self._nodes: Informer[NodeView] = Informer(kube, NODES, NodeView)
+        self._pods: Informer[PodFields] = Informer(kube, PODS, PodFields)
+        self._nodes: Informer[NodeFields] = Informer(kube, NODES, NodeFields)
         self._news: Informer[Json] = Informer(kube, CORE_EVENTS, dict)
         self._warnings: list[Json] = []
         self._warned: dict[tuple[str, ...], float] = {}
@@ -194,12 +194,12 @@ def _line(events: Sequence[Json]) -> str:
     return f"{when}  {names[0]}{more}  {last.get('reason', '')}: {last.get('message', '')}"
 
 
-def _ready(node: NodeView) -> bool:
+def _ready(node: NodeFields) -> bool:
     condition = node.status.condition("Ready")
     return condition is not None and condition.status == "True"
 
 
-def _state(pod: PodView) -> str:
+def _state(pod: PodFields) -> str:
     if pod.metadata.deletion_timestamp is not None:
         return "going"
     if pod.status.phase in ("Failed", "Succeeded"):

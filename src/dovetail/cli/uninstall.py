@@ -10,9 +10,9 @@ import click
 from dovetail.language import message
 
 if TYPE_CHECKING:
-    from dovetail.install.plan import Options
+    from dovetail.install.plan import InstallOptions
     from dovetail.install.removal import Nodes
-    from dovetail.install.steps import Account, Change, Part
+    from dovetail.install.steps import Account, Change, InstallPart
     from dovetail.kube.config import Connection
 
 
@@ -64,9 +64,9 @@ def uninstall(
 ) -> None:
     """Remove Dovetail from a cluster and its account. What was there before the installation stays."""
     from dovetail.cli.installing import checked_namespace, conversation
-    from dovetail.errors import Problem
+    from dovetail.errors import UserError
     from dovetail.install.chart import Release, ValuesError
-    from dovetail.install.plan import Options
+    from dovetail.install.plan import InstallOptions
     from dovetail.install.removal import Nodes
     from dovetail.install.values import read_values
 
@@ -92,8 +92,8 @@ def uninstall(
     try:
         values = read_values(list(files), list(sets))
     except ValuesError as problem:
-        raise Problem(str(problem)) from problem
-    options = Options(release=Release(name=name, namespace=namespace), values=values, removing=True)
+        raise UserError(str(problem)) from problem
+    options = InstallOptions(release=Release(name=name, namespace=namespace), values=values, removing=True)
 
     async def talk(account: Account, connection: Connection) -> None:
         await _uninstall(account, connection, cluster, context, options, nodes, dry_run, wait_s, verbose)
@@ -106,7 +106,7 @@ async def _uninstall(
     connection: Connection,
     cluster: str | None,
     context: str | None,
-    options: Options,
+    options: InstallOptions,
     nodes: Nodes,
     dry_run: bool,
     wait_s: float,
@@ -117,7 +117,7 @@ async def _uninstall(
     from dovetail.install.discovery import discover
     from dovetail.install.plan import plan
 
-    def report(part: Part | str, change: Change) -> None:
+    def report(part: InstallPart | str, change: Change) -> None:
         show(part, change, verbose=verbose)
 
     discovered = await discover(account, cluster, connection.server)

@@ -17,7 +17,7 @@ import click
 
 from dovetail import language
 from dovetail.cli.terminal import waiting
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message, source
 from dovetail.language.recognition import recognized
 from dovetail.language.system_errors import system_error
@@ -26,7 +26,7 @@ from dovetail.runfile import running as running_labs
 
 if TYPE_CHECKING:
     from dovetail.lab.cluster_config import ClusterConfig
-    from dovetail.lab.up import LabSettings, Running
+    from dovetail.lab.up import LabSettings, StartedLab
     from dovetail.runfile import RunningLab
     from dovetail.view.observer import Observer
 
@@ -138,9 +138,9 @@ def up(
     names, log = _zones(zones, region), os.environ.get(_LOG, "")
     _check_names(name, cluster_name)
     if fresh and not autoscaler:
-        raise Problem(message("--fresh: is a cluster with AWS and without an autoscaler; leave out --no-autoscaler"))
+        raise UserError(message("--fresh: is a cluster with AWS and without an autoscaler; leave out --no-autoscaler"))
     if nodes == 0 and autoscaler and not fresh and configured is None and not bare:
-        raise Problem(
+        raise UserError(
             message("--nodes 0: the autoscaler is a pod and needs a node; take --nodes 1, or leave it out: --fresh")
         )
     if recover:
@@ -182,20 +182,20 @@ def up(
                 plain,
             )
     except alone.StartError as error:
-        raise Problem(str(error)) from error
+        raise UserError(str(error)) from error
 
 
 def _check_names(name: str, cluster_name: str) -> None:
     """Refuse names that `dovetail down` or EKS would not take."""
     if not _NAME.fullmatch(cluster_name):
-        raise Problem(
+        raise UserError(
             message(
                 "--cluster-name: {cluster_name!r} is none that EKS takes: letters, digits, - and _, up to 100",
                 cluster_name=cluster_name,
             )
         )
     if not is_name(name):
-        raise Problem(
+        raise UserError(
             message("--name: {name!r} is no name of a lab: lower-case letters, digits and -, up to 40", name=name)
         )
 
@@ -203,9 +203,9 @@ def _check_names(name: str, cluster_name: str) -> None:
 def _check_recover(data: Path | None, control_plane: str) -> None:
     """Refuse `--recover` where there is no folder of ours to recover."""
     if data is None:
-        raise Problem(message("--recover: is about a --data folder; name it"))
+        raise UserError(message("--recover: is about a --data folder; name it"))
     if control_plane == "kubernetes":
-        raise Problem(
+        raise UserError(
             message("--recover: a real control plane keeps its data in etcd, which recovers by itself; leave it out")
         )
 
@@ -217,11 +217,11 @@ def _configured(file: Path | None, autoscaler: bool) -> ClusterConfig | None:
     from dovetail.lab.cluster_config import ConfigRefused, read
 
     if not autoscaler:
-        raise Problem(message("--config: node groups need the lab's AWS; leave --no-autoscaler out"))
+        raise UserError(message("--config: node groups need the lab's AWS; leave --no-autoscaler out"))
     try:
         config = read(file)
     except ConfigRefused as problem:
-        raise Problem(f"--config: {problem}") from problem
+        raise UserError(f"--config: {problem}") from problem
     for line in config.ignored:
         click.echo(message("note: {note}", note=line), err=True)
     return config
@@ -237,7 +237,7 @@ def _make_room() -> None:
             parent=folder().parent,
             strerror=system_error(error),
         )
-        raise Problem(text) from error
+        raise UserError(text) from error
 
 
 def _zones(asked: str | None, region: str) -> tuple[str, ...]:
@@ -246,15 +246,15 @@ def _zones(asked: str | None, region: str) -> tuple[str, ...]:
     try:
         region_zones = sorted(catalog.region(region).zones)
     except catalog.UnknownRegion as error:
-        raise Problem(f"--region: {error}") from error
+        raise UserError(f"--region: {error}") from error
     if asked is None:
         return tuple(region_zones[:3])
     names = tuple(zone.strip() for zone in asked.split(",") if zone.strip())
     if not names:
-        raise Problem(message("--zones names no zone; try --zones {known}", known=",".join(region_zones[:2])))
+        raise UserError(message("--zones names no zone; try --zones {known}", known=",".join(region_zones[:2])))
     for name in names:
         if name not in region_zones:
-            raise Problem(
+            raise UserError(
                 message(
                     "--zones: {name!r} is not a zone of {region}, which has {known}",
                     name=name,
@@ -269,17 +269,17 @@ def _gates(text: str) -> Mapping[str, bool]:
     from dovetail.controllers.settings import GATES, read_gates, unknown_gates
 
     for name in unknown_gates(text):
-        raise Problem(message("--feature-gates: {name!r} is none of {gates}", name=name, gates=", ".join(GATES)))
+        raise UserError(message("--feature-gates: {name!r} is none of {gates}", name=name, gates=", ".join(GATES)))
     try:
         return read_gates(text)
     except ValueError as error:
-        raise Problem(f"--feature-gates: {error}") from error
+        raise UserError(f"--feature-gates: {error}") from error
 
 
 def _run(settings: LabSettings, plain: bool) -> None:
     from rich.console import Console
 
-    from dovetail.cli.status_lines import View
+    from dovetail.cli.status_lines import StatusLines
     from dovetail.cli.terminal import quiet_logs
     from dovetail.cli.view import is_terminal
     from dovetail.clock import run_scaled
@@ -292,12 +292,12 @@ def _run(settings: LabSettings, plain: bool) -> None:
 
     reader = language.current()
 
-    async def show(running: lab.Running) -> None:
+    async def show(running: lab.StartedLab) -> None:
         with language.speaking(reader):
             async with _dashboard(running) as (url, observer):
                 starting.stop()
                 if plain or not is_terminal():
-                    await View(running, console, url).run()
+                    await StatusLines(running, console, url).run()
                 else:
                     await _screen(running, observer, url)
 
@@ -308,7 +308,7 @@ def _run(settings: LabSettings, plain: bool) -> None:
         raise _first(group) from None
 
 
-async def _screen(running: Running, observer: Observer, url: str) -> None:
+async def _screen(running: StartedLab, observer: Observer, url: str) -> None:
     """The live view of the lab. What runs is printed too: it stays in the terminal once the screen is gone."""
     from dovetail.cli.status_lines import faults_now, welcome
     from dovetail.cli.view import source_of
@@ -332,14 +332,14 @@ async def _screen(running: Running, observer: Observer, url: str) -> None:
 
 
 @asynccontextmanager
-async def _dashboard(running: Running) -> AsyncIterator[tuple[str, Observer]]:
+async def _dashboard(running: StartedLab) -> AsyncIterator[tuple[str, Observer]]:
     """The page of the lab, on the loopback; yields its URL, and what it observes."""
     import msgspec
 
-    from dovetail.web.run import Options, dashboard
+    from dovetail.web.run import ServeOptions, dashboard
 
     lab = running.lab
-    options = Options(
+    options = ServeOptions(
         title=running.url,
         server=running.url,
         speed=running.settings.speed,
@@ -437,7 +437,7 @@ def down(name: str | None) -> None:
         which = message("the lab") if running.name == DEFAULT_NAME else message("lab {name}", name=running.name)
         click.echo(message("stopped {which} at {url}", which=which, url=running.url))
         return
-    raise Problem(message("the lab (process {pid}) did not stop within 15 s; kill -9 {pid} will", pid=running.pid))
+    raise UserError(message("the lab (process {pid}) did not stop within 15 s; kill -9 {pid} will", pid=running.pid))
 
 
 @click.command()
@@ -451,6 +451,6 @@ def env(name: str | None) -> None:
         _poll(lambda: find(chosen) is None or _ready(find(chosen)), seconds=60)
     running = find(chosen)
     if running is None or not running.ready:
-        raise Problem(message("the lab has not come up; where it was started it says why"))
+        raise UserError(message("the lab has not come up; where it was started it says why"))
     for name, value in {"KUBECONFIG": running.kubeconfig, **running.environment}.items():
         click.echo(f"export {name}={shlex.quote(value)}")

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from dovetail.tui.app import Source
+    from dovetail.tui.app import ViewSource
     from dovetail.view.observer import Observer
 
 #: How long the first lists may take; and, before `--once` prints what there is, events, history, usage and bound.
@@ -87,9 +87,9 @@ def view(
     plain = once or form == "json" or recording is not None or not is_terminal()
     if not plain and (pods or width is not None or reverse):
         option = "--pods" if pods else "--reverse" if reverse else "--width"
-        raise Problem(message("{option}: is for --once; on the screen there are keys for it (?)", option=option))
+        raise UserError(message("{option}: is for --once; on the screen there are keys for it (?)", option=option))
     if recording is None and time is not None:
-        raise Problem(message("--at: is for --recording FILE; a cluster is shown as it is now"))
+        raise UserError(message("--at: is for --recording FILE; a cluster is shown as it is now"))
 
     async def show(observer: Observer, server: str) -> None:
         if plain:
@@ -117,12 +117,12 @@ def is_terminal() -> bool:
     )
 
 
-def source_of(observer: Observer) -> Source:
+def source_of(observer: Observer) -> ViewSource:
     """What the screen draws: the observer's view, and a call whenever there is another."""
-    from dovetail.tui.app import Source
+    from dovetail.tui.app import ViewSource
     from dovetail.tui.explanation import ObserverEvidence
 
-    return Source(
+    return ViewSource(
         view=lambda: observer.view,
         listen=lambda draw: observer.listen(lambda new, change: draw()),
         now=observer.clock.now,
@@ -146,14 +146,14 @@ async def _text(
 
     from dovetail.tui.body import body
     from dovetail.tui.figures import glyphs
-    from dovetail.tui.tables import Look
+    from dovetail.tui.tables import TableLook
     from dovetail.tui.text import once
 
     await observer.settle(SETTLE_TIMEOUT_S)
     if form == "json":
         return msgspec.json.format(msgspec.json.encode(body(observer.view))).decode()
     columns = width or (shutil.get_terminal_size((PIPE_WIDTH, 24)).columns if sys.stdout.isatty() else PIPE_WIDTH)
-    look = Look(observer.clock.now(), glyphs(sys.stdout.encoding), usage)
+    look = TableLook(observer.clock.now(), glyphs(sys.stdout.encoding), usage)
     lines = once(observer.view, look, columns, filter_text=filter_text, sort=sort, descending=descending, pods=pods)
     return "\n".join(lines)
 
@@ -231,13 +231,13 @@ def _observe(
     try:
         run_scaled(main())
     except Disconnected as problem:
-        raise Problem(
+        raise UserError(
             message("{problem}; start it, or name another with --kubeconfig or --context", problem=problem)
         ) from problem
     except (ConfigError, KubeError) as problem:
-        raise Problem(str(problem)) from problem
+        raise UserError(str(problem)) from problem
     except TimeoutError as problem:
-        raise Problem(
+        raise UserError(
             message("the cluster did not list its nodes and pods within {seconds:.0f} s", seconds=LIST_TIMEOUT_S)
         ) from problem
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dovetail import __version__
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message
 from dovetail.language.system_errors import system_error
 
@@ -89,7 +89,7 @@ def admission_controller(flags: tuple[str, ...]) -> None:
     try:
         _main(settings.common, start)
     except CertificateError as problem:
-        raise Problem(str(problem)) from problem
+        raise UserError(str(problem)) from problem
 
 
 def _settings(program: str, read: Callable[..., tuple[Any, list[str]]], flags: tuple[str, ...]) -> Any:
@@ -127,9 +127,9 @@ def _main(common: CommonSettings, start: Start) -> None:
     try:
         run_scaled(_until_stopped(common, start))
     except (ConfigError, KubeError) as problem:
-        raise Problem(str(problem)) from problem
+        raise UserError(str(problem)) from problem
     except OSError as problem:
-        raise Problem(
+        raise UserError(
             message("{strerror}; another port is chosen by --address or --port", strerror=system_error(problem))
         ) from problem
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message
 from dovetail.language.system_errors import system_error
 
@@ -69,7 +69,7 @@ def webhook(
             context.load_cert_chain(tls_cert, tls_key)
         except (ssl.SSLError, OSError) as error:
             why = message("not a certificate and its key, both in PEM")
-            raise Problem(f"--tls-cert {tls_cert}, --tls-key {tls_key}: {why}") from error
+            raise UserError(f"--tls-cert {tls_cert}, --tls-key {tls_key}: {why}") from error
         files = (tls_cert, tls_key)
         app.cleanup_ctx.append(lambda app: _reloaded(context, *files))
     shown = message(
@@ -78,7 +78,7 @@ def webhook(
     try:
         web.run_app(app, host=address, port=port, ssl_context=context, print=lambda _: click.echo(shown))
     except OSError as error:
-        raise Problem(
+        raise UserError(
             message(
                 "--address {address}, --port {port}: {strerror}; choose others",
                 address=address,

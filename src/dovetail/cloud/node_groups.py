@@ -42,7 +42,7 @@ class InstanceError(msgspec.Struct, frozen=True):
         return f"{self.kind.value}.{self.code}"
 
 
-class Instance(msgspec.Struct, frozen=True):
+class GroupMember(msgspec.Struct, frozen=True):
     """A member of a group, by provider id. `state` is None where the cloud does not tell."""
 
     provider_id: str
@@ -71,7 +71,7 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True):
     min_size: int = 0
     max_size: int = 0
     target_size: int = 0
-    instances: tuple[Instance, ...] = ()
+    instances: tuple[GroupMember, ...] = ()
     options: GroupOptions = GroupOptions()
     #: False for a group that could be created and is not there yet.
     exists: bool = True
@@ -82,7 +82,7 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True):
         return max(0, self.max_size - self.target_size)
 
 
-class Template(msgspec.Struct, frozen=True):
+class NodeTemplate(msgspec.Struct, frozen=True):
     """A node that a group would add, and the pods that come with it."""
 
     node: Node
@@ -109,7 +109,7 @@ class NodeGroupCloud(Protocol):
     def group_of(self, provider_id: str) -> NodeGroup | None:
         """The group that an instance belongs to, if it is one of ours."""
 
-    async def template(self, group: NodeGroup) -> Template:
+    async def template(self, group: NodeGroup) -> NodeTemplate:
         """What a new node of a group without nodes would look like."""
 
     async def increase(self, group: NodeGroup, delta: int) -> None:

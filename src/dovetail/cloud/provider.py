@@ -85,7 +85,7 @@ class LaunchOption(msgspec.Struct, frozen=True, kw_only=True):
     offering: Offering
 
 
-class Launch(msgspec.Struct, frozen=True, kw_only=True):
+class LaunchRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Everything needed to launch one instance. `token` makes it idempotent: the claim's UID.
 
     `node_class`, `node_pool` and `claim` are the objects in their v1 form.
@@ -192,7 +192,7 @@ class Cloud(Protocol):
         self, node_pool: Mapping[str, Any], node_class: Mapping[str, Any]
     ) -> tuple[InstanceType, ...]: ...
 
-    async def launch(self, launch: Launch) -> Instance: ...
+    async def launch(self, launch: LaunchRequest) -> Instance: ...
 
     async def get(self, provider_id: str) -> Instance: ...
 

@@ -10,7 +10,7 @@ from dovetail.cloud.provider import (
     CloudError,
     Instance,
     Interruption,
-    Launch,
+    LaunchRequest,
     NodeClassStatus,
     NodeRole,
     Remedy,
@@ -61,7 +61,7 @@ class ReadOnlyCloud:
         return
         yield ()
 
-    async def launch(self, launch: Launch) -> Instance:
+    async def launch(self, launch: LaunchRequest) -> Instance:
         _refuse("launch")
 
     async def terminate(self, provider_id: str) -> None:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 REPLACEMENT_POD_TIMEOUT_S = 30.0
 
 
-class Target(NamedTuple):
+class NominationTarget(NamedTuple):
     """What a pod is nominated for: a `claim` or a `node`, and its name."""
 
     kind: str
@@ -28,7 +28,7 @@ class Target(NamedTuple):
 class Slot(NamedTuple):
     """Capacity on a target for the replacement of pod `uid`, kept until a time of the loop."""
 
-    target: Target
+    target: NominationTarget
     uid: str
     until: float
 
@@ -40,16 +40,16 @@ class Nominations:
     """
 
     def __init__(self) -> None:
-        self._of: dict[str, tuple[Target, float | None]] = {}
-        self._on: dict[Target, dict[str, None]] = {}
+        self._of: dict[str, tuple[NominationTarget, float | None]] = {}
+        self._on: dict[NominationTarget, dict[str, None]] = {}
         self._slots: dict[str, list[Slot]] = {}
 
-    def nominate(self, uid: str, target: Target, until: float | None = None) -> None:
+    def nominate(self, uid: str, target: NominationTarget, until: float | None = None) -> None:
         self.release(uid)
         self._of[uid] = (target, until)
         self._on.setdefault(target, {})[uid] = None
 
-    def release(self, uid: str) -> Target | None:
+    def release(self, uid: str) -> NominationTarget | None:
         entry = self._of.pop(uid, None)
         if entry is None:
             return None
@@ -59,29 +59,29 @@ class Nominations:
             del self._on[entry[0]]
         return entry[0]
 
-    def release_all(self, target: Target) -> tuple[str, ...]:
+    def release_all(self, target: NominationTarget) -> tuple[str, ...]:
         uids = tuple(self._on.get(target, ()))
         for uid in uids:
             self.release(uid)
         return uids
 
-    def limit(self, target: Target, until: float, but: Callable[[str], bool] = lambda uid: False) -> None:
+    def limit(self, target: NominationTarget, until: float, but: Callable[[str], bool] = lambda uid: False) -> None:
         """From now on the nominations for a target expire, except those of the pods for which `but` is true."""
         for uid in self._on.get(target, ()):
             expiry = self._of[uid][1]
             if not but(uid):
                 self._of[uid] = (target, until if expiry is None else min(expiry, until))
 
-    def expire(self, now: float) -> tuple[tuple[str, Target], ...]:
+    def expire(self, now: float) -> tuple[tuple[str, NominationTarget], ...]:
         expired = [(uid, target) for uid, (target, until) in self._of.items() if until is not None and until <= now]
         for uid, _ in expired:
             self.release(uid)
         return tuple(expired)
 
-    def on(self, target: Target) -> Iterable[str]:
+    def on(self, target: NominationTarget) -> Iterable[str]:
         return self._on.get(target, {}).keys()
 
-    def of(self, uid: str) -> Target | None:
+    def of(self, uid: str) -> NominationTarget | None:
         entry = self._of.get(uid)
         return entry[0] if entry else None
 
@@ -105,6 +105,6 @@ class Nominations:
                 return slot
         return None
 
-    def awaits_replacement(self, targets: Collection[Target], now: float) -> bool:
+    def awaits_replacement(self, targets: Collection[NominationTarget], now: float) -> bool:
         """Whether the target, by any of its names, still has a slot for a replacement pod."""
         return any(slot.target in targets and slot.until > now for slots in self._slots.values() for slot in slots)

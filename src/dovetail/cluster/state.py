@@ -15,7 +15,7 @@ import msgspec
 
 from dovetail.clock import Clock
 from dovetail.cluster import indexes, initial_sync, state_node
-from dovetail.cluster.nominations import Nominations, Target
+from dovetail.cluster.nominations import Nominations, NominationTarget
 from dovetail.cluster.pdb import PdbIndex
 from dovetail.cluster.pod_cache import PodTransform
 from dovetail.kube import resources as kinds
@@ -97,9 +97,9 @@ class ClusterState:
         self._unbound: dict[str, Pod] = {}
         self._node_of: dict[str, dict[str, None]] = {}
         self._claim_of: dict[str, str] = {}
-        self._states: dict[Target, NodeState] = {}
-        self._bare: dict[Target, NodeState] = {}
-        self._dirty: dict[Target, None] = {}
+        self._states: dict[NominationTarget, NodeState] = {}
+        self._bare: dict[NominationTarget, NodeState] = {}
+        self._dirty: dict[NominationTarget, None] = {}
         self._notes = [self._dirty]
 
     # -- running
@@ -236,7 +236,7 @@ class ClusterState:
         self._dirty.clear()
         return tuple(self._states.values())
 
-    def notes(self) -> dict[Target, None]:
+    def notes(self) -> dict[NominationTarget, None]:
         """Targets that change from now on, in order: for one reader, which clears what it has read."""
         self._notes.append({})
         return self._notes[-1]
@@ -261,7 +261,7 @@ class ClusterState:
         self.claims.store.put(claim.name, claim)
         self._notify_claim(CacheChange("added" if old is None else "modified", claim.name, old, claim))
 
-    def nominate(self, pod: Pod, target: Target, until: float | None = None) -> None:
+    def nominate(self, pod: Pod, target: NominationTarget, until: float | None = None) -> None:
         before = self.nominations.of(pod.metadata.uid)
         self.nominations.nominate(pod.metadata.uid, target, until)
         for node_key in filter(None, (before, target)):
@@ -284,11 +284,11 @@ class ClusterState:
         for provider_id in filter(None, provider_ids):
             (self._marked_for_deletion.add if deleting else self._marked_for_deletion.discard)(provider_id)
             for name in self._node_of.get(provider_id, ()):
-                self._touch(Target("node", name))
+                self._touch(NominationTarget("node", name))
                 for pod in () if deleting else self.pods_on(name):
                     self.withdraw_nomination(pod.metadata.uid)
             if provider_id in self._claim_of:
-                self._touch(Target("claim", self._claim_of[provider_id]))
+                self._touch(NominationTarget("claim", self._claim_of[provider_id]))
 
     def is_terminating(self, claim: NodeClaim | None, node: Node | None) -> bool:
         """Whether a node is deleted or marked for deletion."""
@@ -303,7 +303,7 @@ class ClusterState:
 
     # -- deriving
 
-    def _derive(self, target: Target) -> None:
+    def _derive(self, target: NominationTarget) -> None:
         """Derive the NodeState of a target: the bare node, which seldom changes, and its pods."""
         bare = self._bare.get(target)
         if bare is None:
@@ -316,7 +316,7 @@ class ClusterState:
         if target.kind == "node":
             pods = [pod for pod in self._by_node.get(target.name, _NO_PODS).values() if not pod.finished] + pods
             if bare.claim is not None:
-                nominated_pods = self._nominated_pods(Target("claim", bare.claim))
+                nominated_pods = self._nominated_pods(NominationTarget("claim", bare.claim))
                 pods += [pod for pod in nominated_pods if pod.spec.node_name != target.name]
         self._states[target] = msgspec.structs.replace(bare, pods=tuple(pods)) if pods else bare
 
@@ -334,27 +334,31 @@ class ClusterState:
             return None
         return state_node.of_claim(claim, (), self._types, deleting=self.is_terminating(claim, None))
 
-    def _nominated_pods(self, target: Target) -> list[Pod]:
+    def _nominated_pods(self, target: NominationTarget) -> list[Pod]:
         nominated_pods = self.nominations.on(target)
         return [pod for pod in map(self._by_uid.get, nominated_pods) if pod is not None] if nominated_pods else []
 
-    def _touch(self, target: Target) -> None:
+    def _touch(self, target: NominationTarget) -> None:
         """Something about the target changed."""
         for alias in self._aliases(target):
             self._bare.pop(alias, None)
             self._note(alias)
 
-    def _repopulate(self, target: Target) -> None:
+    def _repopulate(self, target: NominationTarget) -> None:
         """Only the pods of the target changed."""
         for alias in self._aliases(target):
             self._note(alias)
 
-    def _aliases(self, target: Target) -> list[Target]:
+    def _aliases(self, target: NominationTarget) -> list[NominationTarget]:
         """A target by its own name, and by that of its node if it is a NodeClaim."""
         claim = self.claims.store.get(target.name) if target.kind == "claim" else None
-        return [target, *(Target("node", node.metadata.name) for node in self.nodes_for(claim))] if claim else [target]
+        return (
+            [target, *(NominationTarget("node", node.metadata.name) for node in self.nodes_for(claim))]
+            if claim
+            else [target]
+        )
 
-    def _note(self, target: Target) -> None:
+    def _note(self, target: NominationTarget) -> None:
         for notes in self._notes:
             notes[target] = None
 
@@ -370,7 +374,7 @@ class ClusterState:
         self._by_uid[new.metadata.uid] = new
         if new.spec.node_name:
             self._by_node.setdefault(new.spec.node_name, {})[change.key] = new
-            self._repopulate(Target("node", new.spec.node_name))
+            self._repopulate(NominationTarget("node", new.spec.node_name))
             if self._releases_nomination(new):
                 self.withdraw_nomination(new.metadata.uid)
         elif new.finished:
@@ -394,7 +398,7 @@ class ClusterState:
             pods.pop(key, None)
             if not pods:
                 self._by_node.pop(old.spec.node_name, None)
-            self._repopulate(Target("node", old.spec.node_name))
+            self._repopulate(NominationTarget("node", old.spec.node_name))
 
     def _node(self, change: CacheChange[Node]) -> None:
         for node in (change.old, change.new):
@@ -407,27 +411,27 @@ class ClusterState:
                     del self._node_of[node.spec.provider_id]
                 claim = self._claim_of.get(node.spec.provider_id)
                 if claim:
-                    self._touch(Target("claim", claim))
+                    self._touch(NominationTarget("claim", claim))
         if change.new is None:
-            self.nominations.release_all(Target("node", change.key))
-        self._touch(Target("node", change.key))
+            self.nominations.release_all(NominationTarget("node", change.key))
+        self._touch(NominationTarget("node", change.key))
 
     def _claim(self, change: CacheChange[NodeClaim]) -> None:
-        target = Target("claim", change.key)
+        target = NominationTarget("claim", change.key)
         if change.old is not None and change.old.status.provider_id:
             self._claim_of.pop(change.old.status.provider_id, None)
         claim = change.new
         if claim is None:
             self.nominations.release_all(target)
             for name in self._node_of.get(change.object.status.provider_id, ()):
-                self._touch(Target("node", name))
+                self._touch(NominationTarget("node", name))
         else:
             if claim.status.provider_id:
                 self._claim_of[claim.status.provider_id] = change.key
             self._update_nominations(change, claim, target)
         self._touch(target)
 
-    def _update_nominations(self, change: CacheChange[NodeClaim], claim: NodeClaim, target: Target) -> None:
+    def _update_nominations(self, change: CacheChange[NodeClaim], claim: NodeClaim, target: NominationTarget) -> None:
         if claim.metadata.deletion_timestamp is not None:
             self.nominations.release_all(target)
         elif change.old is None and not claim.is_true("Initialized"):
@@ -440,7 +444,7 @@ class ClusterState:
         self._pdbs = None
 
     def _csi_node(self, change: CacheChange[CSINode]) -> None:
-        self._touch(Target("node", change.key))
+        self._touch(NominationTarget("node", change.key))
 
     def _watch(
         self,

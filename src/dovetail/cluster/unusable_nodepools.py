@@ -29,7 +29,7 @@ _REMEDIES = {
 }
 
 
-class Cause(msgspec.Struct, frozen=True, kw_only=True):
+class UnusableCause(msgspec.Struct, frozen=True, kw_only=True):
     """`why` ends a sentence that begins with the NodePool's name; `object` is what has to be changed."""
 
     code: str
@@ -45,7 +45,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
 def cause(
     pool: NodePool, node_class: Json | None, *, class_required: bool, reconciled: bool, classes: Iterable[str] = ()
-) -> Cause | None:
+) -> UnusableCause | None:
     """Why a NodePool launches nothing, or None.
 
     `reconciled`: whether a controller writes conditions, so that a missing one means something. `classes` are the
@@ -54,14 +54,16 @@ def cause(
     mine = f"nodepool/{pool.name}"
     if pool.metadata.deletion_timestamp is not None:
         remedy = message("use another NodePool, or create it again once it is gone")
-        return Cause(code="NO_NODEPOOL", why=message("is being deleted"), remedy=remedy, object=mine, leaving=True)
+        return UnusableCause(
+            code="NO_NODEPOOL", why=message("is being deleted"), remedy=remedy, object=mine, leaving=True
+        )
     reference = pool.spec.template.spec.node_class_ref
     if node_class is None and class_required:
         return _missing(pool, classes)
     return of_class(node_class, reference.kind or "EC2NodeClass") or _own(pool, mine, reconciled)
 
 
-def _missing(pool: NodePool, classes: Iterable[str]) -> Cause:
+def _missing(pool: NodePool, classes: Iterable[str]) -> UnusableCause:
     """In the words of what the operator wrote: a Provisioner has an AWSNodeTemplate."""
     reference = pool.spec.template.spec.node_class_ref
     kind, name = reference.kind or "EC2NodeClass", reference.name
@@ -71,7 +73,7 @@ def _missing(pool: NodePool, classes: Iterable[str]) -> Cause:
         remedy = message("create it, or name another in spec.providerRef.name of the Provisioner")
     meant = nearest(name, classes)
     hint = message("; did you mean {meant}?", meant=meant) if meant else ""
-    return Cause(
+    return UnusableCause(
         code="BAD_NODECLASS",
         why=message("is not ready: its {kind} {name} does not exist{hint}", kind=kind, name=name, hint=hint),
         remedy=remedy,
@@ -81,7 +83,7 @@ def _missing(pool: NodePool, classes: Iterable[str]) -> Cause:
     )
 
 
-def of_class(node_class: Json | None, kind: str) -> Cause | None:
+def of_class(node_class: Json | None, kind: str) -> UnusableCause | None:
     """What is wrong with the NodeClass, by its own conditions."""
     metadata = (node_class or {}).get("metadata") or {}
     name = metadata.get("name")
@@ -91,7 +93,7 @@ def of_class(node_class: Json | None, kind: str) -> Cause | None:
             message("is not ready: its {kind} {name} is being deleted", kind=kind, name=name),
             message("name another in spec.template.spec.nodeClassRef"),
         )
-        return Cause(code="BAD_NODECLASS", why=why, remedy=remedy, object=mine)
+        return UnusableCause(code="BAD_NODECLASS", why=why, remedy=remedy, object=mine)
     conditions = ((node_class or {}).get("status") or {}).get("conditions") or ()
     bad = [condition for condition in conditions if condition.get("status") == "False"]
     worst = min(bad, key=lambda condition: (condition.get("type") == "Ready", str(condition.get("type"))), default=None)
@@ -99,7 +101,7 @@ def of_class(node_class: Json | None, kind: str) -> Cause | None:
         text, remedy = _parted(str(worst.get("message") or ""))
         said = ": ".join(filter(None, (worst.get("reason"), text)))
         remedy = remedy or _REMEDIES.get(str(worst.get("type")), source("correct it"))
-        return Cause(
+        return UnusableCause(
             code="BAD_NODECLASS",
             why=message("is not ready: {kind} {name}: {said}", kind=kind, name=name, said=said or worst.get("type")),
             remedy=remedy,
@@ -122,7 +124,7 @@ def of_class(node_class: Json | None, kind: str) -> Cause | None:
             ),
             _WAIT,
         )
-        return Cause(code="BAD_NODECLASS", why=why, remedy=remedy, object=mine, awaited=True)
+        return UnusableCause(code="BAD_NODECLASS", why=why, remedy=remedy, object=mine, awaited=True)
     return None
 
 
@@ -138,7 +140,7 @@ def _parted(condition: str) -> tuple[str, str]:
 _WAIT = source("wait a moment; if it stays so, see the controller's log")
 
 
-def _own(pool: NodePool, mine: str, reconciled: bool) -> Cause | None:
+def _own(pool: NodePool, mine: str, reconciled: bool) -> UnusableCause | None:
     conditions = {condition.type: condition for condition in pool.status.conditions}
     ready = conditions.get("Ready")
     if ready is None and not reconciled:
@@ -151,8 +153,8 @@ def _own(pool: NodePool, mine: str, reconciled: bool) -> Cause | None:
     worst = next((condition for condition in bad if condition.message), ready)
     if worst is None or worst.status != "False":
         why = message("is not ready: no controller has written its status yet")
-        return Cause(code="NO_NODEPOOL", why=why, remedy=_WAIT, object=mine, awaited=True)
-    return Cause(
+        return UnusableCause(code="NO_NODEPOOL", why=why, remedy=_WAIT, object=mine, awaited=True)
+    return UnusableCause(
         code="NO_NODEPOOL",
         why=message("is not ready: {message}", message=worst.message or worst.reason or worst.type),
         remedy=message("correct the NodePool")

@@ -19,15 +19,15 @@ from dovetail.model.meta import Condition, stamp
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 
 
-class Family(msgspec.Struct, frozen=True):
+class ConditionSet(msgspec.Struct, frozen=True):
     """Which conditions decide a root."""
 
     dependents: tuple[str, ...]
     root: str = "Ready"
 
 
-CLAIM = Family(("Launched", "Registered", "Initialized"))
-POOL = Family(("ValidationSucceeded", "NodeClassReady"))
+CLAIM = ConditionSet(("Launched", "Registered", "Initialized"))
+POOL = ConditionSet(("ValidationSucceeded", "NodeClassReady"))
 
 
 class Conditions:
@@ -35,7 +35,7 @@ class Conditions:
 
     def __init__(
         self,
-        family: Family,
+        family: ConditionSet,
         existing: Iterable[Condition | StatusCondition],
         *,
         now: datetime,

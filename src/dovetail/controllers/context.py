@@ -18,8 +18,8 @@ from dovetail.controllers.instance_types import InstanceTypes
 from dovetail.controllers.metrics.definitions import Metrics
 from dovetail.controllers.metrics.pod_latency import PodLatency
 from dovetail.controllers.nodepool.registration_health import RegistrationHealth
-from dovetail.controllers.rights import Rights
-from dovetail.controllers.safemode import Safety
+from dovetail.controllers.rights import MissingRights
+from dovetail.controllers.safemode import SafeMode
 from dovetail.controllers.settings import Settings
 from dovetail.kube.client import Kube
 
@@ -43,12 +43,12 @@ class Context:
     snapshot_builder: SnapshotBuilder
     instance_types: InstanceTypes
     decision_history: DecisionHistory
-    safety: Safety
+    safety: SafeMode
     health: RegistrationHealth
     metrics: Metrics
     pod_latency: PodLatency
     event_publisher: EventPublisher
-    rights: Rights
+    rights: MissingRights
     log: FilteringBoundLogger
     deleted_claims: set[str] = field(default_factory=set)
     """UIDs of NodeClaims that we have deleted: the watch may report it before the server has answered."""

@@ -16,7 +16,7 @@ from dovetail.clock import Clock
 from dovetail.cloud.provider import Cloud, CloudError
 from dovetail.cluster import nodepools, unusable_nodepools
 from dovetail.cluster.state import ClusterState
-from dovetail.cluster.unusable_nodepools import Cause
+from dovetail.cluster.unusable_nodepools import UnusableCause
 from dovetail.controllers.discovered_capacity import DiscoveredCapacity
 from dovetail.controllers.logs import ref
 from dovetail.model.instance_type import InstanceType
@@ -72,7 +72,7 @@ class InstanceTypes:
         causes = [(pool, self.cause(pool)) for pool in nodepools.ordered(self._cluster_state.pools.store.all())]
         return tuple(self._as_unusable(pool, cause) for pool, cause in causes if cause is not None)
 
-    def cause(self, pool: NodePool) -> Cause | None:
+    def cause(self, pool: NodePool) -> UnusableCause | None:
         """Why nothing can be planned on a NodePool now; None if something can, or if it is static."""
         if pool.static or (self._without_status and nodepools.has_no_status(pool)):
             return None
@@ -93,7 +93,7 @@ class InstanceTypes:
             return _failing_launches(pool.name, self._paused[pool.name][1])
         return _failing_launches(pool.name, self._failing[pool.name]) if pool.name in self._failing else None
 
-    def _as_unusable(self, pool: NodePool, cause: Cause) -> UnusablePool:
+    def _as_unusable(self, pool: NodePool, cause: UnusableCause) -> UnusablePool:
         """With the types that it had last, else with those of the other NodePools: what it would offer."""
         made = self._made.get(pool.name)
         types = made[1] if made is not None else max((entry[1] for entry in self._made.values()), key=len, default=())
@@ -202,12 +202,12 @@ class InstanceTypes:
                     del memory[name]
 
 
-def _failing_launches(pool: str, why: str) -> Cause:
+def _failing_launches(pool: str, why: str) -> UnusableCause:
     """A NodePool that is left out because its launches fail. The message may end with the reason's code."""
     text, _, last = why.rpartition(" (")
     code = last.rstrip(")")
     has_code = code in REASONS and last.endswith(")")
-    return Cause(
+    return UnusableCause(
         code=code if has_code else "NO_NODEPOOL",
         why=f"is left out for a while: {text if has_code else why}",
         remedy=REASONS[code].remedy if has_code else "see the events of its NodeClaims",

@@ -25,7 +25,7 @@ from dovetail.controllers.disruption.controller import Disruption
 from dovetail.controllers.events import EventPublisher
 from dovetail.controllers.health_server import serving
 from dovetail.controllers.history import store
-from dovetail.controllers.history.decisions import DecisionHistory, Store
+from dovetail.controllers.history.decisions import DecisionHistory, DecisionStore
 from dovetail.controllers.history.external_deletions import ExternalDeletions
 from dovetail.controllers.instance_types import InstanceTypes
 from dovetail.controllers.interruption import Interruptions
@@ -57,8 +57,8 @@ from dovetail.controllers.pod_deletion_cost import DeletionCosts
 from dovetail.controllers.profiling import serving_profiles
 from dovetail.controllers.provisioning.provisioner import Provisioner
 from dovetail.controllers.python_gc import collect_when_idle
-from dovetail.controllers.rights import Rights
-from dovetail.controllers.safemode import DISABLING, Safety
+from dovetail.controllers.rights import MissingRights
+from dovetail.controllers.safemode import DISABLING, SafeMode
 from dovetail.controllers.safemode_monitor import SafeModeMonitor
 from dovetail.controllers.settings import Settings
 from dovetail.controllers.shadow.controller import Shadow
@@ -173,8 +173,8 @@ class Autoscaler:
         self.cluster_state.listener_failed = lambda problem: self.supervisor.report("listener", problem)
         self._spread = default_constraints(settings.scheduler_config)
         self._selectors = Selectors(kube) if self._spread else None
-        self.safety = Safety(clock, self.metrics, self.log)
-        self.rights = Rights(clock, self.metrics, self.log)
+        self.safety = SafeMode(clock, self.metrics, self.log)
+        self.rights = MissingRights(clock, self.metrics, self.log)
         chosen = settings.leader_election_namespace or settings.system_namespace
         self.namespace = chosen or namespace or store.NAMESPACE
         self.election = (
@@ -231,7 +231,7 @@ class Autoscaler:
             log=self.log,
         )
 
-    def _store(self, kube: Kube) -> Store:
+    def _store(self, kube: Kube) -> DecisionStore:
         if self.settings.history:
             return store.File(Path(self.settings.history))
         if self.settings.dry_run:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from dovetail.controllers import logs
-from dovetail.controllers.conditions import FALSE, TRUE, Conditions, Family
+from dovetail.controllers.conditions import FALSE, TRUE, Conditions, ConditionSet
 from dovetail.controllers.context import Context
 from dovetail.controllers.nodepool.hash import rehash
 from dovetail.controllers.worker import Again, Worker
@@ -84,7 +84,7 @@ class NodeClasses:
             carried = {"metadata": {"annotations": dict(resolution.annotations)}}
             await self._context.kube.patch(EC2NODECLASSES, meta.name, carried)
         conditions = Conditions(
-            Family(tuple(condition[0] for condition in resolution.conditions)),
+            ConditionSet(tuple(condition[0] for condition in resolution.conditions)),
             _conditions(node_class),
             now=self._context.clock.now(),
             created=meta.creation_timestamp,

@@ -43,7 +43,7 @@ READ_SCALE_UPS = Right(
 OF_WATCHES = {right.resource: right for right in (READ_PRIORITIES, READ_OVERLAYS, READ_ATTACHMENTS)}
 
 
-class Rights:
+class MissingRights:
     """Which rights are missing, and since when."""
 
     def __init__(self, clock: Clock, metrics: Metrics, log: FilteringBoundLogger) -> None:

@@ -20,7 +20,7 @@ from dovetail.cloud.provider import UNAUTHORIZED, CloudError, InstanceNotFound
 from dovetail.controllers.metrics.definitions import Metrics
 
 
-class Cause(StrEnum):
+class SafeModeCause(StrEnum):
     LAUNCHES_FAIL = "launches-fail"
     REGISTRATIONS_FAIL = "registrations-fail"
     STALE_VIEW = "stale-view"
@@ -33,11 +33,24 @@ class Cause(StrEnum):
 
 #: Causes with which a pending pod would get no node.
 DISABLING = frozenset(
-    {Cause.STALE_VIEW, Cause.NOT_AUTHORISED, Cause.CLOUD_DENIES, Cause.LAUNCHES_FAIL, Cause.REGISTRATIONS_FAIL}
+    {
+        SafeModeCause.STALE_VIEW,
+        SafeModeCause.NOT_AUTHORISED,
+        SafeModeCause.CLOUD_DENIES,
+        SafeModeCause.LAUNCHES_FAIL,
+        SafeModeCause.REGISTRATIONS_FAIL,
+    }
 )
 #: Causes that attempts report, and after how many seconds without another they lapse.
 LAPSING, LAPSE_S = (
-    frozenset({Cause.LAUNCHES_FAIL, Cause.REGISTRATIONS_FAIL, Cause.CLOUD_DENIES, Cause.BROKEN_INVARIANT}),
+    frozenset(
+        {
+            SafeModeCause.LAUNCHES_FAIL,
+            SafeModeCause.REGISTRATIONS_FAIL,
+            SafeModeCause.CLOUD_DENIES,
+            SafeModeCause.BROKEN_INVARIANT,
+        }
+    ),
     900.0,
 )
 #: A view this old, in seconds, is no evidence for removing anything.
@@ -55,18 +68,18 @@ class Standing(msgspec.Struct, frozen=True):
     seen: float
 
 
-class Safety:
+class SafeMode:
     """The standing causes, each with its explanation."""
 
     def __init__(self, clock: Clock, metrics: Metrics, log: FilteringBoundLogger) -> None:
         self._clock = clock
         self._metrics = metrics
         self._log = log
-        self._standing: dict[Cause, Standing] = {}
+        self._standing: dict[SafeModeCause, Standing] = {}
         self._failed = 0
         self._denied: dict[str, str] = {}
         self._joined: deque[bool] = deque(maxlen=JOINS)
-        for cause in Cause:
+        for cause in SafeModeCause:
             metrics.safe_mode.labels(cause).set(0)
 
     @property
@@ -76,13 +89,13 @@ class Safety:
 
     def stops(self, reason: str) -> bool:
         """Whether a disruption for this reason must wait. A repair has its own limit of unhealthy nodes."""
-        causes = self._standing.keys() - ({Cause.MANY_UNHEALTHY} if reason == "Unhealthy" else set())
+        causes = self._standing.keys() - ({SafeModeCause.MANY_UNHEALTHY} if reason == "Unhealthy" else set())
         return bool(causes)
 
-    def causes(self) -> dict[Cause, str]:
+    def causes(self) -> dict[SafeModeCause, str]:
         return {cause: standing.why for cause, standing in self._standing.items()}
 
-    def set(self, cause: Cause, why: str | None) -> None:
+    def set(self, cause: SafeModeCause, why: str | None) -> None:
         """Raise a cause with its explanation, or lift it with None."""
         stood = cause in self._standing
         if why is not None:
@@ -102,10 +115,10 @@ class Safety:
         for cause in [
             cause for cause, standing in self._standing.items() if cause in LAPSING and standing.seen < oldest
         ]:
-            self._failed = 0 if cause is Cause.LAUNCHES_FAIL else self._failed
-            if cause is Cause.REGISTRATIONS_FAIL:
+            self._failed = 0 if cause is SafeModeCause.LAUNCHES_FAIL else self._failed
+            if cause is SafeModeCause.REGISTRATIONS_FAIL:
                 self._joined.clear()
-            if cause is Cause.CLOUD_DENIES:
+            if cause is SafeModeCause.CLOUD_DENIES:
                 self._denied.clear()
             self.set(cause, None)
 
@@ -120,14 +133,14 @@ class Safety:
         except CloudError as problem:
             if problem.reason == UNAUTHORIZED:
                 self._denied[action] = problem.message
-                self.set(Cause.CLOUD_DENIES, self._denials())
+                self.set(SafeModeCause.CLOUD_DENIES, self._denials())
             raise
         else:
             self._allowed(action)
 
     def _allowed(self, action: str) -> None:
         if self._denied.pop(action, None) is not None:
-            self.set(Cause.CLOUD_DENIES, self._denials())
+            self.set(SafeModeCause.CLOUD_DENIES, self._denials())
 
     def _denials(self) -> str | None:
         return (
@@ -138,25 +151,27 @@ class Safety:
         """The outcome of a launch. One success is proof enough that launches work again."""
         self._failed = 0 if succeeded else self._failed + 1
         if succeeded:
-            self.set(Cause.LAUNCHES_FAIL, None)
+            self.set(SafeModeCause.LAUNCHES_FAIL, None)
         elif self._failed >= LAUNCH_FAILURES:
-            self.set(Cause.LAUNCHES_FAIL, f"the last {self._failed} launches failed: {why}")
+            self.set(SafeModeCause.LAUNCHES_FAIL, f"the last {self._failed} launches failed: {why}")
 
     def registration(self, joined: bool, why: str = "") -> None:
         """Whether a launched node joined the cluster."""
         self._joined.append(joined)
         failed = self._joined.count(False)
         if joined and failed < JOIN_FAILURES:
-            self.set(Cause.REGISTRATIONS_FAIL, None)
+            self.set(SafeModeCause.REGISTRATIONS_FAIL, None)
         elif not joined and failed >= JOIN_FAILURES:
-            self.set(Cause.REGISTRATIONS_FAIL, f"{failed} of the last {len(self._joined)} nodes never joined: {why}")
+            self.set(
+                SafeModeCause.REGISTRATIONS_FAIL, f"{failed} of the last {len(self._joined)} nodes never joined: {why}"
+            )
 
     def view(self, age: float, failures: str = "") -> None:
         """How old the view is."""
         stale = f"the view is {age:.0f} s old: {failures}" if age > STALE_AFTER_S else None
-        self.set(Cause.STALE_VIEW, stale)
+        self.set(SafeModeCause.STALE_VIEW, stale)
 
     def health(self, unhealthy: int, total: int) -> None:
         """How many of our nodes are not ready."""
         many = total > 0 and unhealthy > max(1, UNHEALTHY_SHARE * total)
-        self.set(Cause.MANY_UNHEALTHY, f"{unhealthy} of {total} nodes are not ready" if many else None)
+        self.set(SafeModeCause.MANY_UNHEALTHY, f"{unhealthy} of {total} nodes are not ready" if many else None)

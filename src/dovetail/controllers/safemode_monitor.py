@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dovetail.controllers.context import Context
 from dovetail.controllers.history.decisions import Decision
 from dovetail.controllers.rights import OF_WATCHES, WRITE_HISTORY
-from dovetail.controllers.safemode import Cause
+from dovetail.controllers.safemode import SafeModeCause
 from dovetail.controllers.worker import every, reconcile_ids
 from dovetail.kube.errors import Forbidden, KubeError, Unauthorized
 from dovetail.kube.reflector import CacheChange
@@ -28,7 +28,7 @@ class SafeModeMonitor:
         self._context = context
         self._ids = reconcile_ids(context.chance, "observer")
         self._forgot = context.clock.monotonic()
-        self._published: dict[Cause, str] = {}
+        self._published: dict[SafeModeCause, str] = {}
         #: NodeClaims that changed since the last check, and of all initialized ones whether their node is ready.
         self._changed = {claim.name for claim in context.cluster_state.claims.store.all()}
         self._well: dict[str, bool] = {}
@@ -111,7 +111,7 @@ class SafeModeMonitor:
                 rights.deny(WRITE_HISTORY, problem.message)
             else:
                 rights.allow(WRITE_HISTORY)
-        self._context.safety.set(Cause.NOT_AUTHORISED, denied)
+        self._context.safety.set(SafeModeCause.NOT_AUTHORISED, denied)
 
     def _health(self) -> None:
         cluster_state = self._context.cluster_state

@@ -18,7 +18,7 @@ from dovetail.model.duration import parse as parse_duration
 from dovetail.model.scheduler_config import SchedulerConfigError, default_constraints
 
 
-class Place(StrEnum):
+class BindingMode(StrEnum):
     """How pods get to the nodes planned for them: we bind them, we nominate, or we leave it to the scheduler."""
 
     BIND = "bind"
@@ -109,7 +109,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         msgspec.field(default_factory=lambda: dict(GATES))
     )
 
-    place: Annotated[Place, "How pods get to their nodes: bind, nominate or off."] = Place.BIND
+    place: Annotated[BindingMode, "How pods get to their nodes: bind, nominate or off."] = BindingMode.BIND
     place_schedulers: Annotated[str, "Schedulers whose pods are bound; pods of others are left to them."] = (
         "default-scheduler"
     )
@@ -136,7 +136,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "log_encoding": ("json", "console"),
     "preference_policy": ("Respect", "Ignore"),
     "min_values_policy": ("Strict", "BestEffort"),
-    "place": tuple(Place),
+    "place": tuple(BindingMode),
 }
 _DURATIONS = frozenset(
     {
@@ -239,7 +239,7 @@ def _value(name: str, text: str, kind: Any) -> Any:
 def _choice(name: str, text: str) -> str:
     if text not in _CHOICES[name]:
         raise ValueError(f"{text!r} is none of {', '.join(_CHOICES[name])}")
-    return Place(text) if name == "place" else text
+    return BindingMode(text) if name == "place" else text
 
 
 def _seconds(text: str) -> float:

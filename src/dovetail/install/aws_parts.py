@@ -14,7 +14,7 @@ import msgspec
 
 from dovetail.cloud.aws.errors import code_of, is_not_found
 from dovetail.install.iam import OWNER_TAG, QUEUE_RETENTION_S, Json
-from dovetail.install.steps import EXISTS, NOTHING_TO_REMOVE, Account, Call, Change, Status
+from dovetail.install.steps import EXISTS, NOTHING_TO_REMOVE, Account, AwsCall, Change, StepStatus
 from dovetail.language import message, source
 
 DISCOVERY_TAG = "karpenter.sh/discovery"
@@ -48,22 +48,22 @@ def _text(document: Json) -> str:
 
 
 #: Something of the same name that this installation did not make.
-_USED = Change(Status.EXISTS, why=source("was there before; used as it is"))
-_LEFT = Change(Status.LEAVE, why=source("was there before the installation"))
+_USED = Change(StepStatus.EXISTS, why=source("was there before; used as it is"))
+_LEFT = Change(StepStatus.LEAVE, why=source("was there before the installation"))
 
 
 def _is_ours(there: Mapping[str, Any], owner: str) -> bool:
     return (there.get("tags") or {}).get(OWNER_TAG) == owner
 
 
-def _removal(there: Any, owner: str, deletions: Callable[[Any], Iterable[Call]]) -> Change:
+def _removal(there: Any, owner: str, deletions: Callable[[Any], Iterable[AwsCall]]) -> Change:
     """Delete what this installation made, and leave what was there before it."""
     if there is None:
         return NOTHING_TO_REMOVE
-    return Change(Status.REMOVE, tuple(deletions(there))) if _is_ours(there, owner) else _LEFT
+    return Change(StepStatus.REMOVE, tuple(deletions(there))) if _is_ours(there, owner) else _LEFT
 
 
-class Role(msgspec.Struct, frozen=True, kw_only=True):
+class IamRole(msgspec.Struct, frozen=True, kw_only=True):
     """An IAM role with its trust, attached and inline policies."""
 
     name: str
@@ -98,11 +98,11 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
     def change(self, there: Any) -> Change:
         if there is not None and not _is_ours(there, self.owner):
             return _USED
-        steps: list[Call] = []
+        steps: list[AwsCall] = []
         if there is None:
             tags = _listed({OWNER_TAG: self.owner})
             steps.append(
-                Call(
+                AwsCall(
                     "iam",
                     "create_role",
                     {"RoleName": self.name, "AssumeRolePolicyDocument": _text(self.trust), "Tags": tags},
@@ -110,37 +110,41 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
             )
         elif there["trust"] != self.trust:
             steps.append(
-                Call("iam", "update_assume_role_policy", {"RoleName": self.name, "PolicyDocument": _text(self.trust)})
+                AwsCall(
+                    "iam", "update_assume_role_policy", {"RoleName": self.name, "PolicyDocument": _text(self.trust)}
+                )
             )
         held, written = (there["attached"], there["inline"]) if there else ((), {})
         steps += [
-            Call("iam", "attach_role_policy", {"RoleName": self.name, "PolicyArn": arn})
+            AwsCall("iam", "attach_role_policy", {"RoleName": self.name, "PolicyArn": arn})
             for arn in self.attached
             if arn not in held
         ]
         steps += [
-            Call("iam", "put_role_policy", {"RoleName": self.name, "PolicyName": name, "PolicyDocument": _text(policy)})
+            AwsCall(
+                "iam", "put_role_policy", {"RoleName": self.name, "PolicyName": name, "PolicyDocument": _text(policy)}
+            )
             for name, policy in self.inline.items()
             if written.get(name) != policy
         ]
         steps += [
-            Call("iam", "delete_role_policy", {"RoleName": self.name, "PolicyName": name})
+            AwsCall("iam", "delete_role_policy", {"RoleName": self.name, "PolicyName": name})
             for name in written
             if name not in self.inline
         ]
         if there is None:
-            return Change(Status.CREATE, tuple(steps))
-        return Change(Status.CHANGE, tuple(steps)) if steps else EXISTS
+            return Change(StepStatus.CREATE, tuple(steps))
+        return Change(StepStatus.CHANGE, tuple(steps)) if steps else EXISTS
 
     def removal(self, there: Any) -> Change:
         return _removal(there, self.owner, self._deletions)
 
-    def _deletions(self, there: Any) -> Iterator[Call]:
+    def _deletions(self, there: Any) -> Iterator[AwsCall]:
         for arn in there["attached"]:
-            yield Call("iam", "detach_role_policy", {"RoleName": self.name, "PolicyArn": arn})
+            yield AwsCall("iam", "detach_role_policy", {"RoleName": self.name, "PolicyArn": arn})
         for name in there["inline"]:
-            yield Call("iam", "delete_role_policy", {"RoleName": self.name, "PolicyName": name})
-        yield Call("iam", "delete_role", {"RoleName": self.name})
+            yield AwsCall("iam", "delete_role_policy", {"RoleName": self.name, "PolicyName": name})
+        yield AwsCall("iam", "delete_role", {"RoleName": self.name})
 
 
 class InstanceProfile(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,28 +165,28 @@ class InstanceProfile(msgspec.Struct, frozen=True, kw_only=True):
         return {"roles": roles, "tags": _tags(profile.get("Tags", ()))}
 
     def change(self, there: Any) -> Change:
-        add = Call("iam", "add_role_to_instance_profile", {"InstanceProfileName": self.name, "RoleName": self.role})
+        add = AwsCall("iam", "add_role_to_instance_profile", {"InstanceProfileName": self.name, "RoleName": self.role})
         if there is None:
-            create = Call(
+            create = AwsCall(
                 "iam",
                 "create_instance_profile",
                 {"InstanceProfileName": self.name, "Tags": _listed({OWNER_TAG: self.owner})},
             )
-            return Change(Status.CREATE, (create, add))
+            return Change(StepStatus.CREATE, (create, add))
         if self.role in there["roles"]:
             return EXISTS
         if not _is_ours(there, self.owner):
             return _USED
-        return Change(Status.CHANGE, (add,))
+        return Change(StepStatus.CHANGE, (add,))
 
     def removal(self, there: Any) -> Change:
         return _removal(there, self.owner, self._deletions)
 
-    def _deletions(self, there: Any) -> Iterator[Call]:
+    def _deletions(self, there: Any) -> Iterator[AwsCall]:
         for role in there["roles"]:
             arguments = {"InstanceProfileName": self.name, "RoleName": role}
-            yield Call("iam", "remove_role_from_instance_profile", arguments)
-        yield Call("iam", "delete_instance_profile", {"InstanceProfileName": self.name})
+            yield AwsCall("iam", "remove_role_from_instance_profile", arguments)
+        yield AwsCall("iam", "delete_instance_profile", {"InstanceProfileName": self.name})
 
 
 class OidcProvider(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,16 +212,16 @@ class OidcProvider(msgspec.Struct, frozen=True, kw_only=True):
             "ClientIDList": ["sts.amazonaws.com"],
             "Tags": _listed({OWNER_TAG: self.owner}),
         }
-        return Change(Status.CREATE, (Call("iam", "create_open_id_connect_provider", arguments),))
+        return Change(StepStatus.CREATE, (AwsCall("iam", "create_open_id_connect_provider", arguments),))
 
     def removal(self, there: Any) -> Change:
         return _removal(there, self.owner, self._deletions)
 
-    def _deletions(self, there: Any) -> Iterator[Call]:
-        yield Call("iam", "delete_open_id_connect_provider", {"OpenIDConnectProviderArn": self.arn})
+    def _deletions(self, there: Any) -> Iterator[AwsCall]:
+        yield AwsCall("iam", "delete_open_id_connect_provider", {"OpenIDConnectProviderArn": self.arn})
 
 
-class Queue(msgspec.Struct, frozen=True, kw_only=True):
+class InterruptionQueue(msgspec.Struct, frozen=True, kw_only=True):
     """The queue of interruption notices, with the policy that lets EventBridge write to it."""
 
     name: str
@@ -246,19 +250,19 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
                 "Policy": _text(self.policy),
             }
             arguments = {"QueueName": self.name, "Attributes": attributes, "tags": {OWNER_TAG: self.owner}}
-            return Change(Status.CREATE, (Call("sqs", "create_queue", arguments),))
+            return Change(StepStatus.CREATE, (AwsCall("sqs", "create_queue", arguments),))
         if not _is_ours(there, self.owner):
             return _USED
         if there["policy"] == self.policy:
             return EXISTS
         arguments = {"QueueUrl": there["url"], "Attributes": {"Policy": _text(self.policy)}}
-        return Change(Status.CHANGE, (Call("sqs", "set_queue_attributes", arguments),))
+        return Change(StepStatus.CHANGE, (AwsCall("sqs", "set_queue_attributes", arguments),))
 
     def removal(self, there: Any) -> Change:
         return _removal(there, self.owner, self._deletions)
 
-    def _deletions(self, there: Any) -> Iterator[Call]:
-        yield Call("sqs", "delete_queue", {"QueueUrl": there["url"]})
+    def _deletions(self, there: Any) -> Iterator[AwsCall]:
+        yield AwsCall("sqs", "delete_queue", {"QueueUrl": there["url"]})
 
 
 class EventRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -287,7 +291,7 @@ class EventRule(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def change(self, there: Any) -> Change:
-        put = Call(
+        put = AwsCall(
             "events",
             "put_rule",
             {
@@ -297,24 +301,24 @@ class EventRule(msgspec.Struct, frozen=True, kw_only=True):
                 **({"Tags": _listed({OWNER_TAG: self.owner})} if there is None else {}),
             },
         )
-        aim = Call(
+        aim = AwsCall(
             "events", "put_targets", {"Rule": self.name, "Targets": [{"Id": "InterruptionQueue", "Arn": self.target}]}
         )
         if there is None:
-            return Change(Status.CREATE, (put, aim))
+            return Change(StepStatus.CREATE, (put, aim))
         if not _is_ours(there, self.owner):
             return _USED
         steps = [put] if there["pattern"] != self.pattern else []
         steps += [aim] if self.target not in there["targets"].values() else []
-        return Change(Status.CHANGE, tuple(steps)) if steps else EXISTS
+        return Change(StepStatus.CHANGE, tuple(steps)) if steps else EXISTS
 
     def removal(self, there: Any) -> Change:
         return _removal(there, self.owner, self._deletions)
 
-    def _deletions(self, there: Any) -> Iterator[Call]:
+    def _deletions(self, there: Any) -> Iterator[AwsCall]:
         if there["targets"]:
-            yield Call("events", "remove_targets", {"Rule": self.name, "Ids": list(there["targets"])})
-        yield Call("events", "delete_rule", {"Name": self.name})
+            yield AwsCall("events", "remove_targets", {"Rule": self.name, "Ids": list(there["targets"])})
+        yield AwsCall("events", "delete_rule", {"Name": self.name})
 
 
 class DiscoveryTag(msgspec.Struct, frozen=True, kw_only=True):
@@ -343,15 +347,15 @@ class DiscoveryTag(msgspec.Struct, frozen=True, kw_only=True):
             return EXISTS
         if DISCOVERY_TAG in there:
             why = message("belongs to {there!r}; the EC2NodeClass selects it by id", there=there[DISCOVERY_TAG])
-            return Change(Status.EXISTS, why=why)
+            return Change(StepStatus.EXISTS, why=why)
         tags = _listed({DISCOVERY_TAG: self.owner, OWNER_TAG: self.owner})
-        return Change(Status.CREATE, (Call("ec2", "create_tags", {"Resources": [self.resource], "Tags": tags}),))
+        return Change(StepStatus.CREATE, (AwsCall("ec2", "create_tags", {"Resources": [self.resource], "Tags": tags}),))
 
     def removal(self, there: Any) -> Change:
         if there.get(OWNER_TAG) != self.owner:
             return _LEFT if DISCOVERY_TAG in there else NOTHING_TO_REMOVE
         tags = _listed({DISCOVERY_TAG: self.owner, OWNER_TAG: self.owner})
-        return Change(Status.REMOVE, (Call("ec2", "delete_tags", {"Resources": [self.resource], "Tags": tags}),))
+        return Change(StepStatus.REMOVE, (AwsCall("ec2", "delete_tags", {"Resources": [self.resource], "Tags": tags}),))
 
 
 class AccessEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -378,23 +382,23 @@ class AccessEntry(msgspec.Struct, frozen=True, kw_only=True):
             why = message(
                 "has the type {type}, with which nodes cannot join; delete it and repeat", type=there.get("type")
             )
-            return Change(Status.EXISTS, why=why)
+            return Change(StepStatus.EXISTS, why=why)
         arguments = {
             "clusterName": self.cluster,
             "principalArn": self.role_arn,
             "type": "EC2_LINUX",
             "tags": {OWNER_TAG: self.owner},
         }
-        return Change(Status.CREATE, (Call("eks", "create_access_entry", arguments),))
+        return Change(StepStatus.CREATE, (AwsCall("eks", "create_access_entry", arguments),))
 
     def removal(self, there: Any) -> Change:
         return _removal(there, self.owner, self._deletions)
 
-    def _deletions(self, there: Any) -> Iterator[Call]:
-        yield Call("eks", "delete_access_entry", {"clusterName": self.cluster, "principalArn": self.role_arn})
+    def _deletions(self, there: Any) -> Iterator[AwsCall]:
+        yield AwsCall("eks", "delete_access_entry", {"clusterName": self.cluster, "principalArn": self.role_arn})
 
 
-class PodIdentity(msgspec.Struct, frozen=True, kw_only=True):
+class PodIdentityAssociation(msgspec.Struct, frozen=True, kw_only=True):
     """The association by which the ServiceAccount is the controller's role, where the cluster has Pod Identity."""
 
     cluster: str
@@ -432,15 +436,15 @@ class PodIdentity(msgspec.Struct, frozen=True, kw_only=True):
                 "serviceAccount": self.service_account,
                 "roleArn": self.role_arn,
             }
-            return Change(Status.CREATE, (Call("eks", "create_pod_identity_association", arguments),))
+            return Change(StepStatus.CREATE, (AwsCall("eks", "create_pod_identity_association", arguments),))
         if there["roleArn"] == self.role_arn or not _is_ours(there, self.owner):
             return EXISTS
         arguments = {"clusterName": self.cluster, "associationId": there["associationId"], "roleArn": self.role_arn}
-        return Change(Status.CHANGE, (Call("eks", "update_pod_identity_association", arguments),))
+        return Change(StepStatus.CHANGE, (AwsCall("eks", "update_pod_identity_association", arguments),))
 
     def removal(self, there: Any) -> Change:
         return _removal(there, self.owner, self._deletions)
 
-    def _deletions(self, there: Any) -> Iterator[Call]:
+    def _deletions(self, there: Any) -> Iterator[AwsCall]:
         arguments = {"clusterName": self.cluster, "associationId": there["associationId"]}
-        yield Call("eks", "delete_pod_identity_association", arguments)
+        yield AwsCall("eks", "delete_pod_identity_association", arguments)

@@ -14,13 +14,13 @@ import msgspec
 from dovetail.autoscalers.node_groups.manifests import CONFIG_MAPS, NAME, manifests
 from dovetail.controllers.history.store import GROUP_DECISIONS
 from dovetail.install import iam
-from dovetail.install.aws_parts import OidcProvider, PodIdentity, Role
+from dovetail.install.aws_parts import IamRole, OidcProvider, PodIdentityAssociation
 from dovetail.install.discovery import Found
 from dovetail.install.iam import OWNER_TAG, Site, bounded_name
 from dovetail.install.kubernetes_parts import Object
 from dovetail.install.plan import ROLE_ANNOTATION, RefusedError, annotated
 from dovetail.install.run import Report, bring, undo, wait_for_deployment
-from dovetail.install.steps import Account, Part
+from dovetail.install.steps import Account, InstallPart
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import CONFIGMAPS, DEPLOYMENTS, LEASES
 from dovetail.language import message
@@ -30,8 +30,8 @@ class AutoscalerInstallation(msgspec.Struct, frozen=True, kw_only=True):
     """The parts in order."""
 
     namespace: str
-    cloud: tuple[Part, ...]
-    cluster: tuple[Part, ...]
+    cloud: tuple[InstallPart, ...]
+    cluster: tuple[InstallPart, ...]
 
 
 async def deployment(account: Account, namespace: str) -> dict[str, Any] | None:
@@ -79,16 +79,16 @@ def plan(
     )
 
 
-def _cloud_parts(discovered: Found, site: Site, role: str, *, removing: bool) -> list[Part]:
-    owner, parts = site.cluster, list[Part]()
+def _cloud_parts(discovered: Found, site: Site, role: str, *, removing: bool) -> list[InstallPart]:
+    owner, parts = site.cluster, list[InstallPart]()
     arn = f"arn:{site.partition}:iam::{site.account}:oidc-provider/{site.issuer}"
     if site.issuer and not (removing and discovered.autoscalers):  # Dovetail's own role needs the provider as well
         parts.append(OidcProvider(arn=arn, issuer=site.issuer, owner=owner))
     policies = {"ClusterAutoscaler": iam.cluster_autoscaler_policy(site)}
-    parts.append(Role(name=role, owner=owner, trust=iam.controller_trust(site), inline=policies))
+    parts.append(IamRole(name=role, owner=owner, trust=iam.controller_trust(site), inline=policies))
     if not site.issuer:
         parts.append(
-            PodIdentity(
+            PodIdentityAssociation(
                 cluster=site.cluster,
                 namespace=site.namespace,
                 service_account=site.service_account,

@@ -14,7 +14,7 @@ import msgspec
 from dovetail.install.chart import Json, Release
 from dovetail.install.iam import OWNER_TAG
 from dovetail.install.sprig import dump_yaml, load_yaml
-from dovetail.install.steps import EXISTS, NOTHING_TO_REMOVE, Account, Change, Status, Write
+from dovetail.install.steps import EXISTS, NOTHING_TO_REMOVE, Account, Change, StepStatus, Write
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import CONFIGMAPS, Resource
 from dovetail.language import message
@@ -107,22 +107,22 @@ class Object(msgspec.Struct, frozen=True, kw_only=True):
     def change(self, there: Any) -> Change:
         apply = Write(verb="apply", resource=self.resource, name=self.name, namespace=self.namespace, body=self.body)
         if there is None:
-            return Change(Status.CREATE, (apply,))
+            return Change(StepStatus.CREATE, (apply,))
         annotations = there["metadata"].get("annotations") or {}
         if OWNER_TAG not in annotations and self.keep:
-            return Change(Status.EXISTS, why=message("was there before; used as it is"))
+            return Change(StepStatus.EXISTS, why=message("was there before; used as it is"))
         if there["metadata"].get("deletionTimestamp"):
-            return Change(Status.CHANGE, (apply,), why=message("is being deleted"))
+            return Change(StepStatus.CHANGE, (apply,), why=message("is being deleted"))
         wanted = self.body["metadata"]["annotations"][APPLIED]
-        return EXISTS if annotations.get(APPLIED) == wanted else Change(Status.CHANGE, (apply,))
+        return EXISTS if annotations.get(APPLIED) == wanted else Change(StepStatus.CHANGE, (apply,))
 
     def removal(self, there: Any) -> Change:
         if there is None:
             return NOTHING_TO_REMOVE
         if OWNER_TAG not in (there["metadata"].get("annotations") or {}):
-            return Change(Status.LEAVE, why=message("was there before the installation"))
+            return Change(StepStatus.LEAVE, why=message("was there before the installation"))
         return Change(
-            Status.REMOVE, (Write(verb="delete", resource=self.resource, name=self.name, namespace=self.namespace),)
+            StepStatus.REMOVE, (Write(verb="delete", resource=self.resource, name=self.name, namespace=self.namespace),)
         )
 
 
@@ -158,11 +158,11 @@ class MappedRole(msgspec.Struct, frozen=True, kw_only=True):
             }
             body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"mapRoles": self.line}}
             write = Write(verb="apply", resource=CONFIGMAPS, name="aws-auth", namespace="kube-system", body=body)
-            return Change(Status.CREATE, (write,))
+            return Change(StepStatus.CREATE, (write,))
         text = _text(there)
         roles = load_yaml(text or "[]")
         if not isinstance(roles, list):
-            return Change(Status.EXISTS, why=message("mapRoles is not a list; mend it, and map the role by hand"))
+            return Change(StepStatus.EXISTS, why=message("mapRoles is not a list; mend it, and map the role by hand"))
         if any(isinstance(row, dict) and row.get("rolearn") == self.role_arn for row in roles):
             return EXISTS
         if roles and not text.startswith("- "):
@@ -171,7 +171,7 @@ class MappedRole(msgspec.Struct, frozen=True, kw_only=True):
             text = ""
         if text and not text.endswith("\n"):
             text += "\n"
-        return Change(Status.CHANGE, (self._write(text + self.line, [*_added(there), self.role_arn]),))
+        return Change(StepStatus.CHANGE, (self._write(text + self.line, [*_added(there), self.role_arn]),))
 
     def removal(self, there: Any) -> Change:
         if there is None or self.role_arn not in _added(there):
@@ -179,9 +179,9 @@ class MappedRole(msgspec.Struct, frozen=True, kw_only=True):
         text = _text(there).replace(self.line, "")
         if not text and OWNER_TAG in (there["metadata"].get("annotations") or {}):
             delete = Write(verb="delete", resource=CONFIGMAPS, name="aws-auth", namespace="kube-system")
-            return Change(Status.REMOVE, (delete,))
+            return Change(StepStatus.REMOVE, (delete,))
         added = [arn for arn in _added(there) if arn != self.role_arn]
-        return Change(Status.REMOVE, (self._write(text, added),))
+        return Change(StepStatus.REMOVE, (self._write(text, added),))
 
     def _write(self, text: str, added: list[str]) -> Write:
         annotations = {ADDED_ROLES: ",".join(added) if added else None}

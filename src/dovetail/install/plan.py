@@ -14,17 +14,17 @@ from dovetail.install.aws_parts import (
     AccessEntry,
     DiscoveryTag,
     EventRule,
+    IamRole,
     InstanceProfile,
+    InterruptionQueue,
     OidcProvider,
-    PodIdentity,
-    Queue,
-    Role,
+    PodIdentityAssociation,
 )
 from dovetail.install.chart import Chart, Json, Release, chart_directory, merge_values
 from dovetail.install.discovery import Found
 from dovetail.install.iam import OWNER_TAG, Site
 from dovetail.install.kubernetes_parts import MappedRole, Object, marked
-from dovetail.install.steps import Part
+from dovetail.install.steps import InstallPart
 from dovetail.language import message
 from dovetail.model.kinds import crds
 
@@ -34,7 +34,7 @@ CRD_RELEASE = "karpenter-crd"
 FORMER_REPLICAS = "dovetail.sh/replicas-before-take-over"
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class InstallOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked for."""
 
     release: Release
@@ -54,13 +54,13 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     site: Site
     release: Release
     values: Json
-    cloud: tuple[Part, ...]
-    cluster: tuple[Part, ...]
-    first_pool: tuple[Part, ...]
+    cloud: tuple[InstallPart, ...]
+    cluster: tuple[InstallPart, ...]
+    first_pool: tuple[InstallPart, ...]
     notes: str
 
 
-def site_of(discovered: Found, options: Options) -> Site:
+def site_of(discovered: Found, options: InstallOptions) -> Site:
     """Names of everything at AWS; what the values already name is taken."""
     settings = options.values.get("settings") or {}
     aws = settings.get("aws") or {}
@@ -80,7 +80,7 @@ def site_of(discovered: Found, options: Options) -> Site:
     )
 
 
-def plan(discovered: Found, options: Options) -> Installation:
+def plan(discovered: Found, options: InstallOptions) -> Installation:
     """Every part of the installation."""
     _refuse_bad_names(options.release)
     chart = Chart(chart_directory())
@@ -173,15 +173,15 @@ def is_ours(obj: Mapping[str, Any]) -> bool:
     return OWNER_TAG in (obj["metadata"].get("annotations") or {})
 
 
-def _wants_pool(discovered: Found, options: Options) -> bool:
+def _wants_pool(discovered: Found, options: InstallOptions) -> bool:
     """A cluster with NodePools of its own needs no first one."""
     return options.removing or (options.node_pool and not set(discovered.node_pools) - {"default"})
 
 
-def _cloud_parts(discovered: Found, site: Site, given_role: str | None, *, removing: bool) -> list[Part]:
+def _cloud_parts(discovered: Found, site: Site, given_role: str | None, *, removing: bool) -> list[InstallPart]:
     owner = site.cluster
-    parts: list[Part] = [
-        Role(name=site.node_role, owner=owner, trust=iam.node_trust(site), attached=iam.node_policy_arns(site)),
+    parts: list[InstallPart] = [
+        IamRole(name=site.node_role, owner=owner, trust=iam.node_trust(site), attached=iam.node_policy_arns(site)),
         InstanceProfile(name=site.instance_profile, owner=owner, role=site.node_role),
     ]
     if given_role is None or given_role == site.role_arn(site.controller_role):
@@ -189,10 +189,10 @@ def _cloud_parts(discovered: Found, site: Site, given_role: str | None, *, remov
             arn = f"arn:{site.partition}:iam::{site.account}:oidc-provider/{site.issuer}"
             parts.append(OidcProvider(arn=arn, issuer=site.issuer, owner=owner))
         inline = {f"Karpenter{name}": policy for name, policy in iam.controller_policies(site).items()}
-        parts.append(Role(name=site.controller_role, owner=owner, trust=iam.controller_trust(site), inline=inline))
+        parts.append(IamRole(name=site.controller_role, owner=owner, trust=iam.controller_trust(site), inline=inline))
         if not site.issuer:
             parts.append(
-                PodIdentity(
+                PodIdentityAssociation(
                     cluster=site.cluster,
                     namespace=site.namespace,
                     service_account=site.service_account,
@@ -200,7 +200,7 @@ def _cloud_parts(discovered: Found, site: Site, given_role: str | None, *, remov
                     owner=owner,
                 )
             )
-    parts.append(Queue(name=site.queue, owner=owner, policy=iam.queue_policy(site)))
+    parts.append(InterruptionQueue(name=site.queue, owner=owner, policy=iam.queue_policy(site)))
     for event, pattern in iam.EVENT_PATTERNS.items():
         name = iam.rule_name(site, event)
         arn = f"arn:{site.partition}:events:{site.region}:{site.account}:rule/{name}"
@@ -217,10 +217,10 @@ def _cloud_parts(discovered: Found, site: Site, given_role: str | None, *, remov
     return parts
 
 
-def _cluster_parts(chart: Chart, release: Release, values: Json, owner: str) -> list[Part]:
+def _cluster_parts(chart: Chart, release: Release, values: Json, owner: str) -> list[InstallPart]:
     namespace: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": release.namespace}}
     definitions = Release(name=CRD_RELEASE, namespace=release.namespace)
-    parts: list[Part] = [Object(body=marked(namespace, release, owner), owner=owner, keep=True)]
+    parts: list[InstallPart] = [Object(body=marked(namespace, release, owner), owner=owner, keep=True)]
     parts += [
         Object(body=marked(definition, definitions, owner), owner=owner, keep=True) for definition in crds.definitions()
     ]
@@ -228,7 +228,7 @@ def _cluster_parts(chart: Chart, release: Release, values: Json, owner: str) -> 
     return parts
 
 
-def _first_pool(discovered: Found, site: Site) -> list[Part]:
+def _first_pool(discovered: Found, site: Site) -> list[InstallPart]:
     """An EC2NodeClass and a NodePool that fit the cluster: images, architecture and network of its node groups."""
     by_tag = not discovered.foreign
 

@@ -19,7 +19,7 @@ _LITERALS = {"*": "[*]", "?": "[?]", "$": "$"}
 _VERBATIM = {"*": "*", "?": "?", "$": "$"}
 
 
-class Decision(enum.Enum):
+class PolicyDecision(enum.Enum):
     """As `aws iam simulate-principal-policy` writes them."""
 
     ALLOWED = "allowed"
@@ -148,7 +148,7 @@ def applies(statement: Mapping[str, Any], action: str, resource: str | None, con
 
 def decide(
     policies: Iterable[Mapping[str, Any]], action: str, resource: str | None, context: Context
-) -> tuple[Decision, list[Mapping[str, Any]]]:
+) -> tuple[PolicyDecision, list[Mapping[str, Any]]]:
     """The decision, and the statements that it rests on: those that deny, or else those that allow."""
     speaking = [
         statement
@@ -158,10 +158,10 @@ def decide(
     ]
     denying = [statement for statement in speaking if statement["Effect"] == "Deny"]
     if denying:
-        return Decision.EXPLICIT_DENY, denying
-    return (Decision.ALLOWED, speaking) if speaking else (Decision.IMPLICIT_DENY, [])
+        return PolicyDecision.EXPLICIT_DENY, denying
+    return (PolicyDecision.ALLOWED, speaking) if speaking else (PolicyDecision.IMPLICIT_DENY, [])
 
 
 def allowed(policies: Iterable[Mapping[str, Any]], action: str, resource: str, context: Context) -> bool:
     """Some statement allows it, and none denies it."""
-    return decide(policies, action, resource, context)[0] is Decision.ALLOWED
+    return decide(policies, action, resource, context)[0] is PolicyDecision.ALLOWED

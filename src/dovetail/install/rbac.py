@@ -24,7 +24,7 @@ class Scope(StrEnum):
     KUBE_SYSTEM = "kubeSystem"
 
 
-class When(StrEnum):
+class RuleCondition(StrEnum):
     """The setting that a rule depends on; its value is the chart's condition."""
 
     ALWAYS = ""
@@ -35,7 +35,7 @@ class When(StrEnum):
     WEBHOOK = 'include "dovetail.webhookEnabled" .'
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyRule(msgspec.Struct, frozen=True, kw_only=True):
     """Verbs on resources of one API group."""
 
     why: str
@@ -44,7 +44,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     verbs: tuple[str, ...]
     names: tuple[str, ...] = ()
     scope: Scope = Scope.CLUSTER
-    when: When = When.ALWAYS
+    when: RuleCondition = RuleCondition.ALWAYS
 
 
 class Grant(msgspec.Struct, frozen=True, order=True):
@@ -56,137 +56,141 @@ class Grant(msgspec.Struct, frozen=True, order=True):
     name: str = ""
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[PolicyRule, ...] = (
+    PolicyRule(
         why="What is to be scheduled, and where.",
         group=CORE,
         resources=("pods", "nodes", "namespaces", "persistentvolumes", "persistentvolumeclaims"),
         verbs=READ,
     ),
-    Rule(why="Overhead of each new node.", group=APPS, resources=("daemonsets",), verbs=READ),
-    Rule(
+    PolicyRule(why="Overhead of each new node.", group=APPS, resources=("daemonsets",), verbs=READ),
+    PolicyRule(
         why="Volume topology and attachment limits.",
         group=STORAGE,
         resources=("storageclasses", "csinodes"),
         verbs=READ,
     ),
-    Rule(
+    PolicyRule(
         why="A drained node waits until its volumes are detached.",
         group=STORAGE,
         resources=("volumeattachments",),
         verbs=READ,
     ),
-    Rule(
+    PolicyRule(
         why="Which pods may be evicted, and which preempt others.",
         group="policy",
         resources=("poddisruptionbudgets",),
         verbs=READ,
     ),
-    Rule(why="Priorities of pods.", group="scheduling.k8s.io", resources=("priorityclasses",), verbs=READ),
-    Rule(
+    PolicyRule(why="Priorities of pods.", group="scheduling.k8s.io", resources=("priorityclasses",), verbs=READ),
+    PolicyRule(
         why="How many pods of a workload are still to come.",
         group=APPS,
         resources=("replicasets", "statefulsets"),
         verbs=("get",),
     ),
-    Rule(why="The same, of ReplicationControllers.", group=CORE, resources=("replicationcontrollers",), verbs=("get",)),
-    Rule(why="The same, of Jobs.", group=BATCH, resources=("jobs",), verbs=("get",)),
-    Rule(
+    PolicyRule(
+        why="The same, of ReplicationControllers.", group=CORE, resources=("replicationcontrollers",), verbs=("get",)
+    ),
+    PolicyRule(why="The same, of Jobs.", group=BATCH, resources=("jobs",), verbs=("get",)),
+    PolicyRule(
         why="Selectors of the scheduler's default spread constraints.",
         group=APPS,
         resources=("replicasets", "statefulsets"),
         verbs=READ,
-        when=When.SCHEDULER_CONFIG,
+        when=RuleCondition.SCHEDULER_CONFIG,
     ),
-    Rule(
+    PolicyRule(
         why="Labels, taints and finalizers of nodes; nodes whose instance has ended are removed.",
         group=CORE,
         resources=("nodes",),
         verbs=("get", "patch", "delete"),
     ),
-    Rule(why="Drain: eviction under the budgets.", group=CORE, resources=("pods/eviction",), verbs=("create",)),
-    Rule(why="Drain past the grace period of the NodeClaim.", group=CORE, resources=("pods",), verbs=("delete",)),
-    Rule(
+    PolicyRule(why="Drain: eviction under the budgets.", group=CORE, resources=("pods/eviction",), verbs=("create",)),
+    PolicyRule(why="Drain past the grace period of the NodeClaim.", group=CORE, resources=("pods",), verbs=("delete",)),
+    PolicyRule(
         why="Pods are bound to the node that was planned for them.",
         group=CORE,
         resources=("pods/binding",),
         verbs=("create",),
-        when=When.BIND,
+        when=RuleCondition.BIND,
     ),
-    Rule(
+    PolicyRule(
         why="Pods are nominated for the node that was planned for them.",
         group=CORE,
         resources=("pods/status",),
         verbs=("patch",),
-        when=When.NOMINATE,
+        when=RuleCondition.NOMINATE,
     ),
-    Rule(
+    PolicyRule(
         why="Pod deletion cost, by the feature gate PodDeletionCostManagement.",
         group=CORE,
         resources=("pods",),
         verbs=("patch",),
-        when=When.DELETION_COST,
+        when=RuleCondition.DELETION_COST,
     ),
-    Rule(why="Events.", group=CORE, resources=("events",), verbs=("create", "patch")),
-    Rule(
+    PolicyRule(why="Events.", group=CORE, resources=("events",), verbs=("create", "patch")),
+    PolicyRule(
         why="Which pods Cluster Autoscaler grows a node group for.",
         group=CORE,
         resources=("events",),
         verbs=("list", "watch"),
     ),
-    Rule(
+    PolicyRule(
         why="NodeClaims are ours from launch to termination.",
         group=KARPENTER,
         resources=("nodeclaims",),
         verbs=("get", "list", "watch", "create", "patch", "delete"),
     ),
-    Rule(
+    PolicyRule(
         why="NodePools: hashes, and those derived from Provisioners.",
         group=KARPENTER,
         resources=("nodepools",),
         verbs=("get", "list", "watch", "create", "patch"),
     ),
-    Rule(why="Overlays of prices and capacity.", group=KARPENTER, resources=("nodeoverlays",), verbs=READ),
-    Rule(
+    PolicyRule(why="Overlays of prices and capacity.", group=KARPENTER, resources=("nodeoverlays",), verbs=READ),
+    PolicyRule(
         why="Conditions and counters.",
         group=KARPENTER,
         resources=("nodeclaims/status", "nodepools/status"),
         verbs=("patch",),
     ),
-    Rule(
+    PolicyRule(
         why="EC2NodeClasses: hashes and finalizers, and those derived from AWSNodeTemplates.",
         group=AWS,
         resources=("ec2nodeclasses",),
         verbs=("get", "list", "watch", "create", "patch"),
     ),
-    Rule(why="Discovered AMIs, subnets and groups.", group=AWS, resources=("ec2nodeclasses/status",), verbs=("patch",)),
-    Rule(why="The kinds of v1alpha5.", group=KARPENTER, resources=("provisioners",), verbs=READ),
-    Rule(why="Their status.", group=KARPENTER, resources=("provisioners/status",), verbs=("patch",)),
-    Rule(why="The kinds of v1alpha1.", group=AWS, resources=("awsnodetemplates",), verbs=READ),
-    Rule(why="Their status.", group=AWS, resources=("awsnodetemplates/status",), verbs=("patch",)),
-    Rule(
+    PolicyRule(
+        why="Discovered AMIs, subnets and groups.", group=AWS, resources=("ec2nodeclasses/status",), verbs=("patch",)
+    ),
+    PolicyRule(why="The kinds of v1alpha5.", group=KARPENTER, resources=("provisioners",), verbs=READ),
+    PolicyRule(why="Their status.", group=KARPENTER, resources=("provisioners/status",), verbs=("patch",)),
+    PolicyRule(why="The kinds of v1alpha1.", group=AWS, resources=("awsnodetemplates",), verbs=READ),
+    PolicyRule(why="Their status.", group=AWS, resources=("awsnodetemplates/status",), verbs=("patch",)),
+    PolicyRule(
         why="Machines show NodeClaims to v1alpha5 clients.",
         group=KARPENTER,
         resources=("machines",),
         verbs=("create", "patch"),
     ),
-    Rule(why="Their status.", group=KARPENTER, resources=("machines/status",), verbs=("patch",)),
-    Rule(
+    PolicyRule(why="Their status.", group=KARPENTER, resources=("machines/status",), verbs=("patch",)),
+    PolicyRule(
         why="The webhook writes its certificate into the definitions.",
         group="apiextensions.k8s.io",
         resources=("customresourcedefinitions",),
         verbs=("get", "patch"),
         names=("nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "ec2nodeclasses.karpenter.k8s.aws"),
-        when=When.WEBHOOK,
+        when=RuleCondition.WEBHOOK,
     ),
-    Rule(
+    PolicyRule(
         why="Leader election: the lease is made once.",
         group="coordination.k8s.io",
         resources=("leases",),
         verbs=("create",),
         scope=Scope.NAMESPACE,
     ),
-    Rule(
+    PolicyRule(
         why="Leader election: only this lease is read and renewed.",
         group="coordination.k8s.io",
         resources=("leases",),
@@ -194,31 +198,31 @@ RULES: tuple[Rule, ...] = (
         names=("karpenter-leader-election",),
         scope=Scope.NAMESPACE,
     ),
-    Rule(
+    PolicyRule(
         why="History of decisions.",
         group=CORE,
         resources=("configmaps",),
         verbs=("get", "list", "create", "patch", "delete"),
         scope=Scope.NAMESPACE,
     ),
-    Rule(
+    PolicyRule(
         why="The webhook's certificate.",
         group=CORE,
         resources=("secrets",),
         verbs=("create",),
         scope=Scope.NAMESPACE,
-        when=When.WEBHOOK,
+        when=RuleCondition.WEBHOOK,
     ),
-    Rule(
+    PolicyRule(
         why="The webhook's certificate, and no other secret.",
         group=CORE,
         resources=("secrets",),
         verbs=("get", "update"),
         names=("dovetail-webhook-certificate",),
         scope=Scope.NAMESPACE,
-        when=When.WEBHOOK,
+        when=RuleCondition.WEBHOOK,
     ),
-    Rule(
+    PolicyRule(
         why="Whether the node role is mapped, before a node waits in vain.",
         group=CORE,
         resources=("configmaps",),
@@ -250,7 +254,7 @@ ADMIN_RESOURCES: tuple[tuple[str, tuple[str, ...]], ...] = (
 ADMIN_VERBS = ("get", "list", "watch", "create", "delete", "update", "patch")
 
 
-def grants(rules: Iterable[Rule]) -> set[Grant]:
+def grants(rules: Iterable[PolicyRule]) -> set[Grant]:
     """Each verb on each resource, one by one."""
     return {
         Grant(verb, rule.group, resource, name)
@@ -275,9 +279,9 @@ def rules_template() -> str:
     return "".join(parts)
 
 
-def _rule_text(rule: Rule) -> str:
+def _rule_text(rule: PolicyRule) -> str:
     text = f"# {rule.why}\n" + _entry(rule.group, rule.resources, rule.verbs, rule.names)
-    return text if rule.when is When.ALWAYS else f"{{{{- if {rule.when} }}}}\n{text}{{{{- end }}}}\n"
+    return text if rule.when is RuleCondition.ALWAYS else f"{{{{- if {rule.when} }}}}\n{text}{{{{- end }}}}\n"
 
 
 def _entry(group: str, resources: tuple[str, ...], verbs: tuple[str, ...], names: tuple[str, ...]) -> str:

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from dovetail.install.aws_parts import AccessEntry, DiscoveryTag, InstanceProfile, Role
+from dovetail.install.aws_parts import AccessEntry, DiscoveryTag, IamRole, InstanceProfile
 from dovetail.install.discovery import Found
 from dovetail.install.iam import OWNER_TAG
 from dovetail.install.kubernetes_parts import MappedRole, Object
 from dovetail.install.plan import FORMER_REPLICAS, Installation, RefusedError
 from dovetail.install.run import MANAGER, Report, Waited, scale, undo, wait_until
-from dovetail.install.steps import Account, Change, Part, Status
+from dovetail.install.steps import Account, Change, InstallPart, StepStatus
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import (
     CONFIGMAPS,
@@ -48,10 +48,10 @@ class Nodes(StrEnum):
 class Removal(msgspec.Struct, frozen=True, kw_only=True):
     """The parts to remove, in order: first what runs, then what it ran with."""
 
-    release: tuple[Part, ...]
-    definitions: tuple[Part, ...]
-    namespace: tuple[Part, ...]
-    cloud: tuple[Part, ...]
+    release: tuple[InstallPart, ...]
+    definitions: tuple[InstallPart, ...]
+    namespace: tuple[InstallPart, ...]
+    cloud: tuple[InstallPart, ...]
 
 
 def plan_removal(discovered: Found, planned: Installation, nodes: Nodes) -> Removal:
@@ -76,8 +76,8 @@ def plan_removal(discovered: Found, planned: Installation, nodes: Nodes) -> Remo
             )
         )
     objects = [part for part in planned.cluster if isinstance(part, Object)]
-    kinds: dict[str, list[Part]] = {"Namespace": [], "CustomResourceDefinition": []}
-    rest: list[Part] = []
+    kinds: dict[str, list[InstallPart]] = {"Namespace": [], "CustomResourceDefinition": []}
+    rest: list[InstallPart] = []
     for part in objects:
         kinds.get(part.body["kind"], rest).append(part)
     tags = [part for part in planned.cloud if isinstance(part, DiscoveryTag)]
@@ -94,7 +94,7 @@ def plan_removal(discovered: Found, planned: Installation, nodes: Nodes) -> Remo
     )
 
 
-def _opposite_order(planned: Installation, nodes: Nodes) -> list[Part]:
+def _opposite_order(planned: Installation, nodes: Nodes) -> list[InstallPart]:
     """A profile goes before the role that it holds, rules before their queue. Nodes that stay need their role."""
     parts = reversed(planned.cloud)
     if nodes is not Nodes.KEEP:
@@ -102,8 +102,8 @@ def _opposite_order(planned: Installation, nodes: Nodes) -> list[Part]:
     return [part for part in parts if not _needed_by_nodes(part, planned.site.node_role)]
 
 
-def _needed_by_nodes(part: Part, node_role: str) -> bool:
-    if isinstance(part, Role):
+def _needed_by_nodes(part: InstallPart, node_role: str) -> bool:
+    if isinstance(part, IamRole):
         return part.name == node_role
     return isinstance(part, InstanceProfile | AccessEntry | MappedRole)
 
@@ -151,7 +151,7 @@ async def drain(account: Account, report: Report, wait_s: float) -> None:
     """Delete the NodePools; the controller, which still runs, drains and ends their nodes."""
     for pool in await _listed(account, NODEPOOLS):
         name = pool["metadata"]["name"]
-        report(message("NodePool {name} and its nodes", name=name), Change(Status.REMOVE))
+        report(message("NodePool {name} and its nodes", name=name), Change(StepStatus.REMOVE))
         await _delete(account, NODEPOOLS, name)
 
     async def gone() -> tuple[bool, str]:
@@ -164,11 +164,11 @@ async def drain(account: Account, report: Report, wait_s: float) -> None:
 async def _delete_classes(account: Account, report: Report, wait_s: float) -> None:
     """While the controller runs, which takes the instance profiles and launch templates of a class away."""
     for pool in await _listed(account, NODEPOOLS):
-        report(f"NodePool {pool['metadata']['name']}", Change(Status.REMOVE))
+        report(f"NodePool {pool['metadata']['name']}", Change(StepStatus.REMOVE))
         await _delete(account, NODEPOOLS, pool["metadata"]["name"])
     for node_class in await _listed(account, EC2NODECLASSES):
         name = node_class["metadata"]["name"]
-        report(f"EC2NodeClass {name}", Change(Status.REMOVE))
+        report(f"EC2NodeClass {name}", Change(StepStatus.REMOVE))
         await _delete(account, EC2NODECLASSES, name)
 
     async def gone() -> tuple[bool, str]:
@@ -214,7 +214,7 @@ async def release_nodes(account: Account, report: Report) -> None:
                     resource_kind=resource.kind,
                     name=obj["metadata"]["name"],
                 )
-                report(title, Change(Status.CHANGE))
+                report(title, Change(StepStatus.CHANGE))
                 await account.kube.patch(
                     resource, obj["metadata"]["name"], {"metadata": {"finalizers": left}}, manager=MANAGER
                 )
@@ -229,7 +229,7 @@ async def clear_taints(account: Account, report: Report) -> None:
             continue
         report(
             message("taint {placing_taint} of Node {name}", placing_taint=PLACING_TAINT, name=node["metadata"]["name"]),
-            Change(Status.REMOVE),
+            Change(StepStatus.REMOVE),
         )
         spec: dict[str, Any] = {}
         if ours[PLACING_TAINT] == PREFER_NO_SCHEDULE:  # the node was cordoned with it
@@ -285,7 +285,7 @@ async def hand_back(
                 name=metadata["name"],
                 replicas=replicas,
             ),
-            Change(Status.CHANGE),
+            Change(StepStatus.CHANGE),
         )
         await scale(account, metadata["name"], metadata["namespace"], replicas, former=replicas)
     objects = [part for part in planned.cluster if isinstance(part, Object)]

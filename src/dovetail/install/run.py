@@ -10,7 +10,7 @@ import msgspec
 
 from dovetail.cloud.aws.errors import code_of
 from dovetail.install.plan import FORMER_REPLICAS, Installation, RefusedError
-from dovetail.install.steps import Account, Call, Change, Part, Status, Step, Write
+from dovetail.install.steps import Account, AwsCall, Change, InstallPart, Step, StepStatus, Write
 from dovetail.kube.errors import Conflict, KubeError, NotFound
 from dovetail.kube.resources import CRDS, DEPLOYMENTS
 from dovetail.language import message
@@ -21,27 +21,27 @@ LAG_ATTEMPTS, LAG_PAUSE_S = 6, 2.0
 LAG_CODES = frozenset({"NoSuchEntity", "InvalidParameterValue", "InvalidParameterException"})
 LOOK_INTERVAL_S = 1.0
 
-Report = Callable[[Part | str, Change], None]
+Report = Callable[[InstallPart | str, Change], None]
 
 
-async def changes(account: Account, parts: Iterable[Part]) -> list[tuple[Part, Change]]:
+async def changes(account: Account, parts: Iterable[InstallPart]) -> list[tuple[InstallPart, Change]]:
     """What there is to do about each part; nothing is written."""
     return [(part, part.change(await part.read(account))) for part in parts]
 
 
-async def removals(account: Account, parts: Iterable[Part]) -> list[tuple[Part, Change]]:
+async def removals(account: Account, parts: Iterable[InstallPart]) -> list[tuple[InstallPart, Change]]:
     return [(part, part.removal(await part.read(account))) for part in parts]
 
 
 async def take(account: Account, step: Step) -> None:
     """One step. A deletion of what is gone is done."""
-    if isinstance(step, Call):
+    if isinstance(step, AwsCall):
         await _call(account, step)
     else:
         await _write(account, step)
 
 
-async def _call(account: Account, step: Call) -> None:
+async def _call(account: Account, step: AwsCall) -> None:
     for attempt in range(1, LAG_ATTEMPTS + 1):
         try:
             await account.calls(step.service, step.operation, **step.arguments)
@@ -77,7 +77,7 @@ async def _write(account: Account, step: Write) -> None:
             await asyncio.sleep(LAG_PAUSE_S)
 
 
-async def bring(account: Account, parts: Sequence[Part], report: Report) -> int:
+async def bring(account: Account, parts: Sequence[InstallPart], report: Report) -> int:
     """Bring each part to what it should be, one after another; how many changed."""
     changed = 0
     for part in parts:
@@ -89,7 +89,7 @@ async def bring(account: Account, parts: Sequence[Part], report: Report) -> int:
     return changed
 
 
-async def undo(account: Account, parts: Sequence[Part], report: Report) -> int:
+async def undo(account: Account, parts: Sequence[InstallPart], report: Report) -> int:
     changed = 0
     for part in parts:
         change = part.removal(await part.read(account))
@@ -170,7 +170,7 @@ async def wait_for_deployment(account: Account, namespace: str, name: str, wait_
                 wait_s=wait_s,
             )
         )
-    report(f"Deployment {namespace}/{name}: {waited.seen}", Change(Status.EXISTS))
+    report(f"Deployment {namespace}/{name}: {waited.seen}", Change(StepStatus.EXISTS))
 
 
 async def install(account: Account, planned: Installation, report: Report, *, wait_s: float) -> int:
@@ -193,7 +193,7 @@ async def install(account: Account, planned: Installation, report: Report, *, wa
                     wait_s=wait_s,
                 )
             )
-        report(f"Deployment {release.namespace}/{name}: {waited.seen}", Change(Status.EXISTS))
+        report(f"Deployment {release.namespace}/{name}: {waited.seen}", Change(StepStatus.EXISTS))
     return changed + await bring(account, planned.first_pool, report)
 
 

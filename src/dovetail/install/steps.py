@@ -21,7 +21,7 @@ from dovetail.kube.resources import Resource
 from dovetail.language import message
 
 
-class Status(StrEnum):
+class StepStatus(StrEnum):
     """What a plan says of a part."""
 
     EXISTS = "exists"
@@ -32,7 +32,7 @@ class Status(StrEnum):
     ABSENT = "absent"
 
 
-class Call(msgspec.Struct, frozen=True):
+class AwsCall(msgspec.Struct, frozen=True):
     """One AWS call that changes something."""
 
     service: str
@@ -84,19 +84,19 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
         return f"kubectl delete {what}{where}"
 
 
-Step = Call | Write
+Step = AwsCall | Write
 
 
 class Change(msgspec.Struct, frozen=True):
     """What there is to do about one part; `why` is shown."""
 
-    status: Status
+    status: StepStatus
     steps: tuple[Step, ...] = ()
     why: str = ""
 
 
-EXISTS = Change(Status.EXISTS)
-NOTHING_TO_REMOVE = Change(Status.ABSENT)
+EXISTS = Change(StepStatus.EXISTS)
+NOTHING_TO_REMOVE = Change(StepStatus.ABSENT)
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -106,7 +106,7 @@ class Account(msgspec.Struct, frozen=True):
     kube: Kube
 
 
-class Part(Protocol):
+class InstallPart(Protocol):
     """Something that an installation consists of."""
 
     @property

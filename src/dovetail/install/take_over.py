@@ -10,9 +10,9 @@ from dovetail.controllers.settings import Settings
 from dovetail.install.chart import Chart, Json, Release, chart_directory, merge_values
 from dovetail.install.discovery import Found
 from dovetail.install.kubernetes_parts import Object, marked
-from dovetail.install.plan import FORMER_REPLICAS, Installation, Options, RefusedError, is_ours, site_of
+from dovetail.install.plan import FORMER_REPLICAS, Installation, InstallOptions, RefusedError, is_ours, site_of
 from dovetail.install.run import Report, available, bring, scale, wait_until
-from dovetail.install.steps import Account, Change, Status
+from dovetail.install.steps import Account, Change, StepStatus
 from dovetail.language import message
 from dovetail.model.kinds import crds
 
@@ -59,13 +59,13 @@ def values_of(deployment: Mapping[str, Any]) -> Json:
     return values
 
 
-def plan_take_over(discovered: Found, options: Options, release_name: str = "dovetail") -> Installation:
+def plan_take_over(discovered: Found, options: InstallOptions, release_name: str = "dovetail") -> Installation:
     """Our release beside Karpenter's, in its namespace; nothing at AWS changes."""
     deployment = karpenter_of(discovered)
     namespace = deployment["metadata"]["namespace"]
     release = Release(name=release_name, namespace=namespace)
     values = merge_values(options.values, values_of(deployment))
-    site = site_of(discovered, Options(release=release, values=values))
+    site = site_of(discovered, InstallOptions(release=release, values=values))
     chart = Chart(chart_directory())
     definitions = Release(name="karpenter-crd", namespace=namespace)
     owner = site.cluster
@@ -111,7 +111,7 @@ async def take_over(
             name=metadata["name"],
             replicas=replicas,
         )
-        report(title, Change(Status.CHANGE))
+        report(title, Change(StepStatus.CHANGE))
         await scale(account, metadata["name"], metadata["namespace"], 0, former=replicas)
         changed += 1
     elif FORMER_REPLICAS not in (metadata.get("annotations") or {}):

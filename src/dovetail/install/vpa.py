@@ -17,7 +17,7 @@ from dovetail.install.iam import OWNER_TAG
 from dovetail.install.kubernetes_parts import Object
 from dovetail.install.plan import RefusedError, annotated
 from dovetail.install.run import Report, bring, undo, wait_for_deployment
-from dovetail.install.steps import Account, Change, Status
+from dovetail.install.steps import Account, Change, StepStatus
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.resources import DEPLOYMENTS
 from dovetail.language import message, plural
@@ -116,5 +116,5 @@ async def uninstall(account: Account, planned: VpaInstallation, report: Report) 
         return changed + await undo(account, tuple(reversed(planned.definitions)), report)
     for part in planned.definitions:
         if await part.read(account) is not None:
-            report(part, Change(Status.LEAVE, why=kept))
+            report(part, Change(StepStatus.LEAVE, why=kept))
     return changed

@@ -22,7 +22,7 @@ from dovetail.lab.apiserver.journal import DataError, Journal
 from dovetail.lab.apiserver.kept_identity import keep_identity
 from dovetail.lab.apiserver.kinds.bootstrap_rbac import seed_defaults
 from dovetail.lab.apiserver.server import ApiServer
-from dovetail.lab.apiserver.store import Store, WriteRefused
+from dovetail.lab.apiserver.store import JournalRefused, ObjectStore
 from dovetail.lab.namespace_finalizer import NamespaceFinalizer
 from dovetail.language import message
 from dovetail.language.system_errors import system_error
@@ -79,7 +79,7 @@ class Bare:
         make: Callable[..., ApiServer] = ApiServer,
         recover: bool = False,
     ) -> None:
-        store = Store(clock)
+        store = ObjectStore(clock)
         self.journal = Journal(data, store, recover) if data is not None else None
         self.token, authority = token or Chance(system_seed()).uid(), None
         if self.journal is not None:
@@ -93,7 +93,7 @@ class Bare:
         try:
             self.server = make(clock, chance, store=store, tokens={self.token: auth.ADMIN})
             seed_defaults(self.server, clock.now())
-        except WriteRefused as error:
+        except JournalRefused as error:
             assert self.journal is not None
             self.journal.close()
             raise StartError(str(error)) from error

@@ -64,7 +64,7 @@ _ARCHIVE = re.compile(r"/(?P<chart>karpenter|karpenter-crd|dovetail|dovetail-crd
 _DEFINITION = re.compile(r"/(?:[^/]+/){2}[^/]+/(?:pkg|charts)/(?:[^/]+/)*crds/(?P<name>[a-z0-9._-]+)\.yaml")
 
 
-class Answer(msgspec.Struct, frozen=True):
+class RegistryResponse(msgspec.Struct, frozen=True):
     status: int
     content_type: str
     body: bytes
@@ -175,27 +175,27 @@ class ChartRegistry:
         self._thread.join(timeout=5)
         self._server.server_close()
 
-    def answer(self, path: str) -> Answer:
+    def answer(self, path: str) -> RegistryResponse:
         if path in ("/v2", "/v2/"):
-            return Answer(200, "application/json", b"{}")
+            return RegistryResponse(200, "application/json", b"{}")
         if path == "/index.yaml":
-            return Answer(200, "application/x-yaml", self._index())
+            return RegistryResponse(200, "application/x-yaml", self._index())
         if match := _V2.fullmatch(path):
             return self._distribution(match["name"], match["what"], match["reference"])
         if (match := _ARCHIVE.fullmatch(path)) and _VERSION.fullmatch(match["version"]):
             chart = match["chart"].replace("karpenter", "dovetail")
-            return Answer(200, "application/gzip", archive(chart, match["version"]))
+            return RegistryResponse(200, "application/gzip", archive(chart, match["version"]))
         if match := _DEFINITION.fullmatch(path):
             return _definitions(match["name"])
-        return Answer(404, "text/plain", f"{path}: not served; see /index.yaml and /v2/\n".encode())
+        return RegistryResponse(404, "text/plain", f"{path}: not served; see /index.yaml and /v2/\n".encode())
 
-    def _distribution(self, name: str, what: str, reference: str) -> Answer:
+    def _distribution(self, name: str, what: str, reference: str) -> RegistryResponse:
         chart = CHARTS.get(name)
         if chart is None:
             return _error(404, "NAME_UNKNOWN", f"{name}: is none of {', '.join(sorted(CHARTS))}")
         if what == "tags":
             body = json.dumps({"name": name, "tags": versions(chart)}).encode()
-            return Answer(200, "application/json", body)
+            return RegistryResponse(200, "application/json", body)
         if what == "manifests" and _VERSION.fullmatch(reference):
             blobs = manifest(chart, reference.replace("_", "+"))
             self._blobs |= {blob.digest: blob for blob in blobs}
@@ -204,7 +204,7 @@ class ChartRegistry:
         if blob is None:
             return _error(404, "MANIFEST_UNKNOWN" if what == "manifests" else "BLOB_UNKNOWN", f"{name}: {reference}")
         kind = blob.media_type if what == "manifests" else "application/octet-stream"
-        return Answer(200, kind, blob.data, blob.digest)
+        return RegistryResponse(200, kind, blob.data, blob.digest)
 
     def _index(self) -> bytes:
         """What `helm repo add` reads."""
@@ -224,15 +224,17 @@ class ChartRegistry:
         return yaml.safe_dump({"apiVersion": "v1", "entries": entries}, sort_keys=False).encode()
 
 
-def _definitions(name: str) -> Answer:
+def _definitions(name: str) -> RegistryResponse:
     """A definition, and those that it cannot work without."""
     folder = chart_directory("dovetail-crd") / "definitions"
     files = [folder / f"{part}.yaml" for part in (name, *_RELATED.get(name, ()))]
     if not files[0].is_file():
         names = ", ".join(sorted(path.stem for path in folder.glob("*.yaml")))
-        return Answer(404, "text/plain", f"{name}: is none of {names}\n".encode())
-    return Answer(200, "application/x-yaml", b"---\n".join(file.read_bytes() for file in files))
+        return RegistryResponse(404, "text/plain", f"{name}: is none of {names}\n".encode())
+    return RegistryResponse(200, "application/x-yaml", b"---\n".join(file.read_bytes() for file in files))
 
 
-def _error(status: int, code: str, message: str) -> Answer:
-    return Answer(status, "application/json", json.dumps({"errors": [{"code": code, "message": message}]}).encode())
+def _error(status: int, code: str, message: str) -> RegistryResponse:
+    return RegistryResponse(
+        status, "application/json", json.dumps({"errors": [{"code": code, "message": message}]}).encode()
+    )

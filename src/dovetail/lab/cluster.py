@@ -37,7 +37,7 @@ from dovetail.lab.instances import SimulatedInstance, plain_pool
 from dovetail.lab.kubelet.eviction_manager import Pressure
 from dovetail.lab.kubelet.kubelets import Kubelets, Pace
 from dovetail.lab.kubelet.logs import Logs
-from dovetail.lab.metrics import Metrics
+from dovetail.lab.metrics import ResourceMetrics
 from dovetail.lab.programs.execution import RunningPrograms
 from dovetail.lab.server import LabServer
 
@@ -77,7 +77,7 @@ JOIN_TOGETHER = 32
 FAILED_ATTEMPT_S = 0.002
 
 
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
+class LabParts(msgspec.Struct, frozen=True, kw_only=True):
     """What of the lab runs. A real control plane brings its own controllers and scheduler."""
 
     controllers: bool = True
@@ -102,7 +102,7 @@ class Lab:
         transport: Transport,
         clock: Clock,
         chance: Chance,
-        parts: Parts | None = None,
+        parts: LabParts | None = None,
         *,
         server: LabServer | None = None,
         extras: Sequence[Extra] = (),
@@ -110,7 +110,7 @@ class Lab:
         self.transport = transport
         self.clock = clock
         self.chance = chance
-        self.parts = parts or Parts()
+        self.parts = parts or LabParts()
         self.server = server
         self.kube = self.client("dovetail-lab")
         #: What becomes of the events of its parts.
@@ -124,7 +124,7 @@ class Lab:
 
             self.fleet.programs = self.programs = RunningPrograms(self, find)
         self.controllers: ControllerManager | None = None
-        self.metrics = Metrics(self.fleet, clock, self._services)
+        self.metrics = ResourceMetrics(self.fleet, clock, self._services)
         self.custom_metrics = CustomMetrics(self.fleet, clock, self._services, self.kube, self.metrics.hears)
         own = server is not None
         self.faults = Faults(self.fleet, clock, chance.child("faults"), own_server=own) if self.parts.faults else None
@@ -137,7 +137,7 @@ class Lab:
 
     @classmethod
     def embedded(
-        cls, seed: int = 0, parts: Parts | None = None, *, clock: Clock | None = None, extras: Sequence[Extra] = ()
+        cls, seed: int = 0, parts: LabParts | None = None, *, clock: Clock | None = None, extras: Sequence[Extra] = ()
     ) -> Lab:
         """A lab around an API server of its own, in this process."""
         chance = Chance(seed)

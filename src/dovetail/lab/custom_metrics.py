@@ -21,7 +21,7 @@ from dovetail.lab.kubelet.container_model import PREFIX
 from dovetail.lab.kubelet.kubelets import Kubelets
 from dovetail.lab.kubelet.pod_worker import PodRun
 from dovetail.lab.load.model import metric_at
-from dovetail.lab.load.usage import Requests, Services, requests, usage
+from dovetail.lab.load.usage import RequestRates, Services, requests, usage
 from dovetail.lab.metrics import APISERVICES, NAME, NAMESPACE, SCRAPE_SECONDS, failure
 from dovetail.model.selector import LabelQuery, SelectorError, parse_labels
 
@@ -188,7 +188,7 @@ class CustomMetrics:
     def _runs(self) -> list[PodRun]:
         return [run for run in self._fleet.runs.values() if self._heard(run.node)]
 
-    def _requests(self) -> Requests:
+    def _requests(self) -> RequestRates:
         return requests(self._runs(), self._services(), self._scraped_at(), self._clock.now())
 
     def _scraped_at(self) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from dovetail.kube.transport import Request
-from dovetail.lab.apiserver.store import Record, Store
+from dovetail.lab.apiserver.store import ObjectStore, StoredVersion
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/"
 TABLE = "coordination.k8s.io/leases"
@@ -20,7 +20,7 @@ _MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def renewed(store: Store, request: Request) -> Record | None:
+def renewed(store: ObjectStore, request: Request) -> StoredVersion | None:
     """The lease after the update; None for a request that must take the usual way."""
     parts = request.path.removeprefix(PATH).split("/")
     if len(parts) != 3 or parts[1] != "leases" or request.parameter("dryRun"):

@@ -12,7 +12,7 @@ import msgspec
 
 from dovetail.kube.transport import Request
 from dovetail.lab.apiserver.patches.merge import merge
-from dovetail.lab.apiserver.store import Record, Store
+from dovetail.lab.apiserver.store import ObjectStore, StoredVersion
 
 #: The path, the table of the store, and the fields beside metadata that may be patched.
 _PATHS: tuple[tuple[str, str, frozenset[str]], ...] = (
@@ -30,7 +30,7 @@ def merges(request: Request) -> bool:
     return request.headers.get("content-type") == _MERGE and not request.parameter("dryRun")
 
 
-def merged(store: Store, request: Request) -> Record | None:
+def merged(store: ObjectStore, request: Request) -> StoredVersion | None:
     """The object after the patch; None for a request that must take the usual way."""
     if not merges(request):
         return None
@@ -44,7 +44,9 @@ def merged(store: Store, request: Request) -> Record | None:
     return None
 
 
-def _merged(store: Store, table: str, record: Record, body: dict[str, Any], parts: frozenset[str]) -> Record | None:
+def _merged(
+    store: ObjectStore, table: str, record: StoredVersion, body: dict[str, Any], parts: frozenset[str]
+) -> StoredVersion | None:
     metadata = dict(body.get("metadata") or {})
     asked = metadata.pop("resourceVersion", None)
     if "deletionTimestamp" in record.obj["metadata"] or asked not in (None, str(record.rv)):

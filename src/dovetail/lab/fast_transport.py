@@ -19,11 +19,11 @@ from dovetail.kube.decode import decode
 from dovetail.kube.transport import OnChange, Request, Response, Stop
 from dovetail.lab import fast_lease_updates, fast_node_patches
 from dovetail.lab.apiserver.kinds.pod.strategy import set_condition
-from dovetail.lab.apiserver.store import Event, Record
+from dovetail.lab.apiserver.store import StoredVersion, WatchEvent
 from dovetail.lab.apiserver.webhooks.chain import may_concern
 from dovetail.lab.controllers.interning import share_labels
 from dovetail.lab.controllers.timestamps import stamp
-from dovetail.lab.pushed_changes import Difference, Mold, ObjectChange, Parts
+from dovetail.lab.pushed_changes import Mold, ObjectChange, Parts, ViewDifference
 from dovetail.lab.server import LabServer
 
 T = TypeVar("T")
@@ -71,7 +71,7 @@ class FastLane:
         subscribers.append(on_change)
         return lambda: subscribers.remove(on_change)
 
-    def _changed(self, event: Event) -> None:
+    def _changed(self, event: WatchEvent) -> None:
         if event.table in _ADMISSION:
             self._molds.clear()
         subscribers = self._subscribers.get(event.table)
@@ -80,25 +80,25 @@ class FastLane:
             for on_change in tuple(subscribers):
                 on_change(change)
 
-    def _change(self, event: Event) -> ObjectChange:
+    def _change(self, event: WatchEvent) -> ObjectChange:
         record, before = event.record, event.previous
         (parts, mold), self._writing = self._writing, _UNKNOWN
         if record is None:
             assert before is not None
-            version = Difference({"metadata": {"resourceVersion": str(event.rv)}}) if event.table == PODS else None
+            version = ViewDifference({"metadata": {"resourceVersion": str(event.rv)}}) if event.table == PODS else None
             return ObjectChange(
                 before.key, event.rv, lambda: event.gone.raw, gone=True, difference=version, before=before.rv
             )
         difference = None
         if parts is not None:
             parts.setdefault("metadata", {})["resourceVersion"] = str(event.rv)
-            difference = Difference(parts)
+            difference = ViewDifference(parts)
         last_seen = before.rv if before is not None else 0
         return ObjectChange(
             record.key, event.rv, lambda: record.raw, difference=difference, mold=mold, before=last_seen
         )
 
-    def _put(self, key: str, pod: Json, new: Parts, mold: Mold | None = None) -> Record:
+    def _put(self, key: str, pod: Json, new: Parts, mold: Mold | None = None) -> StoredVersion:
         """Write a pod of which only this is new."""
         self._writing = new, mold
         return self._store.put(PODS, key, pod)
@@ -120,7 +120,7 @@ class FastLane:
                 return Response(status=200, headers=_JSON, body=record.raw)
         return await self._server.handle(request)
 
-    def _renewed(self, request: Request) -> Record | None:
+    def _renewed(self, request: Request) -> StoredVersion | None:
         if may_concern(self._server, "leases", group="coordination.k8s.io"):
             return None
         return fast_lease_updates.renewed(self._store, request)
@@ -216,11 +216,11 @@ class FastLane:
         if record is None or not issubclass(type, msgspec.Struct):
             return None if record is None else decode(record.raw, type)
         metadata = record.obj["metadata"]
-        own = Difference({"metadata": {name: metadata[name] for name in _OWN}})
+        own = ViewDifference({"metadata": {name: metadata[name] for name in _OWN}})
         copy: T = own.put_into(self._molds[namespace, body].view(type, None))
         return copy
 
-    def _copy(self, namespace: str, body: bytes) -> Record | None:
+    def _copy(self, namespace: str, body: bytes) -> StoredVersion | None:
         """A pod like the one that was made from these bytes before."""
         mold = self._molds.get((namespace, body))
         if mold is None or self._store.table("/resourcequotas").records or may_concern(self._server, "pods"):

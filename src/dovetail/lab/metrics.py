@@ -30,7 +30,7 @@ SYSTEM = (45.0, 480 * 1024**2)
 Json = dict[str, Any]
 
 
-class Metrics:
+class ResourceMetrics:
     """The numbers of the last scrape."""
 
     def __init__(self, fleet: Kubelets, clock: Clock, services: Callable[[], Services]) -> None:

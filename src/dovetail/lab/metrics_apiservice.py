@@ -44,7 +44,7 @@ class Answering(Protocol):
         """The answer to a request, or None if it is about something else."""
 
 
-class Endpoint:
+class MetricsApiService:
     """What the aggregator talks to."""
 
     def __init__(self, metrics: Answering, custom: CustomMetrics | None = None) -> None:
@@ -64,7 +64,7 @@ class Endpoint:
 @asynccontextmanager
 async def extended(kube: Kube, metrics: Answering, custom: CustomMetrics | None = None) -> AsyncIterator[None]:
     """Serve metrics.k8s.io through the cluster's aggregator while the block lasts; with `custom` all metrics APIs."""
-    async with mounted(Endpoint(metrics, custom), kube.clock) as port:
+    async with mounted(MetricsApiService(metrics, custom), kube.clock) as port:
         await _register(kube, port, with_custom=custom is not None)
         yield
 

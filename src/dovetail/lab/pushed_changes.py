@@ -42,7 +42,7 @@ class Mold:
         return view
 
 
-class Difference:
+class ViewDifference:
     """What is new about an object, to be put into whatever view of it a cache holds."""
 
     __slots__ = ("_parts", "_shape")
@@ -121,7 +121,7 @@ class ObjectChange:
         read: Callable[[], bytes],
         gone: bool = False,
         *,
-        difference: Difference | None = None,
+        difference: ViewDifference | None = None,
         mold: Mold | None = None,
         before: int = 0,
     ) -> None:

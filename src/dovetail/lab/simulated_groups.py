@@ -15,14 +15,14 @@ import msgspec
 from dovetail.chance import Chance
 from dovetail.cloud.node_groups import (
     ErrorClass,
+    GroupMember,
     GroupOptions,
-    Instance,
     InstanceError,
     InstanceState,
     NodeGroup,
     NodeGroupError,
+    NodeTemplate,
     SizeRefused,
-    Template,
 )
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError, NotFound
@@ -226,11 +226,11 @@ class SimulatedGroups:
 
     def _make(self, name: str) -> NodeGroup:
         spec, target = self._specs[name], self._targets[name]
-        instances = [Instance(instance_id, state) for instance_id, state in self._members[name].items()]
+        instances = [GroupMember(instance_id, state) for instance_id, state in self._members[name].items()]
         error = OUT_OF_CAPACITY if name in self.out_of_capacity else None
         for number in range(len(self._living(name)), target):
             provider_id = f"aws:///{spec.zones[0]}/i-placeholder-{name}-{number}"
-            instances.append(Instance(provider_id, InstanceState.CREATING, error))
+            instances.append(GroupMember(provider_id, InstanceState.CREATING, error))
         return NodeGroup(
             id=name,
             min_size=spec.min_size,
@@ -243,7 +243,7 @@ class SimulatedGroups:
     def group_of(self, provider_id: str) -> NodeGroup | None:
         return next((self._group(name) for name, members in self._members.items() if provider_id in members), None)
 
-    async def template(self, group: NodeGroup) -> Template:
+    async def template(self, group: NodeGroup) -> NodeTemplate:
         spec = self._specs[group.id]
         capacity, _, arch = self._shape(spec.instance_type)
         amounts = format_resources(capacity)
@@ -259,7 +259,7 @@ class SimulatedGroups:
         taints = tuple(msgspec.convert(dict(taint), Taint) for taint in spec.taints)
         status = NodeStatus(capacity=amounts, allocatable=amounts, conditions=(Condition(type="Ready", status="True"),))
         meta = ObjectMeta(name=f"{group.id}-template", labels=labels)
-        return Template(Node(metadata=meta, spec=NodeSpec(taints=taints), status=status))
+        return NodeTemplate(Node(metadata=meta, spec=NodeSpec(taints=taints), status=status))
 
     async def increase(self, group: NodeGroup, delta: int) -> None:
         self._call(f"increase {group.id}")

@@ -24,13 +24,13 @@ from dovetail.lab.apiserver_only import Bare, StartError, kubeconfig, refuse_sec
 from dovetail.lab.aws.ec2 import Timing
 from dovetail.lab.aws.eks import Eks, EksSettings
 from dovetail.lab.aws.initial_instances import labelled
-from dovetail.lab.cluster import Extra, Lab, Parts
+from dovetail.lab.cluster import Extra, Lab, LabParts
 from dovetail.lab.cluster_config import ClusterConfig
 from dovetail.lab.faults.injection import PATH
 from dovetail.lab.in_process import InProcess
 from dovetail.lab.instances import UnknownType, plain_pool
 from dovetail.lab.kubelet.kubelets import Pace
-from dovetail.lab.kubelet.log_server import Endpoint
+from dovetail.lab.kubelet.log_server import KubeletServer
 from dovetail.lab.kubelet.logs import Logs
 from dovetail.lab.metrics_apiservice import extended, mounted
 from dovetail.lab.real_control_plane import RealControlPlane, StartFailed
@@ -76,7 +76,7 @@ class LabSettings(msgspec.Struct, frozen=True, kw_only=True):
     config: ClusterConfig | None = None
 
 
-class Running(msgspec.Struct):
+class StartedLab(msgspec.Struct):
     """A lab that is up: what the first screen says and the live view watches."""
 
     lab: Lab
@@ -89,7 +89,7 @@ class Running(msgspec.Struct):
 
 
 #: Shows a running lab until cancelled.
-Show = Callable[[Running], Coroutine[Any, Any, None]]
+Show = Callable[[StartedLab], Coroutine[Any, Any, None]]
 
 
 async def up(settings: LabSettings, show: Show, extras: Sequence[Extra] = ()) -> None:
@@ -173,7 +173,7 @@ def _eks(settings: LabSettings, url: str, authority: bytes) -> Eks | None:
 
 
 @asynccontextmanager
-async def _embedded(settings: LabSettings, seed: int, extras: Sequence[Extra]) -> AsyncIterator[Running]:
+async def _embedded(settings: LabSettings, seed: int, extras: Sequence[Extra]) -> AsyncIterator[StartedLab]:
     clock = Clock(asyncio.get_running_loop(), resumed(settings.data, wall()) if settings.data else None)
     chance = Chance(seed)
     bare = Bare(
@@ -188,15 +188,15 @@ async def _embedded(settings: LabSettings, seed: int, extras: Sequence[Extra]) -
         server = bare.server
         assert isinstance(server, LabServer)
         transport = InProcess(server, {"authorization": f"Bearer {bare.token}"})
-        parts = Parts(pace=_pace(settings), storage=settings.autoscaler, programs=True)
+        parts = LabParts(pace=_pace(settings), storage=settings.autoscaler, programs=True)
         lab = Lab(transport, clock, chance, parts, server=server, extras=extras)
-        yield Running(lab, settings, url, seed, _eks(settings, url, bare.identity.authority), bare.notes)
+        yield StartedLab(lab, settings, url, seed, _eks(settings, url, bare.identity.authority), bare.notes)
     finally:
         await bare.stop()
 
 
 @asynccontextmanager
-async def _kubernetes(settings: LabSettings, seed: int, extras: Sequence[Extra]) -> AsyncIterator[Running]:
+async def _kubernetes(settings: LabSettings, seed: int, extras: Sequence[Extra]) -> AsyncIterator[StartedLab]:
     if settings.speed != 1:
         raise StartError(
             message("a real control plane runs in real time: leave out --speed, or use --control-plane embedded")
@@ -206,14 +206,16 @@ async def _kubernetes(settings: LabSettings, seed: int, extras: Sequence[Extra])
             write_private(settings.kubeconfig, _inlined(plane, settings.name))
             transport = plane.transport()
             try:
-                parts = Parts(controllers=False, scheduler=False, pace=_pace(settings), programs=True)
+                parts = LabParts(controllers=False, scheduler=False, pace=_pace(settings), programs=True)
                 clock = Clock(asyncio.get_running_loop())
                 lab = Lab(transport, clock, Chance(seed), parts, extras=extras)
                 eks = _eks(settings, plane.server, plane.certificate.read_bytes())
-                kubelets = Endpoint(Logs(lab.fleet, clock), {PATH: lab.faults.knock} if lab.faults is not None else {})
+                kubelets = KubeletServer(
+                    Logs(lab.fleet, clock), {PATH: lab.faults.knock} if lab.faults is not None else {}
+                )
                 async with extended(lab.kube, lab.metrics, lab.custom_metrics), mounted(kubelets, clock) as port:
                     way.kubelets = port
-                    yield Running(lab, settings, plane.server, seed, eks)
+                    yield StartedLab(lab, settings, plane.server, seed, eks)
             finally:
                 await transport.close()
     except StartFailed as error:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
-class Catalogue:
+class MessageCatalogue:
     """Texts by their English, which a `.mo` keeps sorted. Without a translation the English is returned."""
 
     def __init__(self, data: bytes) -> None:
@@ -19,7 +19,7 @@ class Catalogue:
         self._count, self._english, self._translated = counts[2:]
 
     @classmethod
-    def of_file(cls, path: Path) -> Catalogue:
+    def of_file(cls, path: Path) -> MessageCatalogue:
         return cls(path.read_bytes())
 
     def gettext(self, text: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dovetail.language.catalogue import Catalogue
+    from dovetail.language.catalogue import MessageCatalogue
 
 LANGUAGES = ("en", "ko")
 #: Where gettext finds `ko/LC_MESSAGES/dovetail.mo`; `scripts/build_messages.py` writes it from the `.po` beside it.
@@ -19,15 +19,15 @@ DOMAIN = "dovetail"
 CLICK_DOMAIN = "click"
 
 _language: ContextVar[str] = ContextVar("language", default="en")
-_catalogues: dict[str, Catalogue] = {}
+_catalogues: dict[str, MessageCatalogue] = {}
 
 
-def catalogue_of(language: str) -> Catalogue:
+def catalogue_of(language: str) -> MessageCatalogue:
     catalogue = _catalogues.get(language)
     if catalogue is None:
-        from dovetail.language.catalogue import Catalogue  # a reader of English never pays for it
+        from dovetail.language.catalogue import MessageCatalogue  # a reader of English never pays for it
 
-        catalogue = Catalogue.of_file(LOCALES / language / "LC_MESSAGES" / f"{DOMAIN}.mo")
+        catalogue = MessageCatalogue.of_file(LOCALES / language / "LC_MESSAGES" / f"{DOMAIN}.mo")
         _catalogues[language] = catalogue
     return catalogue
 

@@ -13,7 +13,7 @@ from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.errors import code_of
 from dovetail.cloud.aws.group_templates import launch_template_ref, mixed_policy
 from dovetail.cloud.aws.managed_node_groups import described
-from dovetail.install.steps import Call
+from dovetail.install.steps import AwsCall
 from dovetail.language import message
 from dovetail.migration.groups import Group, GroupBusy, Sizes
 from dovetail.migration.proposals import image_family
@@ -120,12 +120,12 @@ class AwsGroups:
             return f"aws eks update-nodegroup-config {names} --scaling-config {text}"
         return self._set_sizes(group, sizes).command
 
-    def _set_sizes(self, group: Group, sizes: Sizes) -> Call:
+    def _set_sizes(self, group: Group, sizes: Sizes) -> AwsCall:
         if group.managed:
             scaling = {"minSize": sizes.least, "maxSize": sizes.most, "desiredSize": sizes.desired}
             arguments = {"clusterName": self._cluster, "nodegroupName": group.managed, "scalingConfig": scaling}
-            return Call("eks", "update_nodegroup_config", arguments)
-        return Call(
+            return AwsCall("eks", "update_nodegroup_config", arguments)
+        return AwsCall(
             "autoscaling",
             "update_auto_scaling_group",
             {

@@ -17,10 +17,10 @@ from dovetail.kube.resources import EC2NODECLASSES, NODECLAIMS, NODEPOOLS, NODES
 from dovetail.language import message
 from dovetail.migration import next_action as actions
 from dovetail.migration import record as records
-from dovetail.migration.drain_blockers import Blocker
+from dovetail.migration.drain_blockers import MoveBlocker
 from dovetail.migration.groups import Group, GroupBusy, GroupCalls, Sizes
 from dovetail.migration.next_action import Action, Observed, next_action, release
-from dovetail.migration.record import ALREADY_CORDONED, CORDONED, NAMESPACE, Phase, Record
+from dovetail.migration.record import ALREADY_CORDONED, CORDONED, NAMESPACE, MigrationRecord, Phase
 from dovetail.model.labels import NODEPOOL
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
@@ -33,7 +33,7 @@ STALL_S = 900.0
 _KINDS: Mapping[str, Resource] = {"NodePool": NODEPOOLS, "EC2NodeClass": EC2NODECLASSES}
 
 
-class Outcome(StrEnum):
+class RunOutcome(StrEnum):
     """How a run ended."""
 
     DONE = "Done"
@@ -43,13 +43,13 @@ class Outcome(StrEnum):
     STALLED = "Stalled"
 
 
-class Result(msgspec.Struct, frozen=True):
-    outcome: Outcome
+class MigrationResult(msgspec.Struct, frozen=True):
+    outcome: RunOutcome
     why: str = ""
-    blockers: tuple[Blocker, ...] = ()
+    blockers: tuple[MoveBlocker, ...] = ()
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class MigrationProgress(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that was done or is waited for, with the command that does the same."""
 
     action: str
@@ -57,7 +57,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     command: str = ""
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[MigrationProgress], None]
 
 
 class Migration:
@@ -87,17 +87,17 @@ class Migration:
         #: When something was last done.
         self._since = clock.monotonic()
 
-    async def run(self) -> Result:
+    async def run(self) -> MigrationResult:
         while True:
             record, self._version = await records.read(self._kube, self._namespace)
             if record is None:
-                return Result(Outcome.RESTORED)
+                return MigrationResult(RunOutcome.RESTORED)
             action = next_action(record, await self.observe(record))
             if isinstance(action, actions.Finish):
                 return await self._finish(record, action)
             if isinstance(action, actions.Refuse):
                 await self._abandon(record)
-                return Result(Outcome.REFUSED, blockers=action.blockers)
+                return MigrationResult(RunOutcome.REFUSED, blockers=action.blockers)
             done = await self._do(action)
             if done:
                 self._waiting_for, self._since = "", self._clock.monotonic()
@@ -106,10 +106,10 @@ class Migration:
                 why = self._waiting_for
                 if record.phase is not Phase.BACK:
                     await self._abandon(record)
-                return Result(Outcome.STALLED, why)
+                return MigrationResult(RunOutcome.STALLED, why)
             await asyncio.sleep(LOOK_S)
 
-    async def observe(self, record: Record) -> Observed:
+    async def observe(self, record: MigrationRecord) -> Observed:
         nodes = (await self._kube.list(NODES, type=Node)).items
         pods = (await self._kube.list(PODS, type=Pod)).items
         pdbs = (await self._kube.list(PDBS, type=PodDisruptionBudget)).items
@@ -138,13 +138,13 @@ class Migration:
         except NotFound:
             return []
 
-    async def _finish(self, record: Record, action: actions.Finish) -> Result:
+    async def _finish(self, record: MigrationRecord, action: actions.Finish) -> MigrationResult:
         if action.forget:
             await records.forget(self._kube, self._namespace)
-            return Result(Outcome.RESTORED)
-        return Result(Outcome.DONE if record.phase is Phase.DONE else Outcome.STOPPED)
+            return MigrationResult(RunOutcome.RESTORED)
+        return MigrationResult(RunOutcome.DONE if record.phase is Phase.DONE else RunOutcome.STOPPED)
 
-    async def _abandon(self, record: Record) -> None:
+    async def _abandon(self, record: MigrationRecord) -> None:
         """Stop where we are: nodes that still stand take pods again."""
         while True:
             action = release(await self.observe(record))
@@ -205,7 +205,7 @@ class Migration:
         self._tell(action, text, self._cloud.terminate_command(group, provider_id))
         return True
 
-    async def _remember(self, record: Record) -> None:
+    async def _remember(self, record: MigrationRecord) -> None:
         try:
             await records.write(self._kube, record, self._version, self._namespace)
         except Conflict:
@@ -263,7 +263,7 @@ class Migration:
                 continue
             evicted += 1
             self._report(
-                Progress(
+                MigrationProgress(
                     action="Evict",
                     text=message("evict pod {pod} from node {node}", pod=metadata.key, node=pod.spec.node_name),
                     command=f"kubectl drain {pod.spec.node_name} --ignore-daemonsets",
@@ -278,12 +278,12 @@ class Migration:
     def _wait(self, what: str) -> None:
         if what != self._waiting_for:
             self._waiting_for = what
-            self._report(Progress(action="Wait", text=message("waiting: {what}", what=what)))
+            self._report(MigrationProgress(action="Wait", text=message("waiting: {what}", what=what)))
 
     def _tell(self, action: Action, text: str, command: str = "") -> None:
-        self._report(Progress(action=type(action).__name__, text=text, command=command))
+        self._report(MigrationProgress(action=type(action).__name__, text=text, command=command))
 
-    def _tell_phase(self, record: Record) -> None:
+    def _tell_phase(self, record: MigrationRecord) -> None:
         if record.phase is Phase.FORWARD and record.batch:
             text = message("drain {nodes}", nodes=", ".join(record.batch))
-            self._report(Progress(action="Drain", text=text))
+            self._report(MigrationProgress(action="Drain", text=text))

@@ -8,8 +8,14 @@ from datetime import datetime
 import msgspec
 
 from dovetail.autoscalers.node_groups.annotations import is_daemonset, is_mirror_pod
-from dovetail.autoscalers.node_groups.disruption_budgets import RemainingBudgets
-from dovetail.autoscalers.node_groups.drain import BlockingReason, DrainContext, DrainRules, Outcome, drainability
+from dovetail.autoscalers.node_groups.disruption_budgets import RemainingPdbs
+from dovetail.autoscalers.node_groups.drain import (
+    BlockingReason,
+    DrainabilityOutcome,
+    DrainContext,
+    DrainRules,
+    drainability,
+)
 from dovetail.language import message
 from dovetail.model.pods import Pod
 from dovetail.model.workloads import PodDisruptionBudget
@@ -18,7 +24,7 @@ DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 DO_NOT_DISRUPT_CODE = "DoNotDisrupt"
 
 
-class Blocker(msgspec.Struct, frozen=True, kw_only=True):
+class MoveBlocker(msgspec.Struct, frozen=True, kw_only=True):
     """Why something cannot be moved. `object` is what to change, `remedy` how."""
 
     code: str
@@ -41,29 +47,29 @@ def moves(pod: Pod) -> bool:
 
 def blockers(
     pods: Iterable[Pod], pdbs: Sequence[PodDisruptionBudget], rules: EvictionRules, now: datetime
-) -> list[Blocker]:
+) -> list[MoveBlocker]:
     """Everything that forbids the eviction of these pods for good; a budget that is spent for now does not."""
-    budgets = RemainingBudgets(pdbs)
+    budgets = RemainingPdbs(pdbs)
     reasons = (_blocker(pod, budgets, rules, now) for pod in pods if moves(pod) and not pod.terminating)
     return [reason for reason in reasons if reason is not None]
 
 
-def _blocker(pod: Pod, budgets: RemainingBudgets, rules: EvictionRules, now: datetime) -> Blocker | None:
+def _blocker(pod: Pod, budgets: RemainingPdbs, rules: EvictionRules, now: datetime) -> MoveBlocker | None:
     drain = DrainRules(
         skip_system_pods=False,
         skip_local_storage=not rules.delete_emptydir_data,
         skip_custom_controller_pods=False,
     )
-    verdict = drainability(pod, drain, DrainContext(now, RemainingBudgets()))
+    verdict = drainability(pod, drain, DrainContext(now, RemainingPdbs()))
     subject = f"pod/{pod.metadata.key}"
-    if verdict.outcome is Outcome.BLOCK and verdict.reason is not None:
+    if verdict.outcome is DrainabilityOutcome.BLOCK and verdict.reason is not None:
         forced = verdict.reason is BlockingReason.NOT_REPLICATED and rules.force
         if not forced:
-            return Blocker(
+            return MoveBlocker(
                 code=verdict.reason.value, object=subject, why=verdict.message, remedy=_remedy(verdict.reason)
             )
     if pod.metadata.annotations.get(DO_NOT_DISRUPT) == "true":
-        return Blocker(
+        return MoveBlocker(
             code=DO_NOT_DISRUPT_CODE,
             object=subject,
             why=message("pod {pod} is annotated {annotation}=true", pod=pod.metadata.key, annotation=DO_NOT_DISRUPT),
@@ -72,7 +78,7 @@ def _blocker(pod: Pod, budgets: RemainingBudgets, rules: EvictionRules, now: dat
     for budget in budgets.matching(pod):
         status = budget.pdb.status
         if budget.allowed < 1 and status.current_healthy >= status.expected_pods:
-            return Blocker(
+            return MoveBlocker(
                 code=BlockingReason.NOT_ENOUGH_PDB.value,
                 object=f"poddisruptionbudget/{budget.pdb.metadata.key}",
                 why=message(

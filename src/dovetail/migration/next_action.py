@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from dovetail.autoscalers.node_groups.annotations import SAFE_TO_EVICT
 from dovetail.language import message
-from dovetail.migration.drain_blockers import Blocker, EvictionRules, blockers, moves
+from dovetail.migration.drain_blockers import EvictionRules, MoveBlocker, blockers, moves
 from dovetail.migration.groups import Group, Sizes
-from dovetail.migration.record import ALREADY_CORDONED, CORDONED, Phase, Record
+from dovetail.migration.record import ALREADY_CORDONED, CORDONED, MigrationRecord, Phase
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 from dovetail.model.workloads import PodDisruptionBudget
@@ -67,7 +67,7 @@ class Uncordon(msgspec.Struct, frozen=True):
 class Remember(msgspec.Struct, frozen=True):
     """Write the record."""
 
-    record: Record
+    record: MigrationRecord
 
 
 class Evict(msgspec.Struct, frozen=True):
@@ -91,7 +91,7 @@ class Wait(msgspec.Struct, frozen=True):
 class Refuse(msgspec.Struct, frozen=True):
     """A pod that came after the plan was made keeps a node."""
 
-    blockers: tuple[Blocker, ...]
+    blockers: tuple[MoveBlocker, ...]
 
 
 class Finish(msgspec.Struct, frozen=True):
@@ -105,7 +105,7 @@ Action = (
 )
 
 
-def next_action(record: Record, seen: Observed) -> Action:
+def next_action(record: MigrationRecord, seen: Observed) -> Action:
     match record.phase:
         case Phase.FORWARD:
             return _forward(record, seen)
@@ -120,7 +120,7 @@ def next_action(record: Record, seen: Observed) -> Action:
 # Forward
 
 
-def _forward(record: Record, seen: Observed) -> Action:
+def _forward(record: MigrationRecord, seen: Observed) -> Action:
     groups = _groups(record, seen)
     for body in record.objects:
         if (body["kind"], body["metadata"]["name"]) not in seen.objects:
@@ -139,7 +139,7 @@ def _forward(record: Record, seen: Observed) -> Action:
     return Remember(replace(record, phase=Phase.DONE, batch=(), owners=()))
 
 
-def _groups(record: Record, seen: Observed) -> list[Group]:
+def _groups(record: MigrationRecord, seen: Observed) -> list[Group]:
     return [seen.groups[name] for name in record.order if name in seen.groups]
 
 
@@ -166,7 +166,7 @@ def _members(group: Group, seen: Observed) -> list[Node]:
     return [node for node in seen.nodes if node.spec.provider_id in ids]
 
 
-def _empty(group: Group, record: Record, seen: Observed) -> Action | None:
+def _empty(group: Group, record: MigrationRecord, seen: Observed) -> Action | None:
     """The first thing to do until the group has no instance; None once that is so."""
     nodes = _members(group, seen)
     for node in nodes:
@@ -186,7 +186,7 @@ def _empty(group: Group, record: Record, seen: Observed) -> Action | None:
     return None
 
 
-def _begin_batch(standing: Sequence[Node], record: Record, seen: Observed) -> Action:
+def _begin_batch(standing: Sequence[Node], record: MigrationRecord, seen: Observed) -> Action:
     """The nodes with the fewest pods go first: they cost the fewest evictions."""
     on = _by_node(seen.pods)
     order = sorted(standing, key=lambda node: (len(on.get(node.metadata.name, ())), node.metadata.name))
@@ -209,7 +209,7 @@ def _by_node(pods: Sequence[Pod]) -> dict[str, list[Pod]]:
     return on
 
 
-def _finish_batch(record: Record, seen: Observed) -> Action | None:
+def _finish_batch(record: MigrationRecord, seen: Observed) -> Action | None:
     """What is left to do about the nodes of the batch; None once they are gone."""
     nodes = {node.metadata.name: node for node in seen.nodes}
     batch = [nodes[name] for name in record.batch if name in nodes]
@@ -241,7 +241,7 @@ def _completes(pod: Pod) -> bool:
     return pod.metadata.annotations.get(SAFE_TO_EVICT) == ON_COMPLETION
 
 
-def _unplaced(record: Record, seen: Observed) -> list[str]:
+def _unplaced(record: MigrationRecord, seen: Observed) -> list[str]:
     """Pods of the evicted pods' controllers that do not run yet, or run on a node that is not ready."""
     ready = {node.metadata.name for node in seen.nodes if node.ready}
     return sorted(
@@ -262,7 +262,7 @@ def _some(names: Sequence[str], most: int = 3) -> str:
 # Stopping and going back
 
 
-def _stop(record: Record, seen: Observed) -> Action:
+def _stop(record: MigrationRecord, seen: Observed) -> Action:
     """Finish the nodes that are being drained, and let the others take pods again."""
     underway = _finish_batch(record, seen) or _freeze(_groups(record, seen))
     if underway is not None:
@@ -278,7 +278,7 @@ def release(seen: Observed) -> Action | None:
     return None
 
 
-def _back(record: Record, seen: Observed) -> Action:
+def _back(record: MigrationRecord, seen: Observed) -> Action:
     groups = _groups(record, seen)
     for group in groups:
         before = record.sizes[group.name]
@@ -303,7 +303,7 @@ def _back(record: Record, seen: Observed) -> Action:
     return _remove_objects(record, seen)
 
 
-def _remove_objects(record: Record, seen: Observed) -> Action:
+def _remove_objects(record: MigrationRecord, seen: Observed) -> Action:
     """NodePools first: their controller drains the nodes under PodDisruptionBudgets while the class is still there."""
     for kind in ("NodePool", "EC2NodeClass"):
         names = [str(body["metadata"]["name"]) for body in record.objects if body["kind"] == kind]

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from dovetail.autoscalers.node_groups.pricing import CAPACITY_TYPE_LABELS
 from dovetail.language import english, message
-from dovetail.migration.drain_blockers import Blocker, EvictionRules, blockers, moves
+from dovetail.migration.drain_blockers import EvictionRules, MoveBlocker, blockers, moves
 from dovetail.migration.groups import Group
-from dovetail.migration.proposals import Proposal, ProposalSettings, described_by_nodes, proposals
-from dovetail.migration.record import Phase, Record
+from dovetail.migration.proposals import NodePoolProposal, ProposalSettings, described_by_nodes, proposals
+from dovetail.migration.record import MigrationRecord, Phase
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, ON_DEMAND, SPOT, ZONE
 from dovetail.model.meta import stamp
@@ -35,7 +35,7 @@ PROVISIONER_LABEL = ("app.kubernetes.io/name", "karpenter")
 _PLANNED_SECONDS = 2.0
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class MigrationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked for: groups to move (all, if none is named), groups to keep, and how."""
 
     groups: tuple[str, ...] = ()
@@ -62,12 +62,12 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     steps: tuple[GroupStep, ...]
     kept: tuple[str, ...]
-    proposals: tuple[Proposal, ...]
+    proposals: tuple[NodePoolProposal, ...]
     before: float
     after: float
     lower_bound: float | None
     new_nodes: tuple[Mapping[str, Any], ...]
-    blockers: tuple[Blocker, ...] = ()
+    blockers: tuple[MoveBlocker, ...] = ()
     unpriced: int = 0
 
     @property
@@ -84,7 +84,7 @@ def plan(
     groups: Sequence[Group],
     types: tuple[InstanceType, ...],
     region: str,
-    request: Request,
+    request: MigrationRequest,
     now: datetime,
 ) -> MigrationPlan:
     """Raises `UnknownGroup`."""
@@ -139,7 +139,7 @@ def plan(
 
 
 def _chosen(
-    groups: Sequence[Group], nodes: Sequence[Node], pods: Sequence[Pod], request: Request
+    groups: Sequence[Group], nodes: Sequence[Node], pods: Sequence[Pod], request: MigrationRequest
 ) -> tuple[list[Group], list[Group]]:
     """The groups to move and those that stay. Without a word about it, the provisioner's own groups stay."""
     names = {name: group for group in groups for name in (group.managed, group.name) if name}
@@ -222,12 +222,12 @@ def _general_blockers(
     kept: Sequence[Group],
     nodes: Sequence[Node],
     pods: Sequence[Pod],
-    request: Request,
-) -> list[Blocker]:
+    request: MigrationRequest,
+) -> list[MoveBlocker]:
     blocking = []
     if not request.has_provisioner:
         blocking.append(
-            Blocker(
+            MoveBlocker(
                 code="NoProvisioner",
                 object="lease/karpenter-leader-election",
                 why=message("no Dovetail or Karpenter runs here: NodePools would launch nothing"),
@@ -240,7 +240,7 @@ def _general_blockers(
     provisioners = [pod for pod in pods if _is_provisioner(pod) and pod.spec.node_name in homes]
     if provisioners and not staying:
         blocking.append(
-            Blocker(
+            MoveBlocker(
                 code="ProvisionerOnGroup",
                 object=f"pod/{provisioners[0].metadata.key}",
                 why=message("the controller of the NodePools would run on nodes that it manages itself"),
@@ -259,7 +259,7 @@ def _lacks_class(group: Group, settings: ProposalSettings) -> bool:
     return not (group.family and group.subnets and group.security_groups and has_role)
 
 
-def _class_blocker(group: Group, settings: ProposalSettings) -> Blocker:
+def _class_blocker(group: Group, settings: ProposalSettings) -> MoveBlocker:
     missing = [
         name
         for name, value in (
@@ -270,7 +270,7 @@ def _class_blocker(group: Group, settings: ProposalSettings) -> Blocker:
         )
         if not value
     ]
-    return Blocker(
+    return MoveBlocker(
         code="NoNodeClass",
         object=f"nodegroup/{group.title}",
         why=message("an EC2NodeClass for it cannot be written: {missing} not known", missing=", ".join(missing)),
@@ -278,9 +278,9 @@ def _class_blocker(group: Group, settings: ProposalSettings) -> Blocker:
     )
 
 
-def _unplaced(planned: Plan) -> list[Blocker]:
+def _unplaced(planned: Plan) -> list[MoveBlocker]:
     return [
-        Blocker(
+        MoveBlocker(
             code=f"NoNodePool.{reason.code}",
             object=f"pod/{pod}",
             why=message("no NodePool and no node that stays can hold pod {pod}: {why}", pod=pod, why=reason.message),
@@ -290,9 +290,9 @@ def _unplaced(planned: Plan) -> list[Blocker]:
     ]
 
 
-def record_of(planned: MigrationPlan, request: Request, now: datetime) -> Record:
+def record_of(planned: MigrationPlan, request: MigrationRequest, now: datetime) -> MigrationRecord:
     """What is kept before the first change."""
-    return Record(
+    return MigrationRecord(
         phase=Phase.FORWARD,
         started=stamp(now),
         order=tuple(step.group.name for step in planned.steps),
@@ -304,7 +304,7 @@ def record_of(planned: MigrationPlan, request: Request, now: datetime) -> Record
     )
 
 
-def after(done: Record | None, record: Record) -> Record:
+def after(done: MigrationRecord | None, record: MigrationRecord) -> MigrationRecord:
     """The record of a migration that follows one that is done: going back undoes both."""
     if done is None:
         return record

@@ -52,7 +52,7 @@ _VERSION = re.compile(r"v1\.(\d+)")
 _TYPE = re.compile(r"([a-z]+)(\d+)")
 
 
-class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+class NodePoolProposal(msgspec.Struct, frozen=True, kw_only=True):
     """A NodePool for some groups, and its EC2NodeClass where none is named."""
 
     groups: tuple[str, ...]
@@ -162,7 +162,7 @@ def _current_family(family: str, nodes: Sequence[Node]) -> tuple[str, list[str]]
     return "al2023", [note]
 
 
-def proposals(groups: Sequence[Group], settings: ProposalSettings) -> list[Proposal]:
+def proposals(groups: Sequence[Group], settings: ProposalSettings) -> list[NodePoolProposal]:
     """One NodePool for all groups that are alike, in the order of the groups."""
     alike: dict[bytes, list[Group]] = {}
     for group in groups:
@@ -199,7 +199,7 @@ def _free_name(title: str, taken: set[str]) -> str:
     return next(name for name in names if name not in taken)
 
 
-def _proposal(name: str, groups: Sequence[Group], settings: ProposalSettings) -> Proposal:
+def _proposal(name: str, groups: Sequence[Group], settings: ProposalSettings) -> NodePoolProposal:
     first = groups[0]
     marks = {MADE_FOR: ",".join(group.name for group in groups)}
     reference = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": settings.node_class or name}
@@ -223,7 +223,9 @@ def _proposal(name: str, groups: Sequence[Group], settings: ProposalSettings) ->
     }
     node_class = None if settings.node_class else _node_class(name, first, settings, marks)
     notes = tuple(dict.fromkeys(note for group in groups for note in (*group.notes, *_notes(group))))
-    return Proposal(groups=tuple(group.name for group in groups), node_pool=pool, node_class=node_class, notes=notes)
+    return NodePoolProposal(
+        groups=tuple(group.name for group in groups), node_pool=pool, node_class=node_class, notes=notes
+    )
 
 
 def _taint(taint: Taint) -> Json:

@@ -35,7 +35,7 @@ class Phase(StrEnum):
     DONE = "Done"
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class MigrationRecord(msgspec.Struct, frozen=True, kw_only=True):
     """`order` are the groups to move, in order; `sizes` those that they had; `objects` what the migration made."""
 
     phase: Phase
@@ -55,17 +55,17 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(str(body["metadata"]["name"]) for body in self.objects if body["kind"] == "NodePool")
 
 
-async def read(kube: Kube, namespace: str = NAMESPACE) -> tuple[Record | None, str]:
+async def read(kube: Kube, namespace: str = NAMESPACE) -> tuple[MigrationRecord | None, str]:
     """The migration of this cluster, if one was begun, and the version under which it is kept."""
     try:
         kept = await kube.get(CONFIGMAPS, NAME, namespace)
     except NotFound:
         return None, ""
     text = (kept.get("data") or {}).get(_KEY, "")
-    return (msgspec.json.decode(text, type=Record) if text else None), str(kept["metadata"]["resourceVersion"])
+    return (msgspec.json.decode(text, type=MigrationRecord) if text else None), str(kept["metadata"]["resourceVersion"])
 
 
-async def write(kube: Kube, record: Record, version: str = "", namespace: str = NAMESPACE) -> None:
+async def write(kube: Kube, record: MigrationRecord, version: str = "", namespace: str = NAMESPACE) -> None:
     """Keep the record. Raises `Conflict` where it was changed since `version`: a stop must not be overwritten."""
     metadata = {"name": NAME, "namespace": namespace}
     data = {_KEY: msgspec.json.encode(record).decode(), "phase": record.phase.value}

@@ -15,7 +15,7 @@ from dovetail.model.volumes import PersistentVolume, PersistentVolumeClaim, Stor
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 
 
-class Trouble(msgspec.Struct, frozen=True):
+class PvcProblem(msgspec.Struct, frozen=True):
     """`code` is a reason's, `text` tells which object it is about."""
 
     code: str
@@ -41,40 +41,40 @@ def _made(storage_class: StorageClass) -> str:
     return made.isoformat() if made is not None else ""
 
 
-def missing(name: str) -> Trouble:
+def missing(name: str) -> PvcProblem:
     """There is no claim of this name."""
-    return Trouble("VOLUME_MISSING", message('persistentvolumeclaim "{name}" not found', name=name))
+    return PvcProblem("VOLUME_MISSING", message('persistentvolumeclaim "{name}" not found', name=name))
 
 
-def in_use(name: str, who: str) -> Trouble:
+def in_use(name: str, who: str) -> PvcProblem:
     """Another pod has this claim, or comes before, and there can be no second one."""
     text = message(
         'persistentvolumeclaim "{name}" is for one pod at a time (ReadWriteOncePod), and {who}', name=name, who=who
     )
-    return Trouble("VOLUME_IN_USE", text)
+    return PvcProblem("VOLUME_IN_USE", text)
 
 
-def bound_trouble(claim: PersistentVolumeClaim, volume: PersistentVolume | None) -> Trouble | None:
+def bound_trouble(claim: PersistentVolumeClaim, volume: PersistentVolume | None) -> PvcProblem | None:
     """What keeps a claim that names its volume from being used, or one that is lost or going."""
     mine, its = f'persistentvolumeclaim "{claim.metadata.name}"', f'persistentvolume "{claim.spec.volume_name}"'
     if claim.metadata.deletion_timestamp is not None:
-        return Trouble("VOLUME_LOST", message("{mine} is being deleted", mine=mine))
+        return PvcProblem("VOLUME_LOST", message("{mine} is being deleted", mine=mine))
     if claim.status.phase == "Lost":
-        return Trouble("VOLUME_LOST", message("{mine} is bound to {its}, which does not exist", mine=mine, its=its))
+        return PvcProblem("VOLUME_LOST", message("{mine} is bound to {its}, which does not exist", mine=mine, its=its))
     if not claim.spec.volume_name:
         return None
     if volume is None:
-        return Trouble("VOLUME_LOST", message("{its} of {mine} not found", its=its, mine=mine))
+        return PvcProblem("VOLUME_LOST", message("{its} of {mine} not found", its=its, mine=mine))
     if volume.metadata.deletion_timestamp is not None:
-        return Trouble("VOLUME_LOST", message("{its} of {mine} is being deleted", its=its, mine=mine))
+        return PvcProblem("VOLUME_LOST", message("{its} of {mine} is being deleted", its=its, mine=mine))
     return (
         None
         if claim.bound
-        else Trouble("VOLUME_UNBOUND", message("{mine} is not bound yet to {its}", mine=mine, its=its))
+        else PvcProblem("VOLUME_UNBOUND", message("{mine} is not bound yet to {its}", mine=mine, its=its))
     )
 
 
-def open_class(name: str, asked: str | None, classes: Mapping[str, StorageClass]) -> StorageClass | Trouble:
+def open_class(name: str, asked: str | None, classes: Mapping[str, StorageClass]) -> StorageClass | PvcProblem:
     """The class that makes the volume of a claim that has none yet, or what keeps it from it. `asked` is its name.
 
     A class that binds at once makes the volume wherever it likes: only then is it known where the pod may run.
@@ -83,11 +83,11 @@ def open_class(name: str, asked: str | None, classes: Mapping[str, StorageClass]
     storage_class = default_class(classes.values()) if asked is None else classes.get(asked)
     if storage_class is None:
         if asked:
-            return Trouble(
+            return PvcProblem(
                 "VOLUME_MISSING", message('storageclass "{asked}" of {mine} not found', asked=asked, mine=mine)
             )
         why = message("there is no default one") if asked is None else message('its storageClassName is ""')
-        return Trouble(
+        return PvcProblem(
             "VOLUME_CLASS", message("{mine} has no volume and no StorageClass to make it of: {why}", mine=mine, why=why)
         )
     if storage_class.volume_binding_mode != "WaitForFirstConsumer":
@@ -96,5 +96,5 @@ def open_class(name: str, asked: str | None, classes: Mapping[str, StorageClass]
             mine=mine,
             found=storage_class.metadata.name,
         )
-        return Trouble("VOLUME_UNBOUND", text)
+        return PvcProblem("VOLUME_UNBOUND", text)
     return storage_class

@@ -19,7 +19,7 @@ from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, WELL_KNOWN, ZONE
 from dovetail.model.lint.requirements import meant_key
 from dovetail.model.quantity import format_resources, resources
 from dovetail.model.spelling import nearest
-from dovetail.offline.evaluation import Evaluation
+from dovetail.offline.evaluation import PlanEvaluation
 from dovetail.planner.plan import Exclusion, Funnel, Unschedulable
 
 Json = dict[str, Any]
@@ -31,7 +31,7 @@ MAX_POOLS = 3
 _TEMPLATED = ("Deployment", "StatefulSet", "ReplicaSet", "Job", "DaemonSet")
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ManifestChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """`patch` is a merge patch of the object; of a workload's list of containers by their names, as kubectl patches."""
 
     object: str
@@ -43,7 +43,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class _Case:
     """A pod without a node, the object that its spec is changed in, and the pool to blame."""
 
-    def __init__(self, evaluation: Evaluation, key: str, why: Unschedulable, pool: str) -> None:
+    def __init__(self, evaluation: PlanEvaluation, key: str, why: Unschedulable, pool: str) -> None:
         self.evaluation, self.key, self.why = evaluation, key, why
         self.pool_name = pool
         self.funnel: Funnel | None = why.pools.get(self.pool_name)
@@ -52,11 +52,11 @@ class _Case:
         self.owner = owner_of(evaluation.manifests, key)
         self.spec: Json = pod_spec(self.owner) if self.owner is not None else {}
 
-    def of_pod(self, what: str, spec: Json) -> Iterator[Change]:
+    def of_pod(self, what: str, spec: Json) -> Iterator[ManifestChange]:
         if self.owner is not None:
             yield _change(self.owner, what, spec if self.owner["kind"] == "Pod" else {"template": {"spec": spec}})
 
-    def of_pool(self, what: str, spec: Json) -> Iterator[Change]:
+    def of_pool(self, what: str, spec: Json) -> Iterator[ManifestChange]:
         if self.pool is not None:
             yield _change(self.pool, what, spec)
 
@@ -65,11 +65,11 @@ class _Case:
         template = ((self.pool or {}).get("spec") or {}).get("template") or {}
         return copy.deepcopy((template.get("spec") or {}).get("requirements") or [])
 
-    def require(self, what: str, requirements: list[Json]) -> Iterator[Change]:
+    def require(self, what: str, requirements: list[Json]) -> Iterator[ManifestChange]:
         return self.of_pool(what, {"template": {"spec": {"requirements": requirements}}})
 
 
-def _change(manifest: Json, what: str, spec: Json) -> Change:
+def _change(manifest: Json, what: str, spec: Json) -> ManifestChange:
     kind, metadata = str(manifest["kind"]), manifest["metadata"]
     namespace, name = metadata.get("namespace"), metadata["name"]
     patch = {"spec": spec}
@@ -81,7 +81,7 @@ def _change(manifest: Json, what: str, spec: Json) -> Change:
     if kind == "Pod":
         command = ""  # most of a pod's spec cannot be changed: it has to be created again
     path = name if kind in ("NodePool", "EC2NodeClass") else f"{namespace or 'default'}/{name}"
-    return Change(object=f"{kind.lower()}/{path}", what=what, patch=patch, command=command)
+    return ManifestChange(object=f"{kind.lower()}/{path}", what=what, patch=patch, command=command)
 
 
 def find(manifests: Sequence[Json], kind: str, namespace: str, name: str) -> Json | None:
@@ -126,7 +126,7 @@ def pod_spec(manifest: Json) -> Json:
     return copy.deepcopy(spec)
 
 
-def applied(manifests: Sequence[Json], changes: Sequence[Change]) -> list[Json]:
+def applied(manifests: Sequence[Json], changes: Sequence[ManifestChange]) -> list[Json]:
     """The manifests after the changes. Pods of a changed workload are what it would make of its template."""
     changed = [copy.deepcopy(manifest) for manifest in manifests]
     for change in changes:
@@ -181,7 +181,7 @@ def _merge(target: Json, patch: Json) -> None:
 # -- proposals by reason
 
 
-def _tolerations(case: _Case) -> Iterator[Change]:
+def _tolerations(case: _Case) -> Iterator[ManifestChange]:
     template = ((case.pool or {}).get("spec") or {}).get("template") or {}
     taints = (template.get("spec") or {}).get("taints") or ()
     refused = case.exclusion.taints
@@ -212,7 +212,7 @@ def _selector(case: _Case) -> Iterator[tuple[str, str]]:
             yield key, str(value)
 
 
-def _meant_label(case: _Case) -> Iterator[Change]:
+def _meant_label(case: _Case) -> Iterator[ManifestChange]:
     """Correct a misspelt key or value of the nodeSelector."""
     meant = case.exclusion.meant
     for key, value in _selector(case):
@@ -228,7 +228,7 @@ def _meant_label(case: _Case) -> Iterator[Change]:
             )
 
 
-def _declare_label(case: _Case) -> Iterator[Change]:
+def _declare_label(case: _Case) -> Iterator[ManifestChange]:
     for key, value in _selector(case):
         if key not in WELL_KNOWN and not key.startswith(("karpenter.sh/", "kubernetes.io/", "node.kubernetes.io/")):
             metadata = {"template": {"metadata": {"labels": {key: value}}}}
@@ -243,7 +243,7 @@ def _declare_label(case: _Case) -> Iterator[Change]:
             )
 
 
-def _drop_selector(case: _Case) -> Iterator[Change]:
+def _drop_selector(case: _Case) -> Iterator[ManifestChange]:
     for key, value in _selector(case):
         yield from case.of_pod(
             message("drop {key}={value} from the nodeSelector", key=key, value=value), {"nodeSelector": {key: None}}
@@ -266,7 +266,7 @@ def _drop_selector(case: _Case) -> Iterator[Change]:
             yield from case.of_pod(message("drop {dropped} from the node affinity", dropped=", ".join(dropped)), spec)
 
 
-def _widen(case: _Case) -> Iterator[Change]:
+def _widen(case: _Case) -> Iterator[ManifestChange]:
     """Let the requirements that forbid the nearest miss allow it."""
     forbidding = case.exclusion.forbidding
     if case.funnel is None or case.funnel.nearest is None or not forbidding:
@@ -308,7 +308,7 @@ def _widen(case: _Case) -> Iterator[Change]:
         )
 
 
-def _own_requirement(case: _Case) -> Iterator[Change]:
+def _own_requirement(case: _Case) -> Iterator[ManifestChange]:
     """Correct the requirement of a pool that leaves nothing."""
     for index, need in enumerate(case.requirements):
         if (need.get("key"), need.get("operator")) not in case.exclusion.own_requirements:
@@ -351,7 +351,7 @@ def _values(types: Sequence[Any], key: str) -> Iterator[str]:
             yield from kind.labels.get(key, ())
 
 
-def _ask_less(case: _Case) -> Iterator[Change]:
+def _ask_less(case: _Case) -> Iterator[ManifestChange]:
     """Ask for as much as the nearest miss has: from the largest container."""
     name, most = case.exclusion.resource, case.exclusion.available
     containers = case.spec.get("containers") or ()
@@ -377,7 +377,7 @@ def _amount(container: Json, name: str) -> int:
     return resources({name: amount})[name] if amount is not None else 0
 
 
-def _raise_limit(case: _Case) -> Iterator[Change]:
+def _raise_limit(case: _Case) -> Iterator[ManifestChange]:
     """Raise the limit by what the nearest miss needs."""
     funnel = case.funnel
     limits = ((case.pool or {}).get("spec") or {}).get("limits") or {}
@@ -403,7 +403,7 @@ def _raise_limit(case: _Case) -> Iterator[Change]:
     )
 
 
-def _lower_min_values(case: _Case) -> Iterator[Change]:
+def _lower_min_values(case: _Case) -> Iterator[ManifestChange]:
     changed, lowered = case.requirements, []
     there = case.exclusion.min_values
     for need in changed:
@@ -417,7 +417,7 @@ def _lower_min_values(case: _Case) -> Iterator[Change]:
         yield from case.require(message("lower minValues of {lowered}", lowered=", ".join(lowered)), changed)
 
 
-def _prefer_spread(case: _Case) -> Iterator[Change]:
+def _prefer_spread(case: _Case) -> Iterator[ManifestChange]:
     constraints = copy.deepcopy(case.spec.get("topologySpreadConstraints") or [])
     hard = [
         constraint
@@ -432,8 +432,8 @@ def _prefer_spread(case: _Case) -> Iterator[Change]:
         yield from case.of_pod(what, {"topologySpreadConstraints": constraints})
 
 
-def _prefer(kind: str) -> Callable[[_Case], Iterator[Change]]:
-    def proposed(case: _Case) -> Iterator[Change]:
+def _prefer(kind: str) -> Callable[[_Case], Iterator[ManifestChange]]:
+    def proposed(case: _Case) -> Iterator[ManifestChange]:
         rules = ((case.spec.get("affinity") or {}).get(kind)) or {}
         required = rules.get("requiredDuringSchedulingIgnoredDuringExecution") or []
         if required:
@@ -451,7 +451,7 @@ def _prefer(kind: str) -> Callable[[_Case], Iterator[Change]]:
     return proposed
 
 
-def _name_class(case: _Case) -> Iterator[Change]:
+def _name_class(case: _Case) -> Iterator[ManifestChange]:
     """A NodeClass that was misspelt."""
     meant = case.exclusion.meant
     if meant:
@@ -462,7 +462,7 @@ def _name_class(case: _Case) -> Iterator[Change]:
         )
 
 
-def _no_host_ports(case: _Case) -> Iterator[Change]:
+def _no_host_ports(case: _Case) -> Iterator[ManifestChange]:
     changed = [
         {
             "name": container.get("name"),
@@ -475,7 +475,7 @@ def _no_host_ports(case: _Case) -> Iterator[Change]:
         yield from case.of_pod(message("use no host port"), {"containers": changed})
 
 
-_PROPOSALS: Mapping[str, tuple[Callable[[_Case], Iterator[Change]], ...]] = {
+_PROPOSALS: Mapping[str, tuple[Callable[[_Case], Iterator[ManifestChange]], ...]] = {
     "UNTOLERATED_TAINT": (_tolerations,),
     "UNKNOWN_LABEL": (_meant_label, _declare_label, _drop_selector, _prefer_spread, _prefer("podAffinity")),
     "NO_TYPE_MATCHES": (_own_requirement, _meant_label, _widen, _declare_label, _drop_selector),
@@ -492,9 +492,9 @@ _PROPOSALS: Mapping[str, tuple[Callable[[_Case], Iterator[Change]], ...]] = {
 }
 
 
-def proposals(evaluation: Evaluation, key: str, why: Unschedulable) -> list[Change]:
+def proposals(evaluation: PlanEvaluation, key: str, why: Unschedulable) -> list[ManifestChange]:
     """Changes that the cause suggests, untried."""
-    changes: list[Change] = []
+    changes: list[ManifestChange] = []
     blamed = next(iter(why.pools), "")
     usable = [name for name, funnel in why.pools.items() if funnel.suits and name != blamed]
     for name in (blamed, *usable[: MAX_POOLS - 1]):
@@ -504,7 +504,7 @@ def proposals(evaluation: Evaluation, key: str, why: Unschedulable) -> list[Chan
     return changes
 
 
-def what_it_takes(evaluation: Evaluation, key: str) -> tuple[Change, ...]:
+def what_it_takes(evaluation: PlanEvaluation, key: str) -> tuple[ManifestChange, ...]:
     """The fewest changes found that give a pod a node, each tried; none if nothing was found."""
     why = evaluation.refusal(key)
     if why is None:
@@ -512,7 +512,7 @@ def what_it_takes(evaluation: Evaluation, key: str) -> tuple[Change, ...]:
     return _sought(evaluation, key, why, MAX_STEPS)
 
 
-def _sought(evaluation: Evaluation, key: str, why: Unschedulable, steps: int) -> tuple[Change, ...]:
+def _sought(evaluation: PlanEvaluation, key: str, why: Unschedulable, steps: int) -> tuple[ManifestChange, ...]:
     tried = []
     for change in proposals(evaluation, key, why):
         after = evaluation.changed(applied(evaluation.manifests, [change]))
@@ -532,7 +532,7 @@ def _words(why: Unschedulable) -> tuple[str, ...]:
     return (why.message, *(f"{name}: {funnel.emptied_by}" for name, funnel in why.pools.items()))
 
 
-def _last_of_each(changes: tuple[Change, ...]) -> tuple[Change, ...]:
+def _last_of_each(changes: tuple[ManifestChange, ...]) -> tuple[ManifestChange, ...]:
     """Of several changes of one field the last: a limit that was raised twice is raised once, further."""
     kept = {(change.object, json.dumps(_fields(change.patch))): change for change in changes}
     return tuple(kept.values())

@@ -25,7 +25,7 @@ from dovetail.planner.snapshot import Pool, Snapshot, UnusablePool
 Json = dict[str, Any]
 
 
-class Evaluation:
+class PlanEvaluation:
     """A plan for the pods of some manifests.
 
     `unavailable` are offerings that are known to be out of capacity. `whole_cluster`: the manifests are all that there
@@ -56,9 +56,9 @@ class Evaluation:
         with english():  # a plan is data: its texts are translated where they are shown
             self.plan: Plan = provision(self.snapshot)
 
-    def changed(self, manifests: Sequence[Json]) -> Evaluation:
+    def changed(self, manifests: Sequence[Json]) -> PlanEvaluation:
         """The same with other manifests."""
-        return Evaluation(
+        return PlanEvaluation(
             manifests,
             region=self._region,
             types=self._types,

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dovetail.clock import stopwatch
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.offline.recorded_fleet import RecordedFleet
 
 #: How often the file is looked at, in seconds; reading it again takes at most this share of the time.
@@ -31,7 +31,7 @@ class GrowingRecording:
         """The recording as soon as its first state is written; None if the writer ended before it was."""
         while True:
             written = is_written()
-            with suppress(Problem, FileNotFoundError):
+            with suppress(UserError, FileNotFoundError):
                 return cls(await RecordedFleet.opened(path), growing=written)
             if not written:
                 return None

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message
 from dovetail.language.system_errors import system_error
 
@@ -30,7 +30,7 @@ def write(name: str, text: str) -> None:
     try:
         Path(name).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise Problem(
+        raise UserError(
             message("{name}: {system_error}; nothing was written to it", name=name, system_error=system_error(error))
         ) from error
 
@@ -38,7 +38,7 @@ def write(name: str, text: str) -> None:
 def _within(folder: Path) -> list[Path]:
     files = sorted(path for path in folder.rglob("*") if path.suffix in _ENDINGS)
     if not files:
-        raise Problem(
+        raise UserError(
             message(
                 "{folder}: no file in it ends in {endings}; name one that has manifests",
                 folder=folder,
@@ -52,7 +52,7 @@ def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:
-        raise Problem(
+        raise UserError(
             message(
                 "{file}: {system_error}; name a file, a folder, or - for the input",
                 file=file,
@@ -60,6 +60,6 @@ def _text(file: Path) -> str:
             )
         ) from error
     except UnicodeDecodeError as error:
-        raise Problem(
+        raise UserError(
             message("{file}: not UTF-8 text at byte {start}; save it as UTF-8", file=file, start=error.start)
         ) from error

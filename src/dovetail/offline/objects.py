@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message, source
 from dovetail.model.formats import yaml_problem
 from dovetail.model.kinds.admission import check
@@ -142,7 +142,7 @@ class Objects:
 
     def add(self, source: object) -> None:
         if not isinstance(source, dict):
-            raise Problem(
+            raise UserError(
                 message(
                     "{shown} is not an object; every document is a mapping with apiVersion and kind",
                     shown=_shown(source),
@@ -150,13 +150,13 @@ class Objects:
             )
         kind = source.get("kind")
         if not isinstance(kind, str):
-            raise Problem(
+            raise UserError(
                 message("an object ({name}) has no kind; every document needs apiVersion and kind", name=_name(source))
             )
         if kind.endswith("List") and "items" in source:
             items = source["items"] or []
             if not isinstance(items, list):
-                raise Problem(message("{kind}: items: {shown} is not a list", kind=kind, shown=_shown(items)))
+                raise UserError(message("{kind}: items: {shown} is not a list", kind=kind, shown=_shown(items)))
             for item in items:
                 typed = kind != "List" and isinstance(item, dict)
                 self.add({"kind": kind.removesuffix("List"), **item} if typed else item)
@@ -177,7 +177,7 @@ class Objects:
         try:
             converted = msgspec.convert(without_nulls(source), _KINDS[kind], strict=False)
         except msgspec.ValidationError as problem:
-            raise Problem(f"{_named(source)}: {_mistyped(str(problem), source)}") from problem
+            raise UserError(f"{_named(source)}: {_mistyped(str(problem), source)}") from problem
         for where, amounts in _amounts(source):
             _check_amounts(source, where, amounts)
         _check_counts(source)
@@ -193,7 +193,7 @@ class Objects:
         if not name and prefix:
             name = next(candidate for index in count() if (namespace, candidate := f"{prefix}{index}") not in same)
         if not name:
-            raise Problem(message("{kind} without a name; every object needs metadata.name", kind=kind))
+            raise UserError(message("{kind} without a name; every object needs metadata.name", kind=kind))
         if same.pop((namespace, name), None) is not None:
             self.twice.append(_named(source))
         home = "" if kind in _CLUSTERED else namespace
@@ -214,13 +214,13 @@ def _current(kind: str, source: Json) -> list[Json]:
     try:
         return list(expand(source))
     except ConversionError as problem:
-        raise Problem(f"{_named(source)}: {problem}") from problem
+        raise UserError(f"{_named(source)}: {problem}") from problem
 
 
 def _check(source: Json) -> list[str]:
     """A pool or class that the API server would not take, or take for another, launches what was not meant."""
     if struct_of(source["apiVersion"], source["kind"]) is None:
-        raise Problem(
+        raise UserError(
             message(
                 "{named}: apiVersion: {shown} has no {kind}; {checked}",
                 named=_named(source),
@@ -232,7 +232,9 @@ def _check(source: Json) -> list[str]:
     problems = check(source)
     for problem in problems:
         if problem.kind in ("type", "enum"):
-            raise Problem(message("{named}: {problem}; dovetail lint says more", named=_named(source), problem=problem))
+            raise UserError(
+                message("{named}: {problem}; dovetail lint says more", named=_named(source), problem=problem)
+            )
     return [f"{_named(source)}: {problem}" for problem in problems if problem.kind == "rule"]
 
 
@@ -309,9 +311,9 @@ def _check_amounts(source: Json, where: str, amounts: Json) -> None:
                 name=name,
                 amount=amount,
             )
-            raise Problem(f"{_named(source)}: {text}") from problem
+            raise UserError(f"{_named(source)}: {text}") from problem
         if negative and source["kind"] in _PODS:
-            raise Problem(
+            raise UserError(
                 message(
                     "{named}: {where}.{name}: {amount} is below zero; ask for 0 or more",
                     named=_named(source),
@@ -326,7 +328,7 @@ def _check_counts(source: Json) -> None:
     spec = _at(source, "spec") if source["kind"] in _PODS else {}
     for field in _COUNTS:
         if isinstance(spec.get(field), int) and spec[field] < 0:
-            raise Problem(
+            raise UserError(
                 message(
                     "{named}: spec.{field}: {spec} is below zero; 0 means none",
                     named=_named(source),
@@ -344,10 +346,10 @@ def read(paths: Iterable[str]) -> Objects:
             for document in _documents(text):
                 for item in document if isinstance(document, list) else [document]:
                     objects.add(item)
-        except Problem as problem:
-            raise Problem(f"{name}: {problem.message}") from problem
+        except UserError as problem:
+            raise UserError(f"{name}: {problem.message}") from problem
         except RecursionError as problem:
-            raise Problem(message("{name}: nested too deeply to be a manifest", name=name)) from problem
+            raise UserError(message("{name}: nested too deeply to be a manifest", name=name)) from problem
     return objects
 
 
@@ -367,9 +369,9 @@ def _documents(text: str) -> list[Any]:
     try:
         documents = [document for document in yaml.load_all(text, Loader=StrictLoader) if document is not None]
     except yaml.YAMLError as problem:
-        raise Problem(message("not YAML: {problem}", problem=yaml_problem(problem))) from problem
+        raise UserError(message("not YAML: {problem}", problem=yaml_problem(problem))) from problem
     if _written(documents, {}) > _MOST_WRITTEN:
-        raise Problem(message("aliases make it endless, or nearly so; write out what they stand for"))
+        raise UserError(message("aliases make it endless, or nearly so; write out what they stand for"))
     return documents
 
 
@@ -389,7 +391,7 @@ def _mapping(pairs: list[tuple[str, Any]]) -> Json:
     if len(mapping) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise Problem(message('"{twice}" is given twice in one object; keep one of them', twice=twice))
+        raise UserError(message('"{twice}" is given twice in one object; keep one of them', twice=twice))
     return mapping
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.model.meta import without_nulls
 from dovetail.model.validation import metadata, resources, scheduling
 from dovetail.model.validation.field_errors import FieldError
@@ -44,7 +44,7 @@ def objections(name: str, spec: Json, where: str) -> tuple[str, ...]:
         return ()
     senseless, others = _heard(msgspec.json.encode(said), where)
     if senseless:
-        raise Problem(f"{name}: {senseless}")
+        raise UserError(f"{name}: {senseless}")
     return others
 
 

@@ -16,12 +16,12 @@ import msgspec
 from dovetail.chance import Chance
 from dovetail.clock import Clock, beside
 from dovetail.cluster.state import ClusterState
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.kube.client import Kube
 from dovetail.language import message
 from dovetail.offline.recorded_api import Kind, RecordedApi, recorded_kinds
 from dovetail.offline.recording import Measured, ObjectKey, Recording, read
-from dovetail.offline.timeline import Decision, timeline
+from dovetail.offline.timeline import ScalingDecision, timeline
 from dovetail.view.fleet import Fleet
 from dovetail.view.model import FleetView
 from dovetail.view.observer import Observer
@@ -34,24 +34,24 @@ MAX_INSTANTS = 4
 SETTLE_TIMEOUT_S = 10.0
 
 
-class Contents(msgspec.Struct, frozen=True):
+class RecordingContents(msgspec.Struct, frozen=True):
     """What one pass says of a recording: its kinds, its launches and removals in order, and when nothing was seen."""
 
     kinds: frozenset[Kind]
-    decisions: tuple[Decision, ...]
+    decisions: tuple[ScalingDecision, ...]
     gaps: tuple[tuple[datetime, datetime], ...]
 
 
-def contents(recording: Recording) -> Contents:
+def contents(recording: Recording) -> RecordingContents:
     seconds = (recording.end - recording.start).total_seconds()
     decisions = timeline(recording, recording.start, max(1.0, seconds)).decisions
-    return Contents(recorded_kinds(recording), decisions, tuple(recording.gaps()))
+    return RecordingContents(recorded_kinds(recording), decisions, tuple(recording.gaps()))
 
 
 class RecordedFleet:
     """A recording, looked at one instant at a time. Make it with `opened`."""
 
-    def __init__(self, recording: Recording, facts: Contents) -> None:
+    def __init__(self, recording: Recording, facts: RecordingContents) -> None:
         self.path = recording.path
         self.cluster = recording.header.cluster
         self.start, self.end = recording.start, recording.end
@@ -71,14 +71,14 @@ class RecordedFleet:
     # -- instants
 
     def instant(self, text: str) -> datetime:
-        """The instant that a text names, within the recording; `Problem` says what is wrong with it."""
+        """The instant that a text names, within the recording; `UserError` says what is wrong with it."""
         try:
             named = datetime.fromisoformat(text)
         except ValueError as problem:
-            raise Problem(message("{text}: no time; write 2026-01-31T12:00:00Z", text=text)) from problem
+            raise UserError(message("{text}: no time; write 2026-01-31T12:00:00Z", text=text)) from problem
         named = named.replace(tzinfo=UTC) if named.tzinfo is None else named.astimezone(UTC)
         if not self.start <= named <= self.end:
-            raise Problem(
+            raise UserError(
                 message(
                     "{text}: the recording is from {start} to {end}",
                     text=text,
@@ -98,7 +98,7 @@ class RecordedFleet:
         length = self.end - self.start
         return round(STEPS * ((instant - self.start) / length)) if length else STEPS
 
-    def time_of(self, decision: Decision) -> datetime:
+    def time_of(self, decision: ScalingDecision) -> datetime:
         return self.start + timedelta(seconds=decision.at)
 
     def decision_before(self, instant: datetime) -> datetime | None:

@@ -112,7 +112,7 @@ _SCHEDULER_REASONS = frozenset({"FailedScheduling", "Preempted"})
 LIST_TIMEOUT_S, SETTLE_INTERVAL_S = 120.0, 0.05
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class RecorderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Intervals in seconds."""
 
     usage_interval_s: float = 300.0
@@ -129,14 +129,14 @@ class Recorder:
         now: Callable[[], datetime] | None = None,
         *,
         anonymiser: Anonymiser | None = None,
-        settings: Settings | None = None,
+        settings: RecorderSettings | None = None,
     ) -> None:
         self.kube = kube.read_only()
         self.writer = writer
         self._clock: Clock = kube.clock
         self._now = now or kube.clock.now
         self._anonymiser = anonymiser
-        self._settings = settings or Settings()
+        self._settings = settings or RecorderSettings()
         self._reflectors: list[Reflector[Json]] = []
         #: Set once the first state is written.
         self.begun = asyncio.Event()

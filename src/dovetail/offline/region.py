@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dovetail.cloud.aws import catalog
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.kinds.kubelet import with_kubelet
 from dovetail.model.kinds.nodepool import NodePool
@@ -31,7 +31,7 @@ def region_of(asked: str | None, objects: Objects) -> str:
     try:
         catalog.region(chosen)
     except catalog.UnknownRegion as error:
-        raise Problem(f"{'--region' if asked else variable}: {error}") from error
+        raise UserError(f"{'--region' if asked else variable}: {error}") from error
     return chosen
 
 

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from dovetail.cloud.simulated import catalog_file as catalogue_file
 from dovetail.cluster import state_node as views
 from dovetail.cluster.nodepools import for_planner, labels, types_by_pool
-from dovetail.cluster.unusable_nodepools import Cause, cause
-from dovetail.errors import Problem
+from dovetail.cluster.unusable_nodepools import UnusableCause, cause
+from dovetail.errors import UserError
 from dovetail.language import message
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -40,7 +40,7 @@ def catalogue(path: str) -> tuple[InstanceType, ...]:
     try:
         return tuple(catalogue_file.read(Path(path)))
     except catalogue_file.CatalogueError as problem:
-        raise Problem(str(problem)) from problem
+        raise UserError(str(problem)) from problem
 
 
 #: What is launched when no NodePool says otherwise: current general instance types, on demand.
@@ -71,7 +71,7 @@ def snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool, 
     try:
         return _snapshot(objects, types, any_type, region)
     except QuantityError as problem:
-        raise Problem(message("a quantity cannot be read: {problem}", problem=problem)) from problem
+        raise UserError(message("a quantity cannot be read: {problem}", problem=problem)) from problem
 
 
 def _snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool, region: str) -> Snapshot:
@@ -114,7 +114,7 @@ def _check_crowd(objects: Objects) -> None:
         pods = count(workload)
         asked += pods
         if asked > MOST_PODS:
-            raise Problem(
+            raise UserError(
                 message(
                     '{name__} "{each}": with its {pods} pods there are {asked}; plans are for at most {most_pods}',
                     name__=type(workload).__name__,
@@ -160,7 +160,7 @@ def _pools(
     return tuple(usable), tuple(unusable)
 
 
-def why_unusable(pool: NodePool, objects: Objects) -> Cause | None:
+def why_unusable(pool: NodePool, objects: Objects) -> UnusableCause | None:
     """Why a pool launches nothing for pods, by the conditions in the input; what is not in the input is no evidence."""
     if pool.static:
         return None

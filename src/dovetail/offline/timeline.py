@@ -32,7 +32,7 @@ _CAPACITY_REASONS = frozenset({"InsufficientCapacityError", "InsufficientCapacit
 HOUR_S = 3600.0
 
 
-class Sample(msgspec.Struct, frozen=True):
+class TimelineSample(msgspec.Struct, frozen=True):
     """A moment: seconds since the start, nodes of the fleet, their $/h, live pods, pods without a node."""
 
     at: float
@@ -45,7 +45,7 @@ class Sample(msgspec.Struct, frozen=True):
     bound: float | None = None
 
 
-class Decision(msgspec.Struct, frozen=True):
+class ScalingDecision(msgspec.Struct, frozen=True):
     """A launch or a removal of a node."""
 
     at: float
@@ -62,8 +62,8 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     """A fleet over time. Waits are seconds from a pod's creation to its binding, of pods that were created in it."""
 
     seconds: float
-    samples: tuple[Sample, ...]
-    decisions: tuple[Decision, ...]
+    samples: tuple[TimelineSample, ...]
+    decisions: tuple[ScalingDecision, ...]
     dollars: float
     lower_bound: float | None
     pods: int
@@ -99,7 +99,7 @@ def labels_of(source: Json) -> Json:
     return source["metadata"].get("labels") or {}
 
 
-class Fleet:
+class CountedNodes:
     """Which nodes of a recording count. With NodePools in it, nodes of node groups stand whatever is launched."""
 
     def __init__(self, recording: Recording) -> None:
@@ -134,11 +134,11 @@ class Reader:
         self._since = since
         self._interval_s = interval_s
         self._bound = bound
-        self._fleet = Fleet(recording)
+        self._fleet = CountedNodes(recording)
         self._nodes: dict[str, Json] = {}
         self._standing: dict[str, Json] = {}
         #: What is paid for, by provider id: the NodeClaim or the Node, with its price and its decision.
-        self._paid: dict[str, tuple[float, Decision]] = {}
+        self._paid: dict[str, tuple[float, ScalingDecision]] = {}
         self._pods: dict[str, Json] = {}
         self._pending_since: dict[str, float] = {}
         self._waits: list[float] = []
@@ -154,8 +154,8 @@ class Reader:
         self._lowest = {key: price.dollars for key, price in self._prices.items()}
         #: The offerings of instances that are paid for at the recorded price of the moment, by provider id.
         self._market_priced: dict[str, OfferingKey] = {}
-        self._decisions: list[Decision] = []
-        self._samples: list[Sample] = []
+        self._decisions: list[ScalingDecision] = []
+        self._samples: list[TimelineSample] = []
         self._dollars = 0.0
         self._rate_since = 0.0
         self._rate = 0.0
@@ -276,7 +276,7 @@ class Reader:
         if provider in self._paid:
             return
         labels = labels_of(source)
-        decision = Decision(
+        decision = ScalingDecision(
             at=round(now, 3),
             action="launch",
             instance_type=labels.get(wellknown.INSTANCE_TYPE, ""),
@@ -346,7 +346,7 @@ class Reader:
             bound = round(self._bound(pods, standing, self._lowest), 6)
         waiting = math.fsum(now - since for since in self._pending_since.values())
         self._samples.append(
-            Sample(
+            TimelineSample(
                 at=round(now, 3),
                 nodes=len(self._nodes),
                 rate=round(self._rate, 6),

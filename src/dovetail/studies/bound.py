@@ -29,7 +29,7 @@ def pools_of(node_pools: Iterable[dict[str, Any]], types: Sequence[InstanceType]
     return tuple(for_planner(msgspec.convert(body, NodePool), types) for body in node_pools)
 
 
-class LowerBound:
+class OfferBounds:
     """Bounds for one offer. Pods of the same shapes in the same numbers have the same bound, which is kept."""
 
     def __init__(self, pools: Iterable[Pool]) -> None:

@@ -21,7 +21,7 @@ class Side(StrEnum):
     DISADVANTAGE = "disadvantage"
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class StudyFinding(msgspec.Struct, frozen=True, kw_only=True):
     """`measure` of `about` compared with `others`, best first; `effect` compares with the set-up without HPA or VPA."""
 
     measure: str
@@ -47,10 +47,10 @@ COMPARED: tuple[tuple[str, bool], ...] = (
 EFFECTS: tuple[tuple[str, bool], ...] = (("dollars", True), ("pods_waited", True), ("evictions", True))
 
 
-def between_autoscalers(rows: Sequence[Row]) -> list[Finding]:
+def between_autoscalers(rows: Sequence[Row]) -> list[StudyFinding]:
     """For every measure the best and the worst of the set-ups that have the same pods, where no seed contradicts."""
     by_setup = {row.setup: row for row in rows}
-    findings: list[Finding] = []
+    findings: list[StudyFinding] = []
     for setups in by_pods(by_setup).values():
         for measure, less_is_better in COMPARED:
             group = [by_setup[setup] for setup in setups if measure in by_setup[setup].figures]
@@ -67,10 +67,10 @@ def between_autoscalers(rows: Sequence[Row]) -> list[Finding]:
     return findings
 
 
-def effects(rows: Sequence[Row]) -> list[Finding]:
+def effects(rows: Sequence[Row]) -> list[StudyFinding]:
     """What HPA and VPA change for each node autoscaler."""
     by_setup = {row.setup: row for row in rows}
-    findings: list[Finding] = []
+    findings: list[StudyFinding] = []
     for row in rows:
         plain = by_setup.get(Setup(row.setup.nodes))
         if plain is None or row.setup == plain.setup:
@@ -86,7 +86,7 @@ def effects(rows: Sequence[Row]) -> list[Finding]:
     return findings
 
 
-def of_autoscaler(findings: Sequence[Finding], nodes: NodeAutoscaler, side: Side) -> list[Finding]:
+def of_autoscaler(findings: Sequence[StudyFinding], nodes: NodeAutoscaler, side: Side) -> list[StudyFinding]:
     """What speaks for or against one node autoscaler."""
     return [finding for finding in findings if finding.about.nodes is nodes and finding.side is side]
 
@@ -97,7 +97,7 @@ def _better(first: Row, other: Row, measure: str, less_is_better: bool) -> bool:
     return other[measure].below(first[measure])
 
 
-def _finding(measure: str, side: Side, about: Row, others: Sequence[Row], effect: str = "") -> Finding:
-    return Finding(
+def _finding(measure: str, side: Side, about: Row, others: Sequence[Row], effect: str = "") -> StudyFinding:
+    return StudyFinding(
         measure=measure, side=side, about=about.setup, others=tuple(row.setup for row in others), effect=effect
     )

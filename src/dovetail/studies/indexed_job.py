@@ -15,7 +15,7 @@ import yaml
 
 from dovetail.lab.scenario.schema import ScenarioError
 from dovetail.language import message
-from dovetail.studies.sources import Source
+from dovetail.studies.sources import WorkloadSource
 from dovetail.studies.study import OBJECT_STORE
 from dovetail.studies.workloads.built_in import BUILT_IN
 
@@ -45,7 +45,7 @@ def name_of(keys: Sequence[str]) -> str:
     return f"{NAME}-{hashlib.sha256(' '.join(keys).encode()).hexdigest()[:10]}"
 
 
-def manifests(source: Source, options: Sequence[str], keys: Sequence[str], settings: JobSettings) -> list[Json]:
+def manifests(source: WorkloadSource, options: Sequence[str], keys: Sequence[str], settings: JobSettings) -> list[Json]:
     """The Job with a pod for each run, and for a scenario file the ConfigMap that holds it.
 
     `options` are those of the command that decide which runs there are.
@@ -117,7 +117,7 @@ def _job(name: str, namespace: str, parts: int, pod: Json) -> Json:
     }
 
 
-def _config_map(source: Source, path: Path, name: str, namespace: str) -> Json:
+def _config_map(source: WorkloadSource, path: Path, name: str, namespace: str) -> Json:
     """The scenario with its manifests inside it."""
     workload = source.workload(1)
     named = [number for number, step in enumerate(workload.scenario.steps) if isinstance(step.apply, str)]

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from dovetail import __version__
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, KubeError, NotFound
 from dovetail.kube.resources import CONFIGMAPS, JOBS, PODS
@@ -67,7 +67,7 @@ async def collect(kube: Kube, objects: Sequence[Json], keys: Collection[str], ke
         if condition == "Complete":
             break
         if condition == "Failed":
-            raise Problem(await _failure(kube, job, pods))
+            raise UserError(await _failure(kube, job, pods))
         _check_images(pods, kube.clock.now())
         await asyncio.sleep(POLL_INTERVAL_S)
     for body in objects:
@@ -88,7 +88,7 @@ async def _collect_pod(kube: Kube, pod: Json, keys: Collection[str], keep: Keep,
         if logged is None:
             continue
         if logged.study_run_key not in keys:
-            raise Problem(
+            raise UserError(
                 message(
                     "the image has Dovetail {image_version} with other code than this command ({version}); "
                     "runs of different code are not compared: name the image of this version",
@@ -123,7 +123,7 @@ def _check_images(pods: Sequence[Json], now: datetime) -> None:
         for status in pod.get("status", {}).get("containerStatuses") or ():
             waiting = status.get("state", {}).get("waiting") or {}
             if waiting.get("reason") in IMAGE_REASONS:
-                raise Problem(
+                raise UserError(
                     message(
                         "pod {pod}: {reason}: {why}; delete the Job and name another --image",
                         pod=pod["metadata"]["name"],

@@ -9,19 +9,19 @@ import msgspec
 from dovetail.kube.resources import NODES, PODS
 from dovetail.lab.cluster import Lab
 from dovetail.lab.controllers.pods import ready
-from dovetail.lab.controllers.views import PodView
-from dovetail.lab.scenario.fleet import Fleet
+from dovetail.lab.controllers.views import PodFields
+from dovetail.lab.scenario.fleet import ScenarioFleet
 from dovetail.model.nodes import Node
 from dovetail.model.pod_resources import requests
 from dovetail.model.pods import Pod
 from dovetail.model.quantity import resources
-from dovetail.studies.bound import LowerBound
+from dovetail.studies.bound import OfferBounds
 
 #: A pod that is bound later than this after its creation has waited for a node.
 WAITED_S = 2.0
 
 
-class Sample(msgspec.Struct, frozen=True):
+class StudySample(msgspec.Struct, frozen=True):
     """The cluster at a moment: seconds since the start, nodes of the autoscaler, their $/h, the least $/h that the pods
     could cost, pods, pending pods, and the share of CPU and memory of those nodes that pods request."""
 
@@ -35,17 +35,17 @@ class Sample(msgspec.Struct, frozen=True):
     memory: float
 
 
-class Observer:
+class FleetObserver:
     """An extra of the lab. Listens to pods, and samples the fleet every `interval` seconds."""
 
-    def __init__(self, fleet: Fleet, bound: LowerBound, interval_s: float) -> None:
+    def __init__(self, fleet: ScenarioFleet, bound: OfferBounds, interval_s: float) -> None:
         self._fleet = fleet
         self._bound = bound
         self._interval_s = interval_s
         self._created: dict[str, float] = {}
         self._bound_after: dict[str, float] = {}
         self.ready_after: dict[str, float] = {}
-        self.samples: list[Sample] = []
+        self.samples: list[StudySample] = []
         self.pods = 0
         self._lab: Lab | None = None
 
@@ -69,7 +69,7 @@ class Observer:
     def never_ready(self) -> int:
         return len(self._created.keys() - self.ready_after.keys())
 
-    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+    def _pod_changed(self, old: PodFields | None, new: PodFields | None) -> None:
         assert self._lab is not None
         if new is None:
             if old is not None and old.metadata.uid not in self._bound_after:
@@ -109,7 +109,7 @@ class Observer:
             there[0] += amounts.get("cpu", 0)
             there[1] += amounts.get("memory", 0)
         self.samples.append(
-            Sample(
+            StudySample(
                 at=round(lab.clock.monotonic() - start, 3),
                 nodes=len(own),
                 rate=round(self._fleet.rate(), 6),

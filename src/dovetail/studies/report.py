@@ -9,7 +9,7 @@ from html import escape
 import msgspec
 
 from dovetail.studies import svg, words
-from dovetail.studies.findings import Finding, Side, between_autoscalers, effects, of_autoscaler
+from dovetail.studies.findings import Side, StudyFinding, between_autoscalers, effects, of_autoscaler
 from dovetail.studies.html import document
 from dovetail.studies.observation import WAITED_S
 from dovetail.studies.run import Run
@@ -25,7 +25,7 @@ _CLASSES = {
 }
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class StudyComparison(msgspec.Struct, frozen=True):
     """What a report is made of. `command` is how to get it again."""
 
     workload: Workload
@@ -64,7 +64,7 @@ class Comparison(msgspec.Struct, frozen=True):
 class Report:
     """A comparison in one language."""
 
-    def __init__(self, comparison: Comparison, language: str) -> None:
+    def __init__(self, comparison: StudyComparison, language: str) -> None:
         self._comparison = comparison
         self._language = language
         self._rows = comparison.rows
@@ -126,7 +126,7 @@ class Report:
         """What speaks for or against a node autoscaler; the set-up is named where it has HPA or VPA."""
         return [self._sentence(finding) for finding in of_autoscaler(self._findings, nodes, side)]
 
-    def _sentence(self, finding: Finding) -> str:
+    def _sentence(self, finding: StudyFinding) -> str:
         said = words.sentence(finding, self._by_setup, self._language)
         variant = self._variant(finding.about).strip()
         said = f"{variant}: {said}" if variant else said
@@ -165,7 +165,7 @@ class Report:
         for setups in by_pods(self._by_setup).values():
             bound = self._by_setup[setups[0]]["lower_bound"].median
             costs = [self._bar(setup, "dollars") for setup in setups]
-            groups.append(svg.Group(self._group_label(setups[0]), costs, bound))
+            groups.append(svg.BarGroup(self._group_label(setups[0]), costs, bound))
         return svg.bars(self._text("chart_cost"), groups, self._legend(), "$", self._text("bound"))
 
     def _group_label(self, setup: Setup) -> str:
@@ -182,10 +182,10 @@ class Report:
         for setup in setups:
             run = self._by_setup[setup].typical
             points = [(sample.at / 3600.0, sample.rate) for sample in run.samples]
-            series.append(svg.Line(TITLES[setup.nodes], _CLASSES[setup.nodes], points))
+            series.append(svg.ChartLine(TITLES[setup.nodes], _CLASSES[setup.nodes], points))
         run = self._by_setup[setups[-1]].typical
         bound = [(sample.at / 3600.0, sample.bound) for sample in run.samples]
-        series.append(svg.Line(self._text("bound"), "bound", bound))
+        series.append(svg.ChartLine(self._text("bound"), "bound", bound))
         title = self._text("chart_rate", variant=self._variant(setups[0]))
         return svg.lines(title, series, run.seconds / 3600.0, "$")
 
@@ -198,12 +198,12 @@ class Report:
                 for setup in setups
                 if measure in self._by_setup[setup].figures
             ]
-            groups.append(svg.Group(self._group_label(setups[0]), bars))
+            groups.append(svg.BarGroup(self._group_label(setups[0]), bars))
         return svg.bars(self._text("chart_ready"), groups, self._legend())
 
     def _eviction_chart(self) -> str:
         groups = [
-            svg.Group(self._group_label(setups[0]), [self._bar(setup, "evictions") for setup in setups])
+            svg.BarGroup(self._group_label(setups[0]), [self._bar(setup, "evictions") for setup in setups])
             for setups in by_pods(self._by_setup).values()
         ]
         return svg.bars(self._text("chart_evictions"), groups, self._legend())

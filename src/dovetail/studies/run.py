@@ -9,18 +9,18 @@ import msgspec
 import yaml
 
 from dovetail.clock import run_virtual
-from dovetail.cloud.simulated.config import Market
+from dovetail.cloud.simulated.config import SimulatedMarket
 from dovetail.cloud.simulated.config import read as read_market
 from dovetail.lab.cluster import Extra
-from dovetail.lab.scenario.autoscaler import Asked, Autoscaled
-from dovetail.lab.scenario.fleet import Fleet
+from dovetail.lab.scenario.autoscaler import Autoscaled, AutoscalerRequest
+from dovetail.lab.scenario.fleet import ScenarioFleet
 from dovetail.lab.scenario.node_groups import GroupFleet, GroupSettings
-from dovetail.lab.scenario.runner import Outcome, Player
+from dovetail.lab.scenario.runner import Player, ScenarioOutcome
 from dovetail.language import english
 from dovetail.offline.recording import read as read_recording
 from dovetail.studies import karpenter, vertical
-from dovetail.studies.bound import LowerBound, pools_of
-from dovetail.studies.observation import Observer, Sample
+from dovetail.studies.bound import OfferBounds, pools_of
+from dovetail.studies.observation import FleetObserver, StudySample
 from dovetail.studies.recorded.nodes import standing_nodes
 from dovetail.studies.recorded.workload import LEAD_S
 from dovetail.studies.setups import DOVETAIL_SETTINGS, NodeAutoscaler, Setup
@@ -29,7 +29,7 @@ from dovetail.studies.workloads.workload import Workload
 #: Samples of a run: every so many seconds, or as many as a chart shows.
 MIN_SAMPLE_S, SAMPLES = 60.0, 96
 #: How an instance boots where the scenario does not say.
-BOOT = Market(boot=(25.0, 35.0), ready=(4.0, 6.0))
+BOOT = SimulatedMarket(boot=(25.0, 35.0), ready=(4.0, 6.0))
 #: Cluster Autoscaler as its documentation recommends it for groups of one zone each.
 CLUSTER_AUTOSCALER_FLAGS = ("--balance-similar-node-groups", "--expander=least-waste")
 
@@ -63,7 +63,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     seconds: float
     measures: Measures
-    samples: tuple[Sample, ...]
+    samples: tuple[StudySample, ...]
     problems: tuple[str, ...] = ()
 
 
@@ -75,15 +75,15 @@ def run(workload: Workload, setup: Setup, seed: int) -> Run:
 
 async def _run(workload: Workload, setup: Setup, seed: int) -> Run:
     scenario = workload.scenario_for(setup)
-    made: list[Observer] = []
-    fleets: list[Fleet] = []
+    made: list[FleetObserver] = []
+    fleets: list[ScenarioFleet] = []
     interval_s = max(MIN_SAMPLE_S, scenario.duration / SAMPLES)
-    bound = LowerBound(pools_of(workload.node_pools(), tuple(workload.types().values())))
+    bound = OfferBounds(pools_of(workload.node_pools(), tuple(workload.types().values())))
 
-    def make_fleet(line: Callable[[str], None]) -> Fleet:
+    def make_fleet(line: Callable[[str], None]) -> ScenarioFleet:
         fleet = _fleet(workload, setup, line)
         fleets.append(fleet)
-        made.append(Observer(fleet, bound, interval_s))
+        made.append(FleetObserver(fleet, bound, interval_s))
         return fleet
 
     extras: list[Extra] = [lambda lab: made[0].run(lab)]
@@ -108,7 +108,7 @@ def _discard(line: str) -> None:
     """The log of a study is not kept: its figures are."""
 
 
-def _fleet(workload: Workload, setup: Setup, line: Callable[[str], None]) -> Fleet:
+def _fleet(workload: Workload, setup: Setup, line: Callable[[str], None]) -> ScenarioFleet:
     part = workload.part
     market = read_market(yaml.safe_dump(part.market)) if part.market else BOOT
     if setup.nodes is NodeAutoscaler.CLUSTER_AUTOSCALER:
@@ -116,7 +116,7 @@ def _fleet(workload: Workload, setup: Setup, line: Callable[[str], None]) -> Fle
             groups=workload.groups, types=workload.types(), market=market, flags=CLUSTER_AUTOSCALER_FLAGS
         )
         return GroupFleet(settings, line)
-    asked = Asked(
+    asked = AutoscalerRequest(
         region=part.region,
         families=part.families,
         reserved=part.reserved,
@@ -131,7 +131,7 @@ def _fleet(workload: Workload, setup: Setup, line: Callable[[str], None]) -> Fle
     return Autoscaled(asked, line)
 
 
-def _measures(outcome: Outcome, observer: Observer, fleet: Fleet) -> Measures:
+def _measures(outcome: ScenarioOutcome, observer: FleetObserver, fleet: ScenarioFleet) -> Measures:
     samples, hours = observer.samples, outcome.seconds / 3600.0
     waits, calls = sorted(observer.ready_after.values()), fleet.calls()
     used = [sample for sample in samples if sample.nodes]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
 from dovetail.lab.cluster import Lab
-from dovetail.lab.scenario.runner import Outcome, Row, row_of
+from dovetail.lab.scenario.runner import ScenarioOutcome, SummaryRow, row_of
 from dovetail.language import current, message, source
 from dovetail.language.recognition import recognized
 from dovetail.studies import svg
@@ -30,7 +30,7 @@ class Samples:
 
     def __init__(self, seconds: float) -> None:
         self._interval_s = seconds / SAMPLES
-        self.rows: list[Row] = []
+        self.rows: list[SummaryRow] = []
 
     async def run(self, lab: Lab) -> None:
         began = lab.clock.monotonic()
@@ -39,7 +39,7 @@ class Samples:
             await asyncio.sleep(self._interval_s)
 
 
-def html(outcome: Outcome, samples: Sequence[Row], command: str) -> str:
+def html(outcome: ScenarioOutcome, samples: Sequence[SummaryRow], command: str) -> str:
     """In the language of the command; `command` is how to get the page again."""
     title = outcome.name or message("A scenario")
     lead = message("{hours:g} h in virtual time, seed {seed}", hours=outcome.seconds / 3600.0, seed=outcome.seed)
@@ -54,7 +54,7 @@ def html(outcome: Outcome, samples: Sequence[Row], command: str) -> str:
     return document(current(), title, body)
 
 
-def charts(samples: Sequence[Row], seconds: float) -> list[str]:
+def charts(samples: Sequence[SummaryRow], seconds: float) -> list[str]:
     """Nodes and pods at every sample. A sample holds until the next one."""
     hours = max(seconds, 1.0) / 3600.0
     nodes = [
@@ -69,18 +69,18 @@ def charts(samples: Sequence[Row], seconds: float) -> list[str]:
     return [svg.lines(message("Nodes"), nodes, hours), svg.lines(message("Pods"), pods, hours)]
 
 
-def _line(samples: Sequence[Row], label: str, colour: str, value: Callable[[Row], int]) -> svg.Line:
-    return svg.Line(label, colour, [(row.at / 3600.0, float(value(row))) for row in samples])
+def _line(samples: Sequence[SummaryRow], label: str, colour: str, value: Callable[[SummaryRow], int]) -> svg.ChartLine:
+    return svg.ChartLine(label, colour, [(row.at / 3600.0, float(value(row))) for row in samples])
 
 
-def _verdict(outcome: Outcome) -> Iterator[str]:
+def _verdict(outcome: ScenarioOutcome) -> Iterator[str]:
     if not outcome.problems:
         yield message("Everything went as the scenario expects.")
     for problem in outcome.problems:
         yield message("problem: {problem}", problem=recognized(problem))
 
 
-def _table(outcome: Outcome) -> str:
+def _table(outcome: ScenarioOutcome) -> str:
     rows = [(message(_TOTALS[name]) if name in _TOTALS else name, f"{n:,}") for name, n in outcome.totals.items()]
     rows.append((message("seconds that pods were pending"), f"{outcome.pods_pending_seconds:,.0f}"))
     if outcome.dollars is not None:

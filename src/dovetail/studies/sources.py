@@ -22,7 +22,7 @@ from dovetail.studies.workloads.workload import Workload, check_groups, manifest
 DEFAULT = "web"
 
 
-class Source(msgspec.Struct, frozen=True):
+class WorkloadSource(msgspec.Struct, frozen=True):
     """The name of a built-in workload, or the path of a scenario or a recording."""
 
     name: str
@@ -35,7 +35,7 @@ class Source(msgspec.Struct, frozen=True):
         return build(self.name, seed) if self.name in BUILT_IN else _read(Path(self.name))
 
 
-def source(name: str) -> Source:
+def source(name: str) -> WorkloadSource:
     """A source that exists; raises ScenarioError with a hint."""
     if name not in BUILT_IN and not Path(name).exists():
         hint = nearest(name, BUILT_IN)
@@ -48,7 +48,7 @@ def source(name: str) -> Source:
                 meant=meant,
             )
         )
-    return Source(name)
+    return WorkloadSource(name)
 
 
 @cache

@@ -20,11 +20,11 @@ import msgspec
 
 import dovetail
 from dovetail.clock import stopwatch
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message
 from dovetail.studies.run import Run, run
 from dovetail.studies.setups import Setup
-from dovetail.studies.sources import Source
+from dovetail.studies.sources import WorkloadSource
 
 OBJECT_STORE = "s3://"
 
@@ -32,7 +32,7 @@ OBJECT_STORE = "s3://"
 class Task(msgspec.Struct, frozen=True):
     """One run that a study needs."""
 
-    source: Source
+    source: WorkloadSource
     setup: Setup
     seed: int
 
@@ -47,7 +47,7 @@ class Task(msgspec.Struct, frozen=True):
         return hashlib.sha256(msgspec.json.encode(inputs, order="sorted")).hexdigest()
 
 
-class Progress(msgspec.Struct, frozen=True):
+class StudyProgress(msgspec.Struct, frozen=True):
     """How far a study is: runs done, all runs, and seconds that are probably left (None before the first is done)."""
 
     done: int
@@ -55,7 +55,7 @@ class Progress(msgspec.Struct, frozen=True):
     left_s: float | None
 
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[StudyProgress], None]
 
 
 @cache
@@ -111,7 +111,7 @@ class ObjectStoreCache:
     def __init__(self, url: str) -> None:
         bucket, _, prefix = url.removeprefix(OBJECT_STORE).partition("/")
         if not bucket:
-            raise Problem(message("{url}: write s3://BUCKET or s3://BUCKET/PREFIX", url=url))
+            raise UserError(message("{url}: write s3://BUCKET or s3://BUCKET/PREFIX", url=url))
         self._url, self._bucket, self._prefix = url, bucket, prefix.strip("/")
 
     def get(self, key: str) -> Run | None:
@@ -126,9 +126,9 @@ class ObjectStoreCache:
         except ClientError as error:
             if error.response.get("Error", {}).get("Code") == "NoSuchKey":
                 return None
-            raise Problem(f"{self._url}: {error}") from error
+            raise UserError(f"{self._url}: {error}") from error
         except BotoCoreError as error:
-            raise Problem(f"{self._url}: {error}") from error
+            raise UserError(f"{self._url}: {error}") from error
 
     def put(self, key: str, outcome: Run) -> None:
         from botocore.exceptions import BotoCoreError, ClientError
@@ -136,7 +136,7 @@ class ObjectStoreCache:
         try:
             self._client.put_object(Bucket=self._bucket, Key=self._name(key), Body=msgspec.json.encode(outcome))
         except (BotoCoreError, ClientError) as error:
-            raise Problem(f"{self._url}: {error}") from error
+            raise UserError(f"{self._url}: {error}") from error
 
     def _name(self, key: str) -> str:
         return f"{self._prefix}/{key}.json" if self._prefix else f"{key}.json"
@@ -153,7 +153,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dovetail" / "studies"
 
 
-def tasks(source: Source, setups: Sequence[Setup], seeds: Sequence[int]) -> list[Task]:
+def tasks(source: WorkloadSource, setups: Sequence[Setup], seeds: Sequence[int]) -> list[Task]:
     return [Task(source, setup, seed) for seed in seeds for setup in setups]
 
 
@@ -169,12 +169,12 @@ def execute(
             runs[key] = before
     missing = {key: task for key, task in zip(keys, wanted, strict=True) if key not in runs}
     began, cached = stopwatch(), len(keys) - len(missing)
-    on_progress(Progress(cached, len(keys), None))
+    on_progress(StudyProgress(cached, len(keys), None))
     for done, (key, outcome) in enumerate(_outcomes(missing, jobs), 1):
         kept.put(key, outcome)
         runs[key] = outcome
         left_s = (stopwatch() - began) / done * (len(missing) - done)
-        on_progress(Progress(cached + done, len(keys), left_s))
+        on_progress(StudyProgress(cached + done, len(keys), left_s))
     return [runs[key] for key in keys]
 
 

@@ -22,7 +22,7 @@ class Bar(NamedTuple):
     title: str
 
 
-class Group(NamedTuple):
+class BarGroup(NamedTuple):
     """Bars side by side over one label; `mark` is a line across them."""
 
     label: str
@@ -30,14 +30,14 @@ class Group(NamedTuple):
     mark: float | None = None
 
 
-class Line(NamedTuple):
+class ChartLine(NamedTuple):
     label: str
     colour: str
     points: Sequence[tuple[float, float]]
 
 
 def bars(
-    title: str, groups: Sequence[Group], legend: Sequence[tuple[str, str]], unit: str = "", mark_label: str = ""
+    title: str, groups: Sequence[BarGroup], legend: Sequence[tuple[str, str]], unit: str = "", mark_label: str = ""
 ) -> str:
     """A bar chart; `legend` has the name and the colour class of each kind of bar."""
     values = [bar.value for group in groups for bar in group.bars] + [group.mark or 0.0 for group in groups]
@@ -75,7 +75,7 @@ def _entry(number: int, count: int, label: str, colour: str) -> str:
     )
 
 
-def lines(title: str, series: Sequence[Line], hours: float, unit: str = "") -> str:
+def lines(title: str, series: Sequence[ChartLine], hours: float, unit: str = "") -> str:
     """Steps over time, in hours."""
     top = _nice(max((value for line in series for _, value in line.points), default=1.0))
     parts = [_axis(title, top, unit)]

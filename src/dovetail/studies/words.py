@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from dovetail.studies.findings import Finding, Side
+from dovetail.studies.findings import Side, StudyFinding
 from dovetail.studies.setups import TITLES, Setup
 from dovetail.studies.summary import Figure, Row
 
@@ -137,7 +137,7 @@ _EFFECT: Mapping[tuple[str, Side], Mapping[str, str]] = {
 }
 
 
-def sentence(finding: Finding, rows: Mapping[Setup, Row], language: str) -> str:
+def sentence(finding: StudyFinding, rows: Mapping[Setup, Row], language: str) -> str:
     """A finding in words, without a name in front where the reader knows whom it is about."""
     shown = FORMATS.get(finding.measure, count)
     own = rows[finding.about][finding.measure]

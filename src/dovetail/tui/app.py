@@ -20,7 +20,7 @@ from dovetail.tui import text
 from dovetail.tui.explanation import Evidence, explanation, subject_of
 from dovetail.tui.figures import UNICODE, Glyphs, fit, printable, wrapped
 from dovetail.tui.rows import Rows
-from dovetail.tui.tables import NODES, TABLES, Look, Table, heading, line, matching, ordered, widths
+from dovetail.tui.tables import NODES, TABLES, Table, TableLook, heading, line, matching, ordered, widths
 from dovetail.view.model import FleetView, NodeView
 
 #: Ages grow without an event; so often they are drawn anew.
@@ -48,7 +48,7 @@ KEYS: tuple[tuple[str, str], ...] = (
 )
 
 
-class Source(NamedTuple):
+class ViewSource(NamedTuple):
     """Where the view comes from: the present one, what is called with every new one, the time and the evidence."""
 
     view: Callable[[], FleetView]
@@ -139,7 +139,7 @@ class ViewApp(App[None]):
 
     def __init__(
         self,
-        view_source: Source,
+        view_source: ViewSource,
         title: str,
         notes: Sequence[str] = (),
         *,
@@ -165,7 +165,7 @@ class ViewApp(App[None]):
         self.rows: list[Any] = []
         self._stop: Callable[[], None] | None = None
         self._columns: list[Any] = []
-        self._look = Look(view_source.now(), glyphs, usage)
+        self._look = TableLook(view_source.now(), glyphs, usage)
 
     def compose(self) -> ComposeResult:
         yield Static(id="totals")
@@ -200,7 +200,7 @@ class ViewApp(App[None]):
             return
         base = self.screen_stack[0]
         view, width = self._source.view(), max(20, self.size.width)
-        self._look = Look(self._source.now(), self._glyphs, self._usage)
+        self._look = TableLook(self._source.now(), self._glyphs, self._usage)
         order = self._orders[self.table.name]
         self.rows = ordered(
             self.table, matching(self.table, self.table.rows(view), self.filter_text), order.sort, order.descending

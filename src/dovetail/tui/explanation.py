@@ -13,7 +13,7 @@ from dovetail.language import message
 from dovetail.language.recognition import recognized
 from dovetail.model.nodes import Event
 from dovetail.tui import figures
-from dovetail.tui.tables import PlacedPod, Pool, pod_price, pod_state
+from dovetail.tui.tables import NodePoolRow, PlacedPod, pod_price, pod_state
 from dovetail.view.events import count_of, time_of
 from dovetail.view.model import NodeView, PendingPod
 from dovetail.view.observer import Observer
@@ -21,7 +21,7 @@ from dovetail.view.observer import Observer
 EVENTS_SHOWN, DECISIONS_SHOWN = 10, 8
 
 
-class Subject(NamedTuple):
+class SelectedObject(NamedTuple):
     """`name` is namespace/name for a pod."""
 
     kind: str
@@ -31,11 +31,11 @@ class Subject(NamedTuple):
 class Evidence(Protocol):
     """What explanations are made from."""
 
-    def answer(self, subject: Subject) -> Answer | None: ...
+    def answer(self, subject: SelectedObject) -> Answer | None: ...
 
-    def events(self, subject: Subject) -> Sequence[Event]: ...
+    def events(self, subject: SelectedObject) -> Sequence[Event]: ...
 
-    def decisions(self, subject: Subject) -> Sequence[Decision]: ...
+    def decisions(self, subject: SelectedObject) -> Sequence[Decision]: ...
 
 
 class ObserverEvidence:
@@ -44,7 +44,7 @@ class ObserverEvidence:
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
 
-    def answer(self, subject: Subject) -> Answer | None:
+    def answer(self, subject: SelectedObject) -> Answer | None:
         ask: dict[str, Any] = {
             "pod": explain.pod,
             "node": explain.node,
@@ -60,29 +60,29 @@ class ObserverEvidence:
             return None
         return answer
 
-    def events(self, subject: Subject) -> Sequence[Event]:
+    def events(self, subject: SelectedObject) -> Sequence[Event]:
         kind = {"pod": "Pod", "node": "Node", "nodeclaim": "NodeClaim", "nodepool": "NodePool"}[subject.kind]
         namespace, _, name = subject.name.rpartition("/")
         return self._observer.events.about(kind, namespace, name)
 
-    def decisions(self, subject: Subject) -> Sequence[Decision]:
+    def decisions(self, subject: SelectedObject) -> Sequence[Decision]:
         return [decision for decision in self._observer.decisions.all() if concerns(decision, subject.name)]
 
 
-def subject_of(row: NodeView | PlacedPod | PendingPod | Pool) -> Subject | None:
+def subject_of(row: NodeView | PlacedPod | PendingPod | NodePoolRow) -> SelectedObject | None:
     """What a row is explained as; nodes of no NodePool have nothing to explain together."""
     match row:
         case NodeView():
-            return Subject("node" if row.has_node else "nodeclaim", row.name)
+            return SelectedObject("node" if row.has_node else "nodeclaim", row.name)
         case PlacedPod():
-            return Subject("pod", row.pod.key)
+            return SelectedObject("pod", row.pod.key)
         case PendingPod():
-            return Subject("pod", row.key)
-        case Pool():
-            return Subject("nodepool", row.name) if row.view is not None else None
+            return SelectedObject("pod", row.key)
+        case NodePoolRow():
+            return SelectedObject("nodepool", row.name) if row.view is not None else None
 
 
-def explanation(subject: Subject, row: Any, evidence: Evidence, now: datetime) -> Iterator[str]:
+def explanation(subject: SelectedObject, row: Any, evidence: Evidence, now: datetime) -> Iterator[str]:
     """Lines of any length; `row` is None once the object is gone."""
     answer = evidence.answer(subject)
     if answer is not None:
@@ -127,7 +127,7 @@ def _facts(row: Any, now: datetime) -> Iterator[str]:
         case PendingPod():
             yield message("workload {workload}", workload=row.workload)
             yield message("requests {requests}", requests=_amounts(row.requests))
-        case Pool() if row.view is not None:
+        case NodePoolRow() if row.view is not None:
             yield message("budgets {budgets}", budgets="; ".join(row.view.budgets) or "-")
             yield message("limits {limits}", limits=_amounts(row.view.limits) or "-")
 

@@ -20,7 +20,7 @@ R = TypeVar("R")
 _LAST = datetime.max.replace(tzinfo=UTC)
 
 
-class Look(msgspec.Struct, frozen=True):
+class TableLook(msgspec.Struct, frozen=True):
     """How it is drawn: when, with what, and whether bars show usage in place of requests."""
 
     now: datetime
@@ -36,7 +36,7 @@ class Column(NamedTuple, Generic[R]):
 
     name: str
     title: str
-    cell: Callable[[R, Look, int], str]
+    cell: Callable[[R, TableLook, int], str]
     order: Callable[[R], Any]
     narrow: int
     wide: int
@@ -63,7 +63,7 @@ class PlacedPod(NamedTuple):
     node: NodeView
 
 
-class Pool(NamedTuple):
+class NodePoolRow(NamedTuple):
     """A NodePool with what it has; `view` is None for nodes that no NodePool of the cluster has."""
 
     name: str
@@ -95,7 +95,7 @@ def _left_over(chosen: Sequence[tuple[Column[R], int]], width: int) -> int:
     return width - sum(size for _, size in chosen) - len(GAP) * (len(chosen) - 1)
 
 
-def line(columns: Sequence[tuple[Column[R], int]], row: R, look: Look) -> str:
+def line(columns: Sequence[tuple[Column[R], int]], row: R, look: TableLook) -> str:
     """A row as text, every cell in its width."""
     cells = []
     for column, size in columns:
@@ -104,7 +104,9 @@ def line(columns: Sequence[tuple[Column[R], int]], row: R, look: Look) -> str:
     return GAP.join(cells)
 
 
-def heading(columns: Sequence[tuple[Column[Any], int]], look: Look, sort: str = "", descending: bool = False) -> str:
+def heading(
+    columns: Sequence[tuple[Column[Any], int]], look: TableLook, sort: str = "", descending: bool = False
+) -> str:
     """The titles; that of the column which the rows are in the order of has a mark."""
     cells = []
     for column, size in columns:
@@ -156,47 +158,47 @@ def _term(word: str) -> tuple[str, str]:
 # -- cells
 
 
-def _bar(resource: str) -> Callable[[NodeView, Look, int], str]:
-    def cell(node: NodeView, look: Look, columns: int) -> str:
+def _bar(resource: str) -> Callable[[NodeView, TableLook, int], str]:
+    def cell(node: NodeView, look: TableLook, columns: int) -> str:
         share = node.usage_share(resource) if look.usage else node.share(resource)
         return share_bar(share, columns, look)
 
     return cell
 
 
-def share_bar(share: float | None, columns: int, look: Look) -> str:
+def share_bar(share: float | None, columns: int, look: TableLook) -> str:
     """A bar with the percentage behind it."""
     if share is None:
         return figures.UNKNOWN
     return f"{figures.bar(share, columns - 5, look.glyphs)} {right(figures.percent(share), 4)}"
 
 
-def _usage(resource: str) -> Callable[[NodeView, Look, int], str]:
+def _usage(resource: str) -> Callable[[NodeView, TableLook, int], str]:
     return lambda node, look, columns: share_bar(node.usage_share(resource), columns, look)
 
 
-def _pods(node: NodeView, look: Look, columns: int) -> str:
+def _pods(node: NodeView, look: TableLook, columns: int) -> str:
     most = node.allocatable.get("pods")
     count = figures.UNKNOWN if node.requests is None or not node.has_node else str(len(node.pods))
     return count if most is None else f"{count}/{most}"
 
 
-def _price(node: NodeView, look: Look, columns: int) -> str:
+def _price(node: NodeView, look: TableLook, columns: int) -> str:
     return figures.dollars(node.price.per_hour if node.price is not None else None)
 
 
-def _binding(node: NodeView, look: Look, columns: int) -> str:
+def _binding(node: NodeView, look: TableLook, columns: int) -> str:
     """The resource that is used up first."""
     return node.binding or figures.UNKNOWN
 
 
-def _until(node: NodeView, look: Look, columns: int) -> str:
+def _until(node: NodeView, look: TableLook, columns: int) -> str:
     left_over = "" if node.until is None else f" ({figures.span((node.until - look.now).total_seconds())})"
     return f"{recognized(node.reason)}{left_over}"
 
 
-def _request(resource: str) -> Callable[[PendingPod | PodView, Look, int], str]:
-    def cell(pod: PendingPod | PodView, look: Look, columns: int) -> str:
+def _request(resource: str) -> Callable[[PendingPod | PodView, TableLook, int], str]:
+    def cell(pod: PendingPod | PodView, look: TableLook, columns: int) -> str:
         return figures.amount(resource, None if pod.requests is None else pod.requests.get(resource, 0))
 
     return cell
@@ -387,18 +389,18 @@ PENDING: Table[PendingPod] = Table(
 )
 
 
-def _pools(view: FleetView) -> Iterable[Pool]:
+def _pools(view: FleetView) -> Iterable[NodePoolRow]:
     for name in {**view.pools, **view.totals.pools}:
-        yield Pool(name, view.pools.get(name), view.totals.pools.get(name, Sum()))
+        yield NodePoolRow(name, view.pools.get(name), view.totals.pools.get(name, Sum()))
 
 
-def _readiness(pool: Pool, look: Look, columns: int) -> str:
+def _readiness(pool: NodePoolRow, look: TableLook, columns: int) -> str:
     if pool.view is None:
         return "-"
     return {True: "ready", False: "not ready", None: figures.UNKNOWN}[pool.view.ready]
 
 
-def _limit(pool: Pool, look: Look, columns: int) -> str:
+def _limit(pool: NodePoolRow, look: TableLook, columns: int) -> str:
     """The limit that is nearest, in per cent and by name."""
     if pool.view is None or not pool.view.limits:
         return "-"
@@ -409,7 +411,7 @@ def _limit(pool: Pool, look: Look, columns: int) -> str:
     return f"{shares[nearest]:.0%} {nearest}"
 
 
-POOLS: Table[Pool] = Table(
+POOLS: Table[NodePoolRow] = Table(
     "pools",
     source("NodePools"),
     (
@@ -447,8 +449,8 @@ POOLS: Table[Pool] = Table(
             10,
             right=True,
         ),
-        Column("limit", source("LIMIT"), _limit, lambda p: _limit(p, Look(_LAST), 0), 11, 14),
-        Column("state", source("STATE"), _readiness, lambda p: _readiness(p, Look(_LAST), 0), 9, 9),
+        Column("limit", source("LIMIT"), _limit, lambda p: _limit(p, TableLook(_LAST), 0), 11, 14),
+        Column("state", source("STATE"), _readiness, lambda p: _readiness(p, TableLook(_LAST), 0), 9, 9),
         Column(
             "why",
             source("WHY"),
@@ -459,7 +461,7 @@ POOLS: Table[Pool] = Table(
             stretched=True,
         ),
     ),
-    lambda p: {"name": p.name, "state": _readiness(p, Look(_LAST), 0)},
+    lambda p: {"name": p.name, "state": _readiness(p, TableLook(_LAST), 0)},
     _pools,
     lambda p: p.name,
     "name",

@@ -9,15 +9,15 @@ from dovetail.language import message, plural
 from dovetail.language.columns import width_of
 from dovetail.tui import figures
 from dovetail.tui.figures import fit, printable, wrapped
-from dovetail.tui.tables import NODES, PENDING, PODS, POOLS, Look, Table, heading, line, matching, ordered, widths
-from dovetail.view.model import FleetView, Health, Totals
+from dovetail.tui.tables import NODES, PENDING, PODS, POOLS, Table, TableLook, heading, line, matching, ordered, widths
+from dovetail.view.model import FleetView, Totals, WatchHealth
 
 #: Columns of a bar above the tables.
 _BAR = 10
 _UNREAD_SHOWN = 3
 
 
-def totals(view: FleetView, look: Look, width: int) -> list[str]:
+def totals(view: FleetView, look: TableLook, width: int) -> list[str]:
     """Three lines: what there is, what it costs, how full it is. As many facts of each as there is room for."""
     facts = (_counts(view), _costs(view.totals, look), _fill(view.totals, look))
     return [fit(printable(_joined(part, width)), width, look.glyphs.cut) for part in facts]
@@ -45,7 +45,7 @@ def _counts(view: FleetView) -> list[str]:
     return facts
 
 
-def _costs(total: Totals, look: Look) -> list[str]:
+def _costs(total: Totals, look: TableLook) -> list[str]:
     cost = total.fleet.money
     facts = [
         message(
@@ -72,7 +72,7 @@ def _gap(gap: float) -> str:
     return f"{gap:.1%}" if gap < 0.1 else f"{gap:.0%}"
 
 
-def _fill(total: Totals, look: Look) -> list[str]:
+def _fill(total: Totals, look: TableLook) -> list[str]:
     facts = []
     for name, requested, most, used in (
         ("cpu", total.fleet.cpu, total.allocatable_cpu, total.usage_cpu),
@@ -94,7 +94,7 @@ def _fill(total: Totals, look: Look) -> list[str]:
     return facts
 
 
-def trouble(health: Health) -> list[str]:
+def trouble(health: WatchHealth) -> list[str]:
     """What keeps the view from being whole or the autoscaler from acting, the worst first."""
     lines = []
     if not health.connected:
@@ -114,7 +114,7 @@ def trouble(health: Health) -> list[str]:
 
 def once(
     view: FleetView,
-    look: Look,
+    look: TableLook,
     width: int,
     *,
     filter_text: str = "",

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from dovetail.view.model import FleetView, Health, NodeView, PendingPod, PoolView, RecentDecision, Totals
+from dovetail.view.model import FleetView, NodeView, PendingPod, PoolView, RecentDecision, Totals, WatchHealth
 
 V = TypeVar("V")
 
@@ -21,7 +21,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     pending_gone: tuple[str, ...] = ()
     pools: Mapping[str, PoolView] | None = None
     totals: Totals | None = None
-    health: Health | None = None
+    health: WatchHealth | None = None
     recent: tuple[RecentDecision, ...] | None = None
 
     def __bool__(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.cluster.nominations import Target
+from dovetail.cluster.nominations import NominationTarget
 from dovetail.cluster.state import ClusterState
 from dovetail.cluster.state_node import planned
 from dovetail.controllers.history.decisions import Decision
@@ -24,13 +24,13 @@ from dovetail.view.decisions import recent
 from dovetail.view.model import (
     Amounts,
     FleetView,
-    Health,
     LowerBound,
     NodeView,
     PendingPod,
     PodView,
     PoolView,
     RecentDecision,
+    WatchHealth,
 )
 from dovetail.view.nodes import claim_view, node_view
 from dovetail.view.pods import Refused, pending_view, pod_view, workload
@@ -46,8 +46,8 @@ class Fleet:
     def __init__(self, cluster_state: ClusterState) -> None:
         self._state = cluster_state
         self._dirty = cluster_state.notes()
-        self._dirty.update((Target("node", name), None) for name in map(_name, cluster_state.nodes.store))
-        self._dirty.update((Target("claim", name), None) for name in map(_name, cluster_state.claims.store))
+        self._dirty.update((NominationTarget("node", name), None) for name in map(_name, cluster_state.nodes.store))
+        self._dirty.update((NominationTarget("claim", name), None) for name in map(_name, cluster_state.claims.store))
         self._dirty_pods: dict[str, None] = {pod.metadata.key: None for pod in cluster_state.unbound()}
         self._dirty_pools = True
         self._sums = Sums()
@@ -62,7 +62,7 @@ class Fleet:
         self._saved: float | None = None
         self._recent: tuple[RecentDecision, ...] = ()
         self._view = FleetView()
-        self._health = Health()
+        self._health = WatchHealth()
         self._totals_changed = True
         self._readable = False
         cluster_state.listen(PODS, self._pod)
@@ -93,7 +93,7 @@ class Fleet:
         """The usage of every node that has metrics, by name."""
         for name in self._usage.keys() | usage.keys():
             if self._usage.get(name) != usage.get(name):
-                self._dirty[Target("node", name)] = None
+                self._dirty[NominationTarget("node", name)] = None
         self._usage = usage
 
     def set_decisions(self, decisions: Sequence[Decision]) -> None:
@@ -113,7 +113,7 @@ class Fleet:
         self._totals_changed |= bound != self._bound
         self._bound = bound
 
-    def set_health(self, health: Health) -> None:
+    def set_health(self, health: WatchHealth) -> None:
         self._health = health
 
     # -- the view
@@ -154,7 +154,7 @@ class Fleet:
         """Whether pods may be read is part of every node: unknown requests are not zero."""
         if self._readable != self._state.pods.synced.is_set():
             self._readable = not self._readable
-            self._dirty.update((Target("node", name), None) for name in map(_name, self._state.nodes.store))
+            self._dirty.update((NominationTarget("node", name), None) for name in map(_name, self._state.nodes.store))
 
     def _update_nodes(self) -> bool:
         changed = False

@@ -17,7 +17,7 @@ HOURS_PER_MONTH = 730
 Amounts = Mapping[str, int]
 
 
-class State(StrEnum):
+class NodeState(StrEnum):
     """How far a node is, from its request to its end."""
 
     LAUNCHING = "launching"  # a NodeClaim without an instance
@@ -29,7 +29,7 @@ class State(StrEnum):
     DRAINING = "draining"
 
 
-class Price(msgspec.Struct, frozen=True):
+class HourlyPrice(msgspec.Struct, frozen=True):
     """Dollars an hour, and where the figure comes from."""
 
     per_hour: float
@@ -113,7 +113,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     claim: str | None
     has_node: bool
-    state: State
+    state: NodeState
     reason: str
     until: datetime | None
     pool: str | None
@@ -122,7 +122,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     instance_type: str | None
     capacity_type: str | None
     architecture: str | None
-    price: Price | None
+    price: HourlyPrice | None
     capacity: Amounts
     allocatable: Amounts
     requests: Amounts | None
@@ -141,7 +141,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_paid(self) -> bool:
         """Whether there is an instance, as far as is known."""
-        return self.state is not State.LAUNCHING
+        return self.state is not NodeState.LAUNCHING
 
     def share(self, resource: str) -> float | None:
         """The requested part of what pods may have; None where either is unknown."""
@@ -225,7 +225,7 @@ class PoolView(msgspec.Struct, frozen=True, kw_only=True):
     budgets: tuple[str, ...] = ()
 
 
-class Health(msgspec.Struct, frozen=True, kw_only=True):
+class WatchHealth(msgspec.Struct, frozen=True, kw_only=True):
     """`problems` are watches that broke, by kind; `unread` are kinds not served or not permitted, with the reason.
 
     `safe_mode` is None where no decision history can be read, and empty while it is off.
@@ -261,6 +261,6 @@ class FleetView(msgspec.Struct, frozen=True, kw_only=True):
     pending: Mapping[str, PendingPod] = {}
     pools: Mapping[str, PoolView] = {}
     totals: Totals = Totals()
-    health: Health = Health()
+    health: WatchHealth = WatchHealth()
     #: The newest decisions, newest first; empty where there are none or none may be read.
     recent: tuple[RecentDecision, ...] = ()

@@ -14,7 +14,7 @@ from dovetail.model.meta import Amount, condition
 from dovetail.model.nodes import Node
 from dovetail.model.quantity import QuantityError, amount
 from dovetail.view import prices
-from dovetail.view.model import Amounts, NodeView, PodView, State
+from dovetail.view.model import Amounts, NodeState, NodeView, PodView
 
 _NODE_GROUP_LABELS = ("eks.amazonaws.com/nodegroup", "alpha.eksctl.io/nodegroup-name", "kops.k8s.io/instancegroup")
 _ARCHITECTURE = "kubernetes.io/arch"
@@ -85,29 +85,29 @@ def claim_view(claim: NodeClaim) -> NodeView:
     )
 
 
-def _node_state(node: Node, claim: NodeClaim | None, terminating: bool) -> tuple[State, str, datetime | None]:
+def _node_state(node: Node, claim: NodeClaim | None, terminating: bool) -> tuple[NodeState, str, datetime | None]:
     why = claim.condition("DisruptionReason") if claim is not None else None
     reason = why.reason if why is not None and why.status == "True" else ""
     if terminating or node.metadata.deletion_timestamp is not None:
         end = claim.metadata.annotations.get(wellknown.TERMINATION_TIMESTAMP) if claim is not None else None
-        return State.DRAINING, reason, instant(end) if end is not None else None
+        return NodeState.DRAINING, reason, instant(end) if end is not None else None
     if reason:
-        return State.REPLACING, reason, None
+        return NodeState.REPLACING, reason, None
     ready = condition(node.status.conditions, "Ready")
     if claim is not None and not claim.is_true("Initialized"):
-        return State.JOINING, _unmet(claim) or (ready.message if ready is not None else ""), _deadline(claim)
+        return NodeState.JOINING, _unmet(claim) or (ready.message if ready is not None else ""), _deadline(claim)
     if not node.ready:
         said = (ready.reason or ready.message) if ready is not None else message("no kubelet has reported")
-        return State.NOT_READY, said, None
+        return NodeState.NOT_READY, said, None
     if node.spec.unschedulable:
-        return State.CORDONED, "spec.unschedulable", None
-    return State.READY, "", None
+        return NodeState.CORDONED, "spec.unschedulable", None
+    return NodeState.READY, "", None
 
 
-def _claim_state(claim: NodeClaim) -> tuple[State, str, datetime | None]:
+def _claim_state(claim: NodeClaim) -> tuple[NodeState, str, datetime | None]:
     if claim.metadata.deletion_timestamp is not None:
-        return State.DRAINING, message("NodeClaim is deleted"), None
-    return (State.JOINING if claim.status.provider_id else State.LAUNCHING), _unmet(claim), _deadline(claim)
+        return NodeState.DRAINING, message("NodeClaim is deleted"), None
+    return (NodeState.JOINING if claim.status.provider_id else NodeState.LAUNCHING), _unmet(claim), _deadline(claim)
 
 
 def _deadline(claim: NodeClaim) -> datetime | None:

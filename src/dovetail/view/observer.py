@@ -35,7 +35,7 @@ from dovetail.view.decisions import DecisionLog
 from dovetail.view.difference import Difference, difference
 from dovetail.view.fleet import Fleet
 from dovetail.view.lower_bound import Bounds, bound
-from dovetail.view.model import Amounts, FleetView, Health
+from dovetail.view.model import Amounts, FleetView, WatchHealth
 from dovetail.view.scaling import ScalingLog
 
 VPAS = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalers", "VerticalPodAutoscaler")
@@ -305,7 +305,7 @@ class Observer:
         namespace, _, name = key.partition("/")
         return self.events.last_message(namespace, name, "FailedScheduling")
 
-    def _health(self) -> Health:
+    def _health(self) -> WatchHealth:
         failures = dict(self.state.unread())
         watches: tuple[Reflector[Any], ...] = (self.hpas, self.vpas, self._event_watch, *self.histories.values())
         for reflector in watches:
@@ -317,7 +317,7 @@ class Observer:
             problems["API server"] = self._unreachable
         read = any(history.synced.is_set() for history in self.histories.values())
         kubelets = Counter(node.status.node_info.kubelet_version for node in self.state.nodes.store)
-        return Health(
+        return WatchHealth(
             connected=not problems,
             problems=problems,
             unread={name: _short(why) for name, why in refused.items()},

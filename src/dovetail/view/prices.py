@@ -9,7 +9,7 @@ from dovetail.cluster.state_node import launch_price
 from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.labels import COMPUTE_TYPE, FARGATE, ON_DEMAND, RESERVED, SPOT
-from dovetail.view.model import Price
+from dovetail.view.model import HourlyPrice
 
 _EKS_CAPACITY_TYPE = "eks.amazonaws.com/capacityType"
 _EKS_CAPACITY_TYPES = {"SPOT": SPOT, "ON_DEMAND": ON_DEMAND, "CAPACITY_BLOCK": RESERVED}
@@ -23,7 +23,7 @@ def capacity_type(labels: Mapping[str, str]) -> str | None:
     return labels.get(wellknown.CAPACITY_TYPE) or _EKS_CAPACITY_TYPES.get(labels.get(_EKS_CAPACITY_TYPE, ""))
 
 
-def price(labels: Mapping[str, str], claim: NodeClaim | None) -> Price | None:
+def price(labels: Mapping[str, str], claim: NodeClaim | None) -> HourlyPrice | None:
     """The price at launch, else the list price of an on-demand instance in its own region; else None.
 
     The discount of spot is not known from a list: an on-demand price there would be wrong. So would an estimate be for
@@ -31,9 +31,9 @@ def price(labels: Mapping[str, str], claim: NodeClaim | None) -> Price | None:
     """
     planned = launch_price(claim) if claim is not None else None
     if planned is not None:
-        return Price(planned, AT_LAUNCH)
+        return HourlyPrice(planned, AT_LAUNCH)
     instance_type, region = labels.get(wellknown.INSTANCE_TYPE), labels.get(wellknown.REGION)
     if not instance_type or not region or capacity_type(labels) != ON_DEMAND:
         return None
     quote = catalog.on_demand(region, instance_type)
-    return None if quote is None else Price(*quote)
+    return None if quote is None else HourlyPrice(*quote)

@@ -22,7 +22,7 @@ from dovetail.kube.errors import KubeError
 from dovetail.kube.resources import CONFIGMAPS, CORE_EVENTS, HPAS, NODECLAIMS, NODEPOOLS, NODES, PODS, Resource
 from dovetail.kube.transport import Request, Response, Transport
 from dovetail.view.observer import VPAS
-from dovetail.web.rights import EVERYTHING, Rights
+from dovetail.web.rights import EVERYTHING, ViewerRights
 
 TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False)
 ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False)
@@ -42,7 +42,7 @@ class Viewer(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[str, ...] = ()
 
 
-class Credentials(msgspec.Struct, frozen=True, kw_only=True):
+class RequestCredentials(msgspec.Struct, frozen=True, kw_only=True):
     """What a request shows: the token of its URL, its cookie, its bearer token, its headers."""
 
     url_token: str = ""
@@ -62,9 +62,9 @@ class NotAllowed(Exception):
 class Access(Protocol):
     """`viewer` identifies a request or raises; `rights` are what they may see; `cookie` is set for them, if any."""
 
-    async def viewer(self, credentials: Credentials) -> tuple[Viewer, str | None]: ...
+    async def viewer(self, credentials: RequestCredentials) -> tuple[Viewer, str | None]: ...
 
-    async def rights(self, viewer: Viewer) -> Rights: ...
+    async def rights(self, viewer: Viewer) -> ViewerRights: ...
 
     @property
     def signs_in(self) -> bool:
@@ -82,14 +82,14 @@ class UrlToken:
         self.token = token or secrets.token_urlsafe(24)
         self._session = hmac.new(self.token.encode(), b"dovetail dashboard session", hashlib.sha256).hexdigest()
 
-    async def viewer(self, credentials: Credentials) -> tuple[Viewer, str | None]:
+    async def viewer(self, credentials: RequestCredentials) -> tuple[Viewer, str | None]:
         if credentials.url_token and hmac.compare_digest(credentials.url_token.encode(), self.token.encode()):
             return Viewer(), self._session
         if credentials.cookie and hmac.compare_digest(credentials.cookie.encode(), self._session.encode()):
             return Viewer(), None
         raise NotAllowed("open the URL that dovetail printed when it started: it has the token")
 
-    async def rights(self, viewer: Viewer) -> Rights:
+    async def rights(self, viewer: Viewer) -> ViewerRights:
         return EVERYTHING
 
 
@@ -117,7 +117,7 @@ class Reviews:
         self._namespaces = namespaces
         self._history = history
         self._viewers: dict[str, tuple[float, Viewer]] = {}
-        self._rights: dict[Viewer, tuple[float, Rights]] = {}
+        self._rights: dict[Viewer, tuple[float, ViewerRights]] = {}
 
     async def identify(self, token: str) -> Viewer:
         """Whose token it is; NotAllowed where the API server does not know it."""
@@ -136,7 +136,7 @@ class Reviews:
         self._viewers[token] = (now + REVIEW_TTL_S, viewer)
         return viewer
 
-    async def rights(self, viewer: Viewer) -> Rights:
+    async def rights(self, viewer: Viewer) -> ViewerRights:
         now = self._clock.monotonic()
         held = self._rights.get(viewer)
         if held is None or held[0] <= now:
@@ -145,7 +145,7 @@ class Reviews:
             held = self._rights[viewer] = (now + REVIEW_TTL_S, await self._ask(viewer))
         return held[1]
 
-    async def _ask(self, viewer: Viewer) -> Rights:
+    async def _ask(self, viewer: Viewer) -> ViewerRights:
         kinds = {
             "nodes": NODES,
             "nodeclaims": NODECLAIMS,
@@ -164,7 +164,7 @@ class Reviews:
             names = sorted(self._namespaces())
             allowed = await self._all([(PODS, name) for name in names], viewer)
             namespaces = frozenset(name for name, yes in zip(names, allowed, strict=True) if yes)
-        return Rights(**granted, namespaces=namespaces)
+        return ViewerRights(**granted, namespaces=namespaces)
 
     async def _all(self, asked: list[tuple[Resource, str]], viewer: Viewer) -> list[bool]:
         slots = asyncio.Semaphore(_CONCURRENT_REVIEWS)
@@ -211,7 +211,7 @@ class KubernetesTokens:
         self._sessions[session] = (now + SESSION_TTL_S, token)
         return session
 
-    async def viewer(self, credentials: Credentials) -> tuple[Viewer, str | None]:
+    async def viewer(self, credentials: RequestCredentials) -> tuple[Viewer, str | None]:
         token = credentials.bearer
         if not token and credentials.cookie:
             held = self._sessions.get(credentials.cookie)
@@ -220,7 +220,7 @@ class KubernetesTokens:
             raise NotAllowed("sign in with a Kubernetes token")
         return await self._reviews.identify(token), None
 
-    async def rights(self, viewer: Viewer) -> Rights:
+    async def rights(self, viewer: Viewer) -> ViewerRights:
         return await self._reviews.rights(viewer)
 
 
@@ -234,7 +234,7 @@ class ProxyHeaders:
         self._user_header = user_header.lower()
         self._group_header = group_header.lower()
 
-    async def viewer(self, credentials: Credentials) -> tuple[Viewer, str | None]:
+    async def viewer(self, credentials: RequestCredentials) -> tuple[Viewer, str | None]:
         name = credentials.headers.get(self._user_header, "").strip()
         if not name:
             raise NotAllowed(f"the proxy did not say who looks: the header {self._user_header} is missing")
@@ -242,5 +242,5 @@ class ProxyHeaders:
         named = tuple(group.strip() for group in groups if group.strip())
         return Viewer(name=name, groups=(*named, "system:authenticated")), None
 
-    async def rights(self, viewer: Viewer) -> Rights:
+    async def rights(self, viewer: Viewer) -> ViewerRights:
         return await self._reviews.rights(viewer)

@@ -11,7 +11,7 @@ from dovetail.view.model import FleetView
 from dovetail.view.observer import ContainerUsage, Observer
 from dovetail.web.catalogue import Catalogue
 from dovetail.web.palette import Palette
-from dovetail.web.rights import Rights
+from dovetail.web.rights import ViewerRights
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class PageContext(msgspec.Struct, frozen=True, kw_only=True):
     #: The number of the publication that `view` is from.
     publication: int = 0
     observer: Observer
-    rights: Rights
+    rights: ViewerRights
     palette: Palette
     now: datetime
     path: str = "/"

@@ -10,13 +10,13 @@ import msgspec
 
 from dovetail.offline.growing_recording import GrowingRecording
 from dovetail.offline.recorded_fleet import STEPS, RecordedFleet, instant_text
-from dovetail.offline.timeline import Decision
+from dovetail.offline.timeline import ScalingDecision
 from dovetail.web.cluster_pages import plots
 from dovetail.web.context import Moment, PageContext
 from dovetail.web.instant import shown
 from dovetail.web.layout import card, table
 from dovetail.web.markup import Markup, isolated, join, tag
-from dovetail.web.series import Chart, Mark, Series, chart
+from dovetail.web.series import ChartSeries, Mark, Series, chart
 
 MAX_ROWS = 500
 
@@ -46,7 +46,7 @@ class RecordedSeries:
         self._recording = recording
         self._derived: tuple[RecordedFleet, asyncio.Task[Series]] | None = None
 
-    async def chart(self, instant: datetime) -> Chart:
+    async def chart(self, instant: datetime) -> ChartSeries:
         """With the instant marked. Evictions are counted from a decision history, which is not recorded."""
         recorded = self._recording.fleet
         if self._derived is None or self._derived[0] is not recorded:
@@ -64,7 +64,7 @@ async def _series(recorded: RecordedFleet) -> Series:
     return series
 
 
-def _mark(recorded: RecordedFleet, decision: Decision) -> Mark:
+def _mark(recorded: RecordedFleet, decision: ScalingDecision) -> Mark:
     time = recorded.time_of(decision)
     return Mark(
         time=time.timestamp(),
@@ -76,7 +76,7 @@ def _mark(recorded: RecordedFleet, decision: Decision) -> Mark:
     )
 
 
-def _summary(decision: Decision) -> str:
+def _summary(decision: ScalingDecision) -> str:
     parts = (decision.instance_type, decision.capacity_type, decision.zone, decision.pool, decision.reason)
     return ", ".join(filter(None, parts))
 

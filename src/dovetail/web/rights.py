@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from dovetail.view.model import FleetView, NodeView, PendingPod, State
+from dovetail.view.model import FleetView, NodeState, NodeView, PendingPod
 from dovetail.view.totals import Sums
 
 
-class Rights(msgspec.Struct, frozen=True, kw_only=True):
+class ViewerRights(msgspec.Struct, frozen=True, kw_only=True):
     """Kinds that the viewer may list in the whole cluster; `namespaces` are those whose pods they may list."""
 
     nodes: bool = False
@@ -32,7 +32,7 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
         return self == EVERYTHING
 
 
-EVERYTHING = Rights(
+EVERYTHING = ViewerRights(
     nodes=True, nodeclaims=True, nodepools=True, pods=True, hpas=True, vpas=True, events=True, history=True
 )
 
@@ -40,7 +40,7 @@ EVERYTHING = Rights(
 class Restriction:
     """Views for one set of rights. A node that did not change is restricted once."""
 
-    def __init__(self, rights: Rights) -> None:
+    def __init__(self, rights: ViewerRights) -> None:
         self._rights = rights
         self._nodes: dict[str, tuple[NodeView, NodeView]] = {}
         self._last: tuple[FleetView, FleetView] | None = None
@@ -99,7 +99,7 @@ class Restriction:
             pods = tuple(pod for pod in node.pods if pod.namespace in rights.namespaces)
             node = msgspec.structs.replace(node, pods=pods, requests=None if node.has_node else node.requests)
         if not rights.nodeclaims and node.has_node:
-            ready = State.READY if node.state in (State.REPLACING, State.JOINING) else node.state
+            ready = NodeState.READY if node.state in (NodeState.REPLACING, NodeState.JOINING) else node.state
             node = msgspec.structs.replace(node, claim=None, state=ready, reason="", until=None, expires=None)
         return node
 

@@ -24,7 +24,7 @@ from dovetail.web.server import Dashboard, ServerSettings
 DEFAULT_PORT = 8090
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """`auth` is url, kubernetes or proxy. `port` None is the usual one, or a free one where that is taken."""
 
     auth: str = "url"
@@ -43,7 +43,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @asynccontextmanager
-async def dashboard(kube: Kube, clock: Clock, options: Options) -> AsyncIterator[tuple[str, Dashboard, Observer]]:
+async def dashboard(kube: Kube, clock: Clock, options: ServeOptions) -> AsyncIterator[tuple[str, Dashboard, Observer]]:
     """The page while the block runs; yields the URL to open, with the token where there is one."""
     observer = Observer(kube, clock, history_namespace=options.history_namespace, speed=options.speed)
     access = _access(kube, clock, options, observer)
@@ -59,7 +59,7 @@ async def dashboard(kube: Kube, clock: Clock, options: Options) -> AsyncIterator
 
 
 @asynccontextmanager
-async def recorded_dashboard(recorded: GrowingRecording, options: Options) -> AsyncIterator[tuple[str, Dashboard]]:
+async def recorded_dashboard(recorded: GrowingRecording, options: ServeOptions) -> AsyncIterator[tuple[str, Dashboard]]:
     """The page over a recording while the block runs; yields the URL to open, with the token."""
     access = UrlToken(options.token)
     observer = await recorded.fleet.at(recorded.fleet.end)
@@ -67,7 +67,7 @@ async def recorded_dashboard(recorded: GrowingRecording, options: Options) -> As
         yield f"{url}?token={access.token}", served
 
 
-def _access(kube: Kube, clock: Clock, options: Options, observer: Observer) -> Access:
+def _access(kube: Kube, clock: Clock, options: ServeOptions, observer: Observer) -> Access:
     if options.auth == "url":
         return UrlToken(options.token)
     namespaces = observer.state.namespaces.store
@@ -84,7 +84,7 @@ def _access(kube: Kube, clock: Clock, options: Options, observer: Observer) -> A
 
 @asynccontextmanager
 async def _served(
-    observer: Observer, access: Access, options: Options, recorded: GrowingRecording | None = None
+    observer: Observer, access: Access, options: ServeOptions, recorded: GrowingRecording | None = None
 ) -> AsyncIterator[tuple[str, Dashboard]]:
     async def examine() -> Sequence[Finding]:
         return report(await collect(observer.kube, None, server=options.server, cluster=""), [])

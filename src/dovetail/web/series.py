@@ -53,7 +53,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     href: str
 
 
-class Chart(msgspec.Struct, frozen=True, kw_only=True):
+class ChartSeries(msgspec.Struct, frozen=True, kw_only=True):
     """What the script draws: columns, as uPlot takes them."""
 
     time: list[float]
@@ -66,7 +66,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     instant: float | None = None
 
 
-def chart(points: Sequence[Point], decisions: Sequence[Decision], now: datetime, history: bool) -> Chart:
+def chart(points: Sequence[Point], decisions: Sequence[Decision], now: datetime, history: bool) -> ChartSeries:
     """The last point holds until now. Evictions are counted from the decisions: unknown without the history."""
     undone = {decision.id for decision in decisions if decision.kind == "undo"}
     held = [*points, msgspec.structs.replace(points[-1], time=now.timestamp())] if points else []
@@ -89,7 +89,7 @@ def chart(points: Sequence[Point], decisions: Sequence[Decision], now: datetime,
             counted += marks[position].evictions
             position += 1
         evictions.append(counted if history else None)
-    return Chart(
+    return ChartSeries(
         time=[point.time for point in held],
         cost=[point.cost for point in held],
         nodes=[point.nodes for point in held],

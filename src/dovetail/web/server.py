@@ -17,7 +17,7 @@ from aiohttp import web
 
 from dovetail.controllers import explain
 from dovetail.controllers.history.store import NAMESPACE
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.install.doctor.facts import Finding
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.resources import CONFIGMAPS
@@ -25,7 +25,7 @@ from dovetail.offline.growing_recording import GrowingRecording
 from dovetail.offline.recorded_fleet import RecordedFleet, instant_text
 from dovetail.view.observer import ContainerUsage, Observer
 from dovetail.web import cluster_pages, fleet_page, object_pages, recorded_pages
-from dovetail.web.access import Access, Credentials, KubernetesTokens, NotAllowed, Viewer
+from dovetail.web.access import Access, KubernetesTokens, NotAllowed, RequestCredentials, Viewer
 from dovetail.web.autoscaler_pages import autoscalers
 from dovetail.web.budget_pages import budget_calendar
 from dovetail.web.catalogue import Catalogue, catalogue, chosen
@@ -36,7 +36,7 @@ from dovetail.web.look import Look, comfortable_zoom, look_of
 from dovetail.web.manifest import as_yaml
 from dovetail.web.markup import Markup, isolated, join, tag
 from dovetail.web.palette import Palette
-from dovetail.web.rights import Rights
+from dovetail.web.rights import ViewerRights
 from dovetail.web.series import Series, chart, scaling_chart
 from dovetail.web.stream import BEAT, GROWN, Stream
 
@@ -227,9 +227,9 @@ class Dashboard:
         """Cookies do not tell ports apart: the name does."""
         return f"dovetail-{self.port}"
 
-    async def _viewer(self, request: web.Request) -> tuple[Viewer, Rights, str | None]:
+    async def _viewer(self, request: web.Request) -> tuple[Viewer, ViewerRights, str | None]:
         scheme, _, bearer = request.headers.get("Authorization", "").partition(" ")
-        credentials = Credentials(
+        credentials = RequestCredentials(
             url_token=request.query.get("token", ""),
             cookie=request.cookies.get(self.cookie, ""),
             bearer=bearer.strip() if scheme.lower() == "bearer" else "",
@@ -435,7 +435,7 @@ class Dashboard:
         try:
             self._findings = (self._observer.clock.monotonic(), await examine())
             self._examination_problem = ""
-        except (KubeError, Problem, OSError) as problem:
+        except (KubeError, UserError, OSError) as problem:
             self._examination_problem = str(problem)
         self.stream.announce("health")
 
@@ -581,7 +581,7 @@ def _instant(recorded: RecordedFleet, request: web.Request) -> datetime | None:
         raise web.HTTPFound(f"{request.path}?{urlencode(kept)}")
     try:
         return recorded.instant(named) if named else None
-    except Problem as problem:
+    except UserError as problem:
         raise NotAllowed(str(problem), 400) from problem
 
 

@@ -28,7 +28,7 @@ from dovetail.web.fleet_page import (
 from dovetail.web.layout import fleet_figures, health
 from dovetail.web.look import Look
 from dovetail.web.palette import Palette
-from dovetail.web.rights import Restriction, Rights
+from dovetail.web.rights import Restriction, ViewerRights
 
 #: Updates that may wait for a slow viewer before it must fetch the page again.
 MAX_QUEUED = 32
@@ -70,7 +70,7 @@ class Subscription:
 class Audience:
     """Viewers with the same rights, and the view that they have."""
 
-    def __init__(self, rights: Rights, whole: FleetView) -> None:
+    def __init__(self, rights: ViewerRights, whole: FleetView) -> None:
         self.restriction = Restriction(rights)
         self.view = self.restriction.view(whole)
         self.subscriptions: set[Subscription] = set()
@@ -83,7 +83,7 @@ class Stream:
         self._palette = palette
         self._now = now
         self._whole = whole
-        self._audiences: dict[Rights, Audience] = {}
+        self._audiences: dict[ViewerRights, Audience] = {}
         self._remembered = {0: whole}
         self.number = 0
         self.sent_bytes = 0
@@ -93,7 +93,7 @@ class Stream:
         return sum(len(audience.subscriptions) for audience in self._audiences.values())
 
     def subscribe(
-        self, rights: Rights, look: Look, about: str, seen: int | None = None
+        self, rights: ViewerRights, look: Look, about: str, seen: int | None = None
     ) -> tuple[Subscription, Callable[[], None]]:
         """`seen` is the number of the publication that the page was drawn from: what came since is sent at once."""
         audience = self._audiences.get(rights)
@@ -116,7 +116,7 @@ class Stream:
 
         return subscription, leave
 
-    def view(self, rights: Rights) -> FleetView:
+    def view(self, rights: ViewerRights) -> FleetView:
         """The view for these rights, without drawing it twice for those who look on."""
         audience = self._audiences.get(rights)
         return audience.view if audience is not None else Restriction(rights).view(self._whole)
@@ -131,7 +131,7 @@ class Stream:
             missed = change if audience.view is whole else difference(old, audience.view)
             self._send(audience.view, missed, audience.subscriptions)
 
-    def announce(self, about: str, permitted: Callable[[Rights], bool] = lambda rights: True) -> None:
+    def announce(self, about: str, permitted: Callable[[ViewerRights], bool] = lambda rights: True) -> None:
         """What a page shows has changed without the view: viewers who may see it draw it again."""
         for rights, audience in self._audiences.items():
             if not permitted(rights):

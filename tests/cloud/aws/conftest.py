@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from dovetail.clock import Clock, run_virtual
-from dovetail.cloud.aws.client import Calls, Record
+from dovetail.cloud.aws.client import CallRecord, Calls
 from dovetail.cloud.aws.provider import Aws, AwsSettings
-from dovetail.cloud.provider import Launch, LaunchOption
+from dovetail.cloud.provider import LaunchOption, LaunchRequest
 from dovetail.lab.aws.account import AwsAccount, build
-from dovetail.lab.aws.endpoint import Endpoint
-from dovetail.lab.aws.offerings import Market
+from dovetail.lab.aws.endpoint import AwsEndpoint
+from dovetail.lab.aws.offerings import LabOfferings
 
 T = TypeVar("T")
 REGION = "ap-northeast-2"
@@ -25,10 +25,10 @@ DISCOVERY = [{"tags": {"karpenter.sh/discovery": "demo"}}]
 class Account:
     """The account, and a way to run one conversation with it."""
 
-    def __init__(self, endpoint: Endpoint, made: AwsAccount) -> None:
+    def __init__(self, endpoint: AwsEndpoint, made: AwsAccount) -> None:
         self.endpoint = endpoint
         self.world = made
-        self.records: list[Record] = []
+        self.records: list[CallRecord] = []
 
     def run(self, talk: Callable[[Aws], Awaitable[T]], *, dry_runs: bool = False) -> T:
         """`dry_runs`: whether classes are tried before they are ready, which takes time."""
@@ -66,10 +66,10 @@ class Account:
         assert all(status == "True" for _, status, *_ in found.conditions), found.conditions
         return node_class | {"status": dict(found.status)}
 
-    async def order(self, aws: Aws, token: str, node_class: dict[str, Any], *names: str, kind: str) -> Launch:
+    async def order(self, aws: Aws, token: str, node_class: dict[str, Any], *names: str, kind: str) -> LaunchRequest:
         """An order for an instance of one of the named types."""
         types = [t for t in await aws.instance_types({}, node_class) if t.name in names]
-        return Launch(
+        return LaunchRequest(
             token=token,
             claim={
                 "metadata": {"name": f"claim-{token}", "uid": token, "labels": {"karpenter.sh/nodepool": "default"}},
@@ -89,7 +89,7 @@ class Account:
 
 @pytest.fixture(scope="module")
 def _endpoint() -> Iterator[Account]:
-    endpoint = Endpoint(Market(REGION, families=frozenset({"c5", "m5", "r5"})))
+    endpoint = AwsEndpoint(LabOfferings(REGION, families=frozenset({"c5", "m5", "r5"})))
     made = build(endpoint, "demo", version="1.34", api_url="https://127.0.0.1:6443", ca=b"certificate")
     yield Account(endpoint, made)
     endpoint.close()
@@ -106,5 +106,5 @@ def account(_endpoint: Account) -> Iterator[Account]:
     _endpoint.endpoint.groups.clear()
 
 
-def offered(launch: Launch, **change: Any) -> Launch:
+def offered(launch: LaunchRequest, **change: Any) -> LaunchRequest:
     return msgspec.structs.replace(launch, **change)

@@ -12,15 +12,15 @@ import pytest
 
 from dovetail.clock import Clock, run_virtual
 from dovetail.cloud.aws import group_tags
-from dovetail.cloud.aws.auto_scaling_groups import AutoScalingGroups, Discovery, is_placeholder
-from dovetail.cloud.aws.client import Calls, Record
-from dovetail.cloud.aws.group_tags import GroupSpec, SpecError, parse_discovery, parse_nodes_flag
+from dovetail.cloud.aws.auto_scaling_groups import AutoScalingGroups, GroupDiscovery, is_placeholder
+from dovetail.cloud.aws.client import CallRecord, Calls
+from dovetail.cloud.aws.group_tags import NodesFlag, SpecError, parse_discovery, parse_nodes_flag
 from dovetail.cloud.aws.group_templates import MixedPolicy, TypeInfo, capacity_of
 from dovetail.cloud.aws.managed_node_groups import described
 from dovetail.cloud.node_groups import GroupOptions, InstanceState, NodeGroupError, SizeRefused
 from dovetail.lab.aws.account import AwsAccount, build, client
-from dovetail.lab.aws.endpoint import Endpoint
-from dovetail.lab.aws.offerings import Market
+from dovetail.lab.aws.endpoint import AwsEndpoint
+from dovetail.lab.aws.offerings import LabOfferings
 
 T = TypeVar("T")
 REGION = "ap-northeast-2"
@@ -30,10 +30,10 @@ OURS = ({"k8s.io/cluster-autoscaler/enabled": "", "k8s.io/cluster-autoscaler/dem
 class Groups:
     """An account with Auto Scaling groups."""
 
-    def __init__(self, endpoint: Endpoint, made: AwsAccount) -> None:
+    def __init__(self, endpoint: AwsEndpoint, made: AwsAccount) -> None:
         self.endpoint, self.world = endpoint, made
         self.autoscaling, self.ec2 = client(endpoint, "autoscaling"), client(endpoint, "ec2")
-        self.records: list[Record] = []
+        self.records: list[CallRecord] = []
         self.template = self.ec2.create_launch_template(
             LaunchTemplateName="nodes",
             LaunchTemplateData={
@@ -78,7 +78,7 @@ class Groups:
                 clock, region=REGION, endpoint=self.endpoint.url, session=session, observe=self.records.append
             )
             try:
-                cloud = AutoScalingGroups(calls, clock, Discovery(**(discovery or {"tags": OURS})))
+                cloud = AutoScalingGroups(calls, clock, GroupDiscovery(**(discovery or {"tags": OURS})))
                 await cloud.refresh()
                 return await talk(cloud, clock)
             finally:
@@ -100,7 +100,7 @@ class Groups:
 
 @pytest.fixture(scope="module")
 def _account() -> Iterator[Groups]:
-    endpoint = Endpoint(Market(REGION, families=frozenset({"c5", "m5", "r5"})))
+    endpoint = AwsEndpoint(LabOfferings(REGION, families=frozenset({"c5", "m5", "r5"})))
     made = build(endpoint, "demo", version="1.34", api_url="https://127.0.0.1:6443", ca=b"certificate")
     yield Groups(endpoint, made)
     endpoint.close()
@@ -125,7 +125,7 @@ def test_groups_are_found_by_all_their_tags(account: Groups) -> None:
         return [group.id for group in cloud.groups()]
 
     assert account.run(talk) == ["ours"]
-    both = account.run(talk, tags=OURS, named=(GroupSpec("half", 2, 9),))
+    both = account.run(talk, tags=OURS, named=(NodesFlag("half", 2, 9),))
     assert both == ["half", "ours"]
 
 
@@ -136,7 +136,7 @@ def test_a_named_group_has_the_flags_bounds(account: Groups) -> None:
         [group] = cloud.groups()
         return group.min_size, group.max_size, group.target_size
 
-    assert account.run(talk, named=(GroupSpec("named", 1, 9),)) == (1, 9, 1)
+    assert account.run(talk, named=(NodesFlag("named", 1, 9),)) == (1, 9, 1)
 
 
 def test_growing_shrinking_and_refusing(account: Groups) -> None:
@@ -293,7 +293,7 @@ def scripted(desired: int, real: int, activities: list[dict[str, Any]]) -> Scrip
 def converse(calls: Scripted, talk: Callable[[AutoScalingGroups, Clock], Awaitable[None]]) -> None:
     async def main() -> None:
         clock = Clock(asyncio.get_running_loop(), datetime(2026, 1, 1, tzinfo=UTC))
-        cloud = AutoScalingGroups(calls, clock, Discovery(named=(GroupSpec("g", 0, 9),)))
+        cloud = AutoScalingGroups(calls, clock, GroupDiscovery(named=(NodesFlag("g", 0, 9),)))
         await talk(cloud, clock)
 
     run_virtual(main())
@@ -424,8 +424,8 @@ def test_an_instance_that_ends_already_is_not_ended_again() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("1:10:grp", GroupSpec("grp", 1, 10)),
-        ("0:3:a:b", GroupSpec("a:b", 0, 3)),
+        ("1:10:grp", NodesFlag("grp", 1, 10)),
+        ("0:3:a:b", NodesFlag("a:b", 0, 3)),
         ("1:grp", None),
         ("a:2:g", None),
         ("1:b:g", None),
@@ -434,7 +434,7 @@ def test_an_instance_that_ends_already_is_not_ended_again() -> None:
         ("1:2:", None),
     ],
 )
-def test_the_nodes_flag(text: str, expected: GroupSpec | None) -> None:
+def test_the_nodes_flag(text: str, expected: NodesFlag | None) -> None:
     if expected is None:
         with pytest.raises(SpecError, match="--nodes="):
             parse_nodes_flag(text)

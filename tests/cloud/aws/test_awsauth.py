@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dovetail.cloud.aws.awsauth import refusal
 from dovetail.cloud.aws.provider import Aws
-from dovetail.lab.aws.injected_errors import Rule
+from dovetail.lab.aws.injected_errors import ErrorRule
 from tests.cloud.aws.conftest import Account
 
 ROLE = "arn:aws:iam::1:role/Nodes"
@@ -60,7 +60,7 @@ def test_an_access_entry_is_asked_for_by_its_role_and_denied_is_unknown(account:
             admitted = await aws.node_role(node_class)
             assert admitted is not None and admitted.admitted is True
             for rule in (f"GET /clusters/demo/access-entries/{role.arn}", "GET /clusters/demo/access-entries"):
-                account.endpoint.trouble.add(Rule("eks", rule, "AccessDeniedException", "no", status=403))
+                account.endpoint.trouble.add(ErrorRule("eks", rule, "AccessDeniedException", "no", status=403))
             unknown = await aws.node_role(node_class)
             assert unknown is not None and unknown.admitted is None
         finally:

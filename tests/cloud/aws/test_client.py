@@ -13,7 +13,7 @@ import boto3
 import pytest
 
 from dovetail.clock import Clock, run_virtual
-from dovetail.cloud.aws.client import Calls, Record
+from dovetail.cloud.aws.client import CallRecord, Calls
 from dovetail.cloud.aws.provider import Aws, AwsSettings
 
 
@@ -236,8 +236,8 @@ asyncio.run(main())
 
 
 def test_a_record_tells_status_latency_and_attempts() -> None:
-    async def main() -> list[Record]:
-        records: list[Record] = []
+    async def main() -> list[CallRecord]:
+        records: list[CallRecord] = []
         calls = Calls(
             Clock(asyncio.get_running_loop()),
             region="eu-west-1",

@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 
 from dovetail.cloud.aws.provider import Aws
 from dovetail.cloud.provider import CloudError, InsufficientCapacity
-from dovetail.lab.aws.injected_errors import Rule
+from dovetail.lab.aws.injected_errors import ErrorRule
 from tests.cloud.aws.conftest import REGION, Account, offered
 
 
@@ -64,7 +64,7 @@ def test_repetitions_of_one_attempt_carry_one_token(account: Account) -> None:
 
     async def talk(aws: Aws) -> None:
         order = await account.order(aws, "t-4", await account.ready(aws), "m5.large", kind="on-demand")
-        account.endpoint.trouble.add(Rule("ec2", "CreateFleet", "InternalError", "oops", times=2, status=500))
+        account.endpoint.trouble.add(ErrorRule("ec2", "CreateFleet", "InternalError", "oops", times=2, status=500))
         await aws.launch(order)
         assert [m.claim_uid for m in await aws.instances()].count("t-4") == 1
 

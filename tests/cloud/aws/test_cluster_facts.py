@@ -14,7 +14,7 @@ from botocore.httpsession import where
 from dovetail.chance import Chance
 from dovetail.clock import Clock, run_virtual
 from dovetail.cloud.aws import api_server, eks
-from dovetail.cloud.aws.api_server import ApiServer, authority
+from dovetail.cloud.aws.api_server import ApiServerInfo, authority
 from dovetail.cloud.provider import CloudError
 from dovetail.kube.client import Kube
 from dovetail.kube.transport import Request, Response
@@ -25,7 +25,7 @@ EKS = {
     "certificateAuthority": {"data": "RUtT"},
     "kubernetesNetworkConfig": {"serviceIpv4Cidr": "172.20.0.0/16", "ipFamily": "ipv4"},
 }
-API = ApiServer(version="1.34", cluster_dns="172.20.0.53", service_cidr="10.96.0.0/12", ca_bundle="QVBJ")
+API = ApiServerInfo(version="1.34", cluster_dns="172.20.0.53", service_cidr="10.96.0.0/12", ca_bundle="QVBJ")
 
 
 END = "-----END CERTIFICATE-----"
@@ -76,7 +76,7 @@ def test_without_an_endpoint_the_missing_cluster_is_named_with_the_remedy() -> N
 
 def test_an_ipv6_cluster_has_the_dns_address_of_its_service() -> None:
     network = {"serviceIpv6Cidr": "fd00::/108", "ipFamily": "ipv6"}
-    found = described(Aws({**EKS, "kubernetesNetworkConfig": network}), api=ApiServer(cluster_dns="fd00::a"))
+    found = described(Aws({**EKS, "kubernetesNetworkConfig": network}), api=ApiServerInfo(cluster_dns="fd00::a"))
     assert (found.cluster_dns, found.ipv6) == ("fd00::a", True)
 
 
@@ -96,8 +96,8 @@ class _Server:
         return None
 
 
-def read(server: _Server) -> ApiServer:
-    async def main() -> ApiServer:
+def read(server: _Server) -> ApiServerInfo:
+    async def main() -> ApiServerInfo:
         transport: Any = server
         kube = Kube(transport, Clock(asyncio.get_running_loop()), chance=Chance(1))
         return await api_server.read(kube, "Q0E=")
@@ -113,12 +113,14 @@ def test_the_api_server_tells_version_dns_and_service_range() -> None:
             servicecidrs=b'{"spec": {"cidrs": ["10.0.0.0/16", "fd00::/108"]}}',
         )
     )
-    assert found == ApiServer(version="1.34", cluster_dns="10.0.0.10", service_cidr="10.0.0.0/16", ca_bundle="Q0E=")
+    assert found == ApiServerInfo(version="1.34", cluster_dns="10.0.0.10", service_cidr="10.0.0.0/16", ca_bundle="Q0E=")
 
 
 def test_what_may_not_be_read_stays_unknown() -> None:
-    assert read(_Server()) == ApiServer(ca_bundle="Q0E=")
-    assert read(_Server(services=b'{"spec": {"clusterIP": "None"}}', version=b"null")) == ApiServer(ca_bundle="Q0E=")
+    assert read(_Server()) == ApiServerInfo(ca_bundle="Q0E=")
+    assert read(_Server(services=b'{"spec": {"clusterIP": "None"}}', version=b"null")) == ApiServerInfo(
+        ca_bundle="Q0E="
+    )
 
 
 def test_the_authority_of_a_connection_is_a_bundle_in_base64() -> None:

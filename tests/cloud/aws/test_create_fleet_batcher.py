@@ -23,8 +23,8 @@ from dovetail.cloud.aws.create_fleet_batcher import (
 )
 from dovetail.cloud.aws.instances import with_owners
 from dovetail.cloud.aws.provider import Aws
-from dovetail.cloud.provider import CloudError, Instance, InsufficientCapacity, Launch
-from dovetail.lab.aws.injected_errors import Rule
+from dovetail.cloud.provider import CloudError, Instance, InsufficientCapacity, LaunchRequest
+from dovetail.lab.aws.injected_errors import ErrorRule
 from tests.cloud.aws.conftest import Account
 
 UID = "1f7a7a3c-0d4f-4e2e-9d0b-6a1d7c0f8{:03}"
@@ -195,7 +195,7 @@ def test_claims_left_without_a_instance_by_a_full_zone_are_reported_so(account: 
 
 
 def test_a_purchase_whose_answer_was_lost_is_found_before_another_is_made(account: Account) -> None:
-    async def orders(aws: Aws) -> list[Launch]:
+    async def orders(aws: Aws) -> list[LaunchRequest]:
         node_class = await account.ready(aws)
         return [await account.order(aws, f"n-{n}", node_class, "m5.large", kind="on-demand") for n in range(2)]
 
@@ -205,7 +205,7 @@ def test_a_purchase_whose_answer_was_lost_is_found_before_another_is_made(accoun
     async def talk(aws: Aws) -> None:
         await aws.launch(await account.order(aws, "n-x", await account.ready(aws), "m5.large", kind="on-demand"))
         sold = await asyncio.to_thread(account.run, elsewhere)  # EC2 sold them, and we never heard of it
-        account.endpoint.trouble.add(Rule("ec2", "CreateFleet", "InternalError", "oops", times=TRIES, status=500))
+        account.endpoint.trouble.add(ErrorRule("ec2", "CreateFleet", "InternalError", "oops", times=TRIES, status=500))
         first, second = await orders(aws)
         with pytest.raises(CloudError):
             await aws.launch(first)

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from dovetail.cloud.aws.provider import Aws
-from dovetail.lab.aws.injected_errors import Rule
+from dovetail.lab.aws.injected_errors import ErrorRule
 from tests.cloud.aws.conftest import Account
 
 
 @pytest.fixture
 def no_iam(account: Account) -> Iterator[Account]:
-    account.endpoint.trouble.add(Rule("iam", "*", "AccessDenied", "not authorized"))
-    account.endpoint.trouble.add(Rule("pricing", "*", "AccessDeniedException", "not authorized"))
+    account.endpoint.trouble.add(ErrorRule("iam", "*", "AccessDenied", "not authorized"))
+    account.endpoint.trouble.add(ErrorRule("pricing", "*", "AccessDeniedException", "not authorized"))
     yield account
 
 

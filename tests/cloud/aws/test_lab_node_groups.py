@@ -18,9 +18,9 @@ from dovetail.cloud.aws.client import Calls
 from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, NODES, PODS
 from dovetail.lab.aws import account
 from dovetail.lab.aws.ec2 import Ec2, Timing
-from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
+from dovetail.lab.aws.endpoint import ACCOUNT, AwsEndpoint
 from dovetail.lab.aws.node_groups import Bootstrap, NodeGroups
-from dovetail.lab.aws.offerings import Market
+from dovetail.lab.aws.offerings import LabOfferings
 from dovetail.lab.aws.user_data import read
 from dovetail.lab.cluster import Lab
 
@@ -30,7 +30,7 @@ REGION = "ap-northeast-2"
 class Site:
     """An account with one launch template."""
 
-    def __init__(self, endpoint: Endpoint, made: account.AwsAccount) -> None:
+    def __init__(self, endpoint: AwsEndpoint, made: account.AwsAccount) -> None:
         self.endpoint, self.made = endpoint, made
         self.autoscaling, self.ec2, self.eks = (
             account.client(endpoint, service) for service in ("autoscaling", "ec2", "eks")
@@ -72,7 +72,7 @@ class Site:
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    endpoint = Endpoint(Market(REGION, families=frozenset({"m5", "c5", "t3", "t2"})))
+    endpoint = AwsEndpoint(LabOfferings(REGION, families=frozenset({"m5", "c5", "t3", "t2"})))
     made = account.build(endpoint, "demo", version="1.34", api_url="https://127.0.0.1:6443", ca=b"certificate")
     yield Site(endpoint, made)
     endpoint.close()
@@ -238,7 +238,7 @@ def test_the_scaling_configuration_is_carried_to_the_group(site: Site) -> None:
 def test_the_fault_az_rebalance_ends_an_instance_of_each_group(site: Site) -> None:
     from dovetail.lab.aws.eventbridge import Bridge
     from dovetail.lab.aws.fault_injection import AwsFaults
-    from dovetail.lab.faults.kinds import Fault
+    from dovetail.lab.faults.kinds import InjectedFault
 
     async def main() -> None:
         async with Lab.embedded(1) as lab:
@@ -247,7 +247,7 @@ def test_the_fault_az_rebalance_ends_an_instance_of_each_group(site: Site) -> No
             bridge = Bridge(site.endpoint, site.made.queue, lab.clock)
             strikes = AwsFaults(site.endpoint, bridge, lab.clock, instances, lab.faults).kinds
             before = {each.id for each in site.instances("g")}
-            reported = strikes["az-rebalance"](Fault(kind="az-rebalance"))
+            reported = strikes["az-rebalance"](InjectedFault(kind="az-rebalance"))
             after = {each.id for each in site.instances("g")}
             [ended] = before - after
             assert ended in reported and len(after) == 2

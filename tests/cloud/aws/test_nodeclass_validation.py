@@ -9,7 +9,7 @@ import pytest
 
 from dovetail.cloud.aws import nodeclass_validation
 from dovetail.cloud.aws.provider import Aws
-from dovetail.lab.aws.injected_errors import Rule
+from dovetail.lab.aws.injected_errors import ErrorRule
 from dovetail.model.kinds.convert_v1alpha5 import LAUNCH_TEMPLATE_ANNOTATION
 from tests.cloud.aws.conftest import Account
 
@@ -38,7 +38,7 @@ def _dry(account: Account) -> list[str]:
 
 @pytest.mark.parametrize("right", ["CreateLaunchTemplate", "CreateFleet", "RunInstances"])
 def test_a_missing_right_is_named_before_any_caller_needs_it(account: Account, right: str) -> None:
-    account.endpoint.trouble.add(Rule("ec2", right, "UnauthorizedOperation", DENIED.format(right), status=403))
+    account.endpoint.trouble.add(ErrorRule("ec2", right, "UnauthorizedOperation", DENIED.format(right), status=403))
 
     async def talk(aws: Aws) -> None:
         status, reason, words = await _valid(aws, account.node_class(context=right))
@@ -53,7 +53,7 @@ def test_a_missing_right_is_named_before_any_caller_needs_it(account: Account, r
 def test_what_was_found_is_believed_for_a_while_and_sooner_tried_again_if_it_was_bad(account: Account) -> None:
     async def talk(aws: Aws) -> None:
         node_class = account.node_class()
-        rule = Rule("ec2", "CreateFleet", "UnauthorizedOperation", "no", status=403)
+        rule = ErrorRule("ec2", "CreateFleet", "UnauthorizedOperation", "no", status=403)
         account.endpoint.trouble.add(rule)
         assert (await _valid(aws, node_class))[0] == "False"
         account.endpoint.trouble.remove(rule)
@@ -84,7 +84,7 @@ def test_to_annotate_a_class_or_to_change_it_is_to_ask_for_another_try(account: 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_where_aws_does_not_answer_what_was_known_stands(account: Account, known: bool) -> None:
-    account.endpoint.trouble.add(Rule("ec2", "RunInstances", "RequestLimitExceeded", "slow down", status=503))
+    account.endpoint.trouble.add(ErrorRule("ec2", "RunInstances", "RequestLimitExceeded", "slow down", status=503))
 
     async def talk(aws: Aws) -> None:
         node_class = account.node_class()
@@ -104,7 +104,7 @@ def test_where_aws_does_not_answer_what_was_known_stands(account: Account, known
 
 
 def test_one_subnet_in_which_a_instance_may_run_is_enough(account: Account) -> None:
-    account.endpoint.trouble.add(Rule("ec2", "RunInstances", "UnauthorizedOperation", "not here", times=1))
+    account.endpoint.trouble.add(ErrorRule("ec2", "RunInstances", "UnauthorizedOperation", "not here", times=1))
 
     async def talk(aws: Aws) -> None:
         assert (await _valid(aws, account.node_class()))[0] == "True"
@@ -115,7 +115,7 @@ def test_one_subnet_in_which_a_instance_may_run_is_enough(account: Account) -> N
 
 def test_a_launch_that_would_fail_for_another_reason_tells_it(account: Account) -> None:
     words = "User data is limited to 16384 bytes"
-    account.endpoint.trouble.add(Rule("ec2", "CreateLaunchTemplate", "InvalidParameterValue", words))
+    account.endpoint.trouble.add(ErrorRule("ec2", "CreateLaunchTemplate", "InvalidParameterValue", words))
 
     async def talk(aws: Aws) -> None:
         status, reason, reported = await _valid(aws, account.node_class(userData="echo long"))
@@ -125,7 +125,7 @@ def test_a_launch_that_would_fail_for_another_reason_tells_it(account: Account) 
 
 
 def test_without_dry_runs_nothing_is_tried(account: Account) -> None:
-    account.endpoint.trouble.add(Rule("ec2", "CreateFleet", "UnauthorizedOperation", "no", status=403))
+    account.endpoint.trouble.add(ErrorRule("ec2", "CreateFleet", "UnauthorizedOperation", "no", status=403))
 
     async def talk(aws: Aws) -> None:
         assert (await _valid(aws, account.node_class()))[0] == "True"

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.cloud.aws.client import Record
+from dovetail.cloud.aws.client import CallRecord
 from dovetail.cloud.aws.provider import Aws
 from dovetail.cloud.provider import CloudError, InsufficientCapacity
-from dovetail.lab.aws.injected_errors import Rule
+from dovetail.lab.aws.injected_errors import ErrorRule
 from tests.cloud.aws.conftest import Account
 
 
 class Book:
     def __init__(self) -> None:
-        self.calls: list[Record] = []
+        self.calls: list[CallRecord] = []
         self.refused: list[tuple[str, str, str, str]] = []
         self.failed: list[tuple[str, str]] = []
         self.batches: list[tuple[str, int]] = []
 
-    def call(self, record: Record) -> None:
+    def call(self, record: CallRecord) -> None:
         self.calls.append(record)
 
     def launch_refused(self, zone: str, zone_id: str, capacity_type: str, reason: str) -> None:
@@ -43,7 +43,7 @@ def test_refused_offerings_failed_terminations_and_batches_are_reported(account:
         assert book.refused and {refusal[3] for refusal in book.refused} == {"InsufficientInstanceCapacity"}
         assert {refusal[2] for refusal in book.refused} == {"on-demand"}
         assert all(zone and zone_id for zone, zone_id, *_ in book.refused)
-        account.endpoint.trouble.add(Rule("ec2", "TerminateInstances", "OperationNotPermitted", "protected"))
+        account.endpoint.trouble.add(ErrorRule("ec2", "TerminateInstances", "OperationNotPermitted", "protected"))
         with pytest.raises(CloudError):
             await aws.terminate(instance.provider_id)
         assert [zone for zone, _ in book.failed] == [instance.zone]

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from dovetail.cloud.aws.provider import Aws
-from dovetail.cloud.provider import InsufficientCapacity, Launch, NodeClassNotReady
-from dovetail.lab.aws.injected_errors import Rule
+from dovetail.cloud.provider import InsufficientCapacity, LaunchRequest, NodeClassNotReady
+from dovetail.lab.aws.injected_errors import ErrorRule
 from tests.cloud.aws.conftest import Account
 
 ZONE = "ap-northeast-2a"
@@ -18,7 +18,7 @@ PART = "karpenter.k8s.aws/placement-group-partition"
 NAMED = {"name": "racks"}
 
 
-def _wanting(launch: Launch, *partitions: str) -> Launch:
+def _wanting(launch: LaunchRequest, *partitions: str) -> LaunchRequest:
     needs = [{"key": PART, "operator": "In", "values": list(partitions)}]
     return msgspec.structs.replace(launch, claim=dict(launch.claim) | {"spec": {"requirements": needs}})
 
@@ -67,7 +67,7 @@ def test_no_answer_about_a_group_is_no_evidence(account: Account) -> None:
         node_class = await account.ready(aws, placementGroupSelector=NAMED)
         launched = await aws.launch(await account.order(aws, "g-2", node_class, "m5.large", kind="on-demand"))
         aws._placement._found.forget()
-        account.endpoint.trouble.add(Rule("ec2", "DescribePlacementGroups", "InternalError", "oops", status=500))
+        account.endpoint.trouble.add(ErrorRule("ec2", "DescribePlacementGroups", "InternalError", "oops", status=500))
         status = {kind: found for kind, found, *_ in (await aws.resolve(node_class)).conditions}
         assert status["PlacementGroupReady"] == "Unknown"
         claim = {"metadata": {"name": "c", "labels": dict(launched.labels)}}

@@ -10,7 +10,7 @@ import pytest
 from dovetail.cloud.aws.provider import Aws
 from dovetail.cloud.provider import CloudError, InstanceNotFound, InsufficientCapacity, RebootRejected, Remedy
 from dovetail.lab.aws.account import client
-from dovetail.lab.aws.injected_errors import Rule
+from dovetail.lab.aws.injected_errors import ErrorRule
 from dovetail.lab.instances import address
 from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION, with_kubelet
 from tests.cloud.aws.conftest import Account
@@ -117,7 +117,7 @@ def test_a_reboot_is_rejected_only_where_the_instance_cannot_be_rebooted(
     account: Account, code: str, status: int, rejected: bool, remedy: Remedy
 ) -> None:
     """A rejected reboot ends in a replacement; a refused or failed call is no reason for one."""
-    account.endpoint.trouble.add(Rule("ec2", "RebootInstances", code, "no", status=status))
+    account.endpoint.trouble.add(ErrorRule("ec2", "RebootInstances", code, "no", status=status))
 
     async def talk(aws: Aws) -> None:
         with pytest.raises(CloudError) as raised:

@@ -7,7 +7,7 @@ import pytest
 from dovetail.cloud.aws.provider import Aws
 from dovetail.cloud.provider import UNAUTHORIZED, CloudError, Remedy
 from dovetail.lab.aws.eventbridge import Bridge
-from dovetail.lab.aws.injected_errors import Rule
+from dovetail.lab.aws.injected_errors import ErrorRule
 from tests.cloud.aws.conftest import Account
 
 
@@ -35,7 +35,7 @@ def test_every_sqs_error_is_classified_and_the_queue_is_read_again_afterwards(
     """A raw botocore error from the queue would end the controller, and with it provisioning."""
 
     async def talk(aws: Aws) -> None:
-        account.endpoint.trouble.add(Rule("sqs", operation, code, "no"))
+        account.endpoint.trouble.add(ErrorRule("sqs", operation, code, "no"))
         with pytest.raises(CloudError) as caught:
             await _next(aws)
         assert (caught.value.reason, caught.value.remedy) == (reason, remedy)
@@ -61,7 +61,7 @@ def test_the_address_of_a_missing_queue_is_asked_for_again(account: Account) -> 
     async def talk(aws: Aws) -> None:
         before = account.endpoint.trouble.calls.get(("sqs", "GetQueueUrl"), 0)
         account.endpoint.trouble.add(
-            Rule("sqs", "ReceiveMessage", "AWS.SimpleQueueService.NonExistentQueue", "gone", times=1)
+            ErrorRule("sqs", "ReceiveMessage", "AWS.SimpleQueueService.NonExistentQueue", "gone", times=1)
         )
         with pytest.raises(CloudError, match="--interruption-queue"):
             await _next(aws)

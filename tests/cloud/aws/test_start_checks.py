@@ -14,7 +14,7 @@ from dovetail.cloud.aws.start_checks import (
     sample,
 )
 from dovetail.cloud.provider import UNAUTHORIZED, CloudError
-from dovetail.lab.aws.injected_errors import Rule
+from dovetail.lab.aws.injected_errors import ErrorRule
 from tests.cloud.aws.conftest import Account
 
 ELSEWHERE = [f"aws:///ap-northeast-2{zone}/i-{number:017x}" for number, zone in enumerate("abcabc")]
@@ -35,7 +35,7 @@ def test_nodes_of_another_region_are_refused_with_what_differs_and_the_remedy(ac
 def test_nodes_of_another_region_are_refused_though_sts_does_not_answer(
     account: Account, code: str, status: int
 ) -> None:
-    account.endpoint.trouble.add(Rule("sts", "GetCallerIdentity", code, "no", status=status))
+    account.endpoint.trouble.add(ErrorRule("sts", "GetCallerIdentity", code, "no", status=status))
 
     async def talk(aws: Aws) -> None:
         with pytest.raises(StartRefused, match=r"an account that STS does not name, region ap-northeast-2"):
@@ -71,7 +71,7 @@ def test_too_little_to_judge_by_refuses_nothing(account: Account, provider_ids: 
 
 def test_a_question_that_ec2_does_not_answer_is_no_evidence(account: Account) -> None:
     async def talk(aws: Aws) -> None:
-        account.endpoint.trouble.add(Rule("ec2", "DescribeInstances", "UnauthorizedOperation", "no"))
+        account.endpoint.trouble.add(ErrorRule("ec2", "DescribeInstances", "UnauthorizedOperation", "no"))
         with pytest.raises(CloudError) as caught:
             await check_identity(aws.calls, "demo", ELSEWHERE)
         assert caught.value.reason == UNAUTHORIZED
@@ -82,7 +82,7 @@ def test_a_question_that_ec2_does_not_answer_is_no_evidence(account: Account) ->
 def test_ec2_answers_a_dry_run_and_its_failure_is_classified(account: Account) -> None:
     async def talk(aws: Aws) -> None:
         await check_ec2_answers(aws.calls)
-        account.endpoint.trouble.add(Rule("ec2", "DescribeInstanceTypes", "AuthFailure", "no"))
+        account.endpoint.trouble.add(ErrorRule("ec2", "DescribeInstanceTypes", "AuthFailure", "no"))
         with pytest.raises(CloudError) as caught:
             await check_ec2_answers(aws.calls)
         assert caught.value.reason == UNAUTHORIZED

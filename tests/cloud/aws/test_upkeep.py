@@ -11,7 +11,7 @@ from dovetail.cloud.aws import upkeep
 from dovetail.cloud.aws.provider import Aws
 from dovetail.cloud.aws.upkeep import Chore
 from dovetail.cloud.provider import CloudError
-from dovetail.lab.aws.injected_errors import Rule
+from dovetail.lab.aws.injected_errors import ErrorRule
 from tests.cloud.aws.conftest import Account
 
 
@@ -20,8 +20,8 @@ def test_a_price_list_that_fails_keeps_templates_from_no_sweep(account: Account)
         node_class = await account.ready(aws, userData="echo sweep")
         await aws.launch(await account.order(aws, "u-1", node_class, "m5.large", kind="on-demand"))
         aws.templates._used = dict.fromkeys(aws.templates._used, -1e6)
-        account.endpoint.trouble.add(Rule("pricing", "*", "AccessDeniedException", "no"))
-        account.endpoint.trouble.add(Rule("ec2", "DescribeSpotPriceHistory", "UnauthorizedOperation", "no"))
+        account.endpoint.trouble.add(ErrorRule("pricing", "*", "AccessDeniedException", "no"))
+        account.endpoint.trouble.add(ErrorRule("ec2", "DescribeSpotPriceHistory", "UnauthorizedOperation", "no"))
         with pytest.raises(CloudError, match=r"on-demand prices.*AccessDenied"):
             await aws.refresh()
         assert not await aws.templates._ours({"tag:eks:eks-cluster-name": "demo"})

@@ -9,7 +9,7 @@ from typing import Any
 from dovetail.chance import Chance
 from dovetail.clock import EPOCH, run_virtual
 from dovetail.cloud.provider import Instance
-from dovetail.cloud.simulated.config import Market
+from dovetail.cloud.simulated.config import SimulatedMarket
 from dovetail.cloud.simulated.kubelets import SimulatedKubelets
 from dovetail.cloud.simulated.provider import SimulatedCloud
 from dovetail.kube.reflector import Reflector
@@ -19,7 +19,7 @@ from dovetail.model.kinds import crds
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 
-MARKET = Market(boot=(2.0, 2.0), ready=(12.0, 12.0))
+MARKET = SimulatedMarket(boot=(2.0, 2.0), ready=(12.0, 12.0))
 LABELS = {
     "node.kubernetes.io/instance-type": "m",
     "topology.kubernetes.io/zone": "a",

@@ -8,7 +8,7 @@ from typing import Any, cast
 from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.cloud.provider import Instance
-from dovetail.cloud.simulated.config import Market
+from dovetail.cloud.simulated.config import SimulatedMarket
 from dovetail.cloud.simulated.kubelets import SimulatedKubelets
 from dovetail.cloud.simulated.provider import SimulatedCloud
 from dovetail.kube.client import Kube
@@ -85,7 +85,7 @@ def test_no_lease_grows_old_while_the_fleet_shrinks() -> None:
 def test_instances_and_pods_that_are_gone_are_forgotten() -> None:
     """A fleet that runs for months keeps nothing of those who came and went, whether they joined or never did."""
 
-    async def story(market: Market) -> tuple[SimulatedKubelets, SimulatedCloud]:
+    async def story(market: SimulatedMarket) -> tuple[SimulatedKubelets, SimulatedCloud]:
         clock = Clock(asyncio.get_running_loop(), EPOCH)
         cloud = SimulatedCloud(clock, Chance(1), (), market)
         fleet = SimulatedKubelets(cast(Kube, Hearing(clock)), cloud, clock, Chance(2))
@@ -102,7 +102,7 @@ def test_instances_and_pods_that_are_gone_are_forgotten() -> None:
         running.cancel()
         return fleet, cloud
 
-    for market in Market(), Market(never_joins=1.0):
+    for market in SimulatedMarket(), SimulatedMarket(never_joins=1.0):
         fleet, cloud = run_virtual(story(market))
         for name in "_joining", "_restarted", "_nodes", "_names", "_pods", "_on", "_beats":
             assert not getattr(fleet, name), name

@@ -11,9 +11,9 @@ import pytest
 
 from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock, run_virtual
-from dovetail.cloud.provider import CloudError, InstanceNotFound, InsufficientCapacity, Launch, LaunchOption
+from dovetail.cloud.provider import CloudError, InstanceNotFound, InsufficientCapacity, LaunchOption, LaunchRequest
 from dovetail.cloud.simulated import catalog_file, config
-from dovetail.cloud.simulated.config import Curve, Market, Stock
+from dovetail.cloud.simulated.config import PriceCurve, SimulatedMarket, Stock
 from dovetail.cloud.simulated.provider import SimulatedCloud
 
 TYPES = [
@@ -39,7 +39,7 @@ TYPES = [
 ]
 
 
-def _run(story: Callable[[SimulatedCloud, Clock], Awaitable[None]], sells: Market | None = None) -> None:
+def _run(story: Callable[[SimulatedCloud, Clock], Awaitable[None]], sells: SimulatedMarket | None = None) -> None:
     async def main() -> None:
         clock = Clock(asyncio.get_running_loop(), EPOCH)
         await story(SimulatedCloud(clock, Chance(1), catalog_file.parse(json.dumps(TYPES).encode()), sells), clock)
@@ -57,7 +57,9 @@ async def _launch(cloud: SimulatedCloud, token: str, *wanted: tuple[str, str, st
         for name, zone, kind in wanted
     )
     claim = {"metadata": {"name": f"claim-{token}", "labels": {"karpenter.sh/nodepool": "default"}}}
-    return await cloud.launch(Launch(token=token, claim=claim, node_class={}, options=options, labels={"team": "x"}))
+    return await cloud.launch(
+        LaunchRequest(token=token, claim=claim, node_class={}, options=options, labels={"team": "x"})
+    )
 
 
 SMALL = ("small", "a", "on-demand")
@@ -86,7 +88,7 @@ def test_an_offering_out_of_stock_is_skipped_remembered_and_forgotten() -> None:
         await asyncio.sleep(181)
         assert (await cloud.instance_types({}, {}))[0].offerings[0].available
 
-    _run(story, Market(stock=(Stock(instance_type="small", capacity_type="on-demand", instances=0),)))
+    _run(story, SimulatedMarket(stock=(Stock(instance_type="small", capacity_type="on-demand", instances=0),)))
 
 
 def test_no_stock_at_all_names_what_was_refused() -> None:
@@ -95,7 +97,7 @@ def test_no_stock_at_all_names_what_was_refused() -> None:
             await _launch(cloud, "t", SMALL)
         assert refusal.value.offerings == (SMALL,)
 
-    _run(story, Market(stock=(Stock(instances=0),)))
+    _run(story, SimulatedMarket(stock=(Stock(instances=0),)))
 
 
 def test_a_reservation_is_used_up() -> None:
@@ -120,7 +122,7 @@ def test_a_terminated_instance_is_gone_after_its_shutdown() -> None:
             await cloud.terminate(instance.provider_id)
         assert await cloud.instances() == ()
 
-    _run(story, Market(shutdown=30.0))
+    _run(story, SimulatedMarket(shutdown=30.0))
 
 
 def test_calls_take_their_time_and_are_throttled() -> None:
@@ -132,7 +134,7 @@ def test_calls_take_their_time_and_are_throttled() -> None:
         await asyncio.sleep(10)
         await _launch(cloud, "2", SMALL)
 
-    _run(story, Market(latency=(0.5, 0.5), launches_per_second=0.1, launch_burst=1))
+    _run(story, SimulatedMarket(latency=(0.5, 0.5), launches_per_second=0.1, launch_burst=1))
 
 
 def test_prices_follow_their_curve() -> None:
@@ -144,14 +146,14 @@ def test_prices_follow_their_curve() -> None:
         assert (await cloud.instance_types({}, {}))[0].offerings[1].price == pytest.approx(0.15)
         assert cloud.price("small", "a", "on-demand") == pytest.approx(0.1)
 
-    _run(story, Market(curves=(Curve(capacity_type="spot", steps=((60.0, 3.0),)),)))
+    _run(story, SimulatedMarket(curves=(PriceCurve(capacity_type="spot", steps=((60.0, 3.0),)),)))
 
 
 def test_another_curve_of_the_same_steepness_is_another_price() -> None:
     async def story(cloud: SimulatedCloud, clock: Clock) -> None:
         first = await cloud.instance_types({}, {})
         assert await cloud.instance_types({}, {}) is first
-        cloud.market = Market(curves=(Curve(capacity_type="on-demand", steps=((0.0, 2.0),)),))
+        cloud.market = SimulatedMarket(curves=(PriceCurve(capacity_type="on-demand", steps=((0.0, 2.0),)),))
         second = await cloud.instance_types({}, {})
         before, after = (
             {o.capacity_type: o.price or 0.0 for o in types[0].offerings if o.zone == "a"} for types in (first, second)
@@ -159,7 +161,7 @@ def test_another_curve_of_the_same_steepness_is_another_price() -> None:
         assert after["spot"] == pytest.approx(before["spot"] / 2)
         assert after["on-demand"] == pytest.approx(before["on-demand"] * 2)
 
-    _run(story, Market(curves=(Curve(capacity_type="spot", steps=((0.0, 2.0),)),)))
+    _run(story, SimulatedMarket(curves=(PriceCurve(capacity_type="spot", steps=((0.0, 2.0),)),)))
 
 
 def test_spot_instances_are_called_back_with_notice() -> None:
@@ -175,7 +177,7 @@ def test_spot_instances_are_called_back_with_notice() -> None:
         assert [m.provider_id for m in cloud.standing()] == [sure.provider_id]
         calling.cancel()
 
-    _run(story, Market(interruptions_per_hour=59.0))
+    _run(story, SimulatedMarket(interruptions_per_hour=59.0))
 
 
 def test_a_market_file_with_an_unknown_field_is_refused() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dovetail.lab.apiserver.crd.cel_typecheck import complaint_about
-from dovetail.lab.apiserver.crd.rule import Rule
+from dovetail.lab.apiserver.crd.rule import ValidationRule
 from dovetail.lab.apiserver.crd.structural import Structural
 from dovetail.model.kinds.crds import definitions
 
@@ -41,7 +41,7 @@ SCHEMA = Structural(
     ],
 )
 def test_a_rule_that_can_hold_is_taken(text: str) -> None:
-    assert complaint_about(Rule({"rule": text}), SCHEMA) == ""
+    assert complaint_about(ValidationRule({"rule": text}), SCHEMA) == ""
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_rule_that_can_hold_is_taken(text: str) -> None:
     ],
 )
 def test_a_rule_that_never_can_says_why(text: str, words: str) -> None:
-    assert words in complaint_about(Rule({"rule": text}), SCHEMA)
+    assert words in complaint_about(ValidationRule({"rule": text}), SCHEMA)
 
 
 def nodes(node: Structural) -> Iterator[Structural]:

@@ -19,7 +19,7 @@ from dovetail.lab.apiserver import journal as journal_module
 from dovetail.lab.apiserver import journal_file
 from dovetail.lab.apiserver.journal import DataError, Journal
 from dovetail.lab.apiserver.server import ApiServer
-from dovetail.lab.apiserver.store import Store
+from dovetail.lab.apiserver.store import ObjectStore
 from dovetail.lab.server import LabServer
 from dovetail.model.kinds import crds
 from tests.lab.apiserver.requests import CONFIGMAPS, Api, configmap
@@ -27,7 +27,7 @@ from tests.lab.apiserver.requests import CONFIGMAPS, Api, configmap
 
 def _open(folder: Path, make: type[ApiServer] = ApiServer, recover: bool = False) -> tuple[Api, Journal]:
     clock = Clock(asyncio.get_running_loop(), EPOCH)
-    store = Store(clock)
+    store = ObjectStore(clock)
     journal = Journal(folder, store, recover)
     journal.open()
     server = make(clock, Chance(1), store=store)

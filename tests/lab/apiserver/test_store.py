@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.lab.apiserver import store as store_module
-from dovetail.lab.apiserver.store import COMPACTION_SECONDS, Event, Passing, Store
+from dovetail.lab.apiserver.store import COMPACTION_SECONDS, ObjectStore, Passing, WatchEvent
 
 Json = dict[str, Any]
 _steps = st.lists(st.tuples(st.sampled_from("abcd"), st.one_of(st.none(), st.integers(0, 3))), max_size=40)
 
 
-def _store() -> Store:
+def _store() -> ObjectStore:
     loop = asyncio.new_event_loop()
     loop.close()
-    return Store(Clock(loop, EPOCH))
+    return ObjectStore(Clock(loop, EPOCH))
 
 
-def _play(store: Store, steps: list[tuple[str, int | None]]) -> list[tuple[int, dict[str, int]]]:
+def _play(store: ObjectStore, steps: list[tuple[str, int | None]]) -> list[tuple[int, dict[str, int]]]:
     """Run puts and deletes; the state after each, under its version."""
     state: dict[str, int] = {}
     past: list[tuple[int, dict[str, int]]] = [(store.rv, {})]
@@ -63,7 +63,7 @@ def test_a_watch_from_any_version_replays_to_the_listed_state(steps: list[tuple[
     assert list(store.table("t").keys) == sorted(listed)
 
 
-def _replay(state: dict[str, int], event: Event) -> None:
+def _replay(state: dict[str, int], event: WatchEvent) -> None:
     if event.record is None:
         del state[event.key]
     else:
@@ -80,7 +80,7 @@ def test_keys_are_listed_as_etcd_would_order_them() -> None:
 
 def test_what_went_is_not_kept_decoded_once_its_going_is_past() -> None:
     async def main() -> None:
-        store = Store(Clock(asyncio.get_running_loop(), EPOCH))
+        store = ObjectStore(Clock(asyncio.get_running_loop(), EPOCH))
         store.put("t", "gone", {"metadata": {"name": "gone"}})
         store.delete("t", "gone")
         last = store.since("t", 0)[-1].gone

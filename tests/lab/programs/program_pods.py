@@ -11,7 +11,7 @@ from dovetail.kube.errors import AlreadyExists
 from dovetail.kube.resources import DEPLOYMENTS, PODS
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver.kinds.bootstrap_rbac import seed_defaults
-from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.cluster import Lab, LabParts
 
 Json = dict[str, Any]
 
@@ -89,7 +89,7 @@ def deployment(name: str, image: str, replicas: int = 1, **container: Any) -> Js
 
 def play(body: Callable[[ProgramLab], Awaitable[None]], nodes: int = 2) -> None:
     async def main() -> None:
-        async with Lab.embedded(1, Parts(programs=True)) as lab:
+        async with Lab.embedded(1, LabParts(programs=True)) as lab:
             assert lab.server is not None
             seed_defaults(lab.server, lab.clock.now())  # with the default roles, roles decide
             await lab.nodes(nodes)

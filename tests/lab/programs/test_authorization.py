@@ -10,10 +10,10 @@ import pytest
 from botocore.exceptions import ClientError, CredentialRetrievalError
 
 from dovetail.install import iam as documents
-from dovetail.install.policy import Decision, decide
+from dovetail.install.policy import PolicyDecision, decide
 from dovetail.lab.aws import account
-from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
-from dovetail.lab.aws.offerings import Market
+from dovetail.lab.aws.endpoint import ACCOUNT, AwsEndpoint
+from dovetail.lab.aws.offerings import LabOfferings
 from dovetail.lab.aws.pod_credentials import PodCredentials
 from tests.lab.programs.test_web_identity import identity
 
@@ -28,29 +28,29 @@ TAGS = {
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Endpoint]:
-    endpoint = Endpoint(Market("ap-northeast-2", families=frozenset({"m5"})))
+def served() -> Iterator[AwsEndpoint]:
+    endpoint = AwsEndpoint(LabOfferings("ap-northeast-2", families=frozenset({"m5"})))
     yield endpoint
     endpoint.close()
     endpoint.forget()
 
 
 @pytest.fixture
-def endpoint(served: Endpoint) -> Iterator[Endpoint]:
+def endpoint(served: AwsEndpoint) -> Iterator[AwsEndpoint]:
     trust = documents.document({"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:*"})
     account.client(served, "iam").create_role(RoleName="controller", AssumeRolePolicyDocument=json.dumps(trust))
     yield served
     served.forget()
 
 
-def allow(endpoint: Endpoint, *statements: dict[str, Any], name: str = "p") -> None:
+def allow(endpoint: AwsEndpoint, *statements: dict[str, Any], name: str = "p") -> None:
     policy = documents.document(*statements)
     account.client(endpoint, "iam").put_role_policy(
         RoleName="controller", PolicyName=name, PolicyDocument=json.dumps(policy)
     )
 
 
-def as_controller(endpoint: Endpoint, service: str) -> Any:
+def as_controller(endpoint: AwsEndpoint, service: str) -> Any:
     credentials = account.client(endpoint, "sts").assume_role(RoleArn=ROLE, RoleSessionName="s1")["Credentials"]
     import boto3
 
@@ -88,7 +88,13 @@ def refusal(call: Any, **arguments: Any) -> tuple[str, str]:
     ],
 )  # fmt: skip
 def test_a_role_without_policies_may_do_nothing(
-    endpoint: Endpoint, service: str, operation: str, arguments: dict[str, Any], code: str, action: str, resource: str
+    endpoint: AwsEndpoint,
+    service: str,
+    operation: str,
+    arguments: dict[str, Any],
+    code: str,
+    action: str,
+    resource: str,
 ) -> None:
     said = refusal(getattr(as_controller(endpoint, service), operation), **arguments)
     assert said[0] == code
@@ -102,7 +108,7 @@ def test_a_role_without_policies_may_do_nothing(
         assert getattr(account.client(endpoint, service), operation)(**arguments)
 
 
-def test_policies_allow_and_an_explicit_deny_wins(endpoint: Endpoint) -> None:
+def test_policies_allow_and_an_explicit_deny_wins(endpoint: AwsEndpoint) -> None:
     queue = account.client(endpoint, "sqs").create_queue(QueueName="demo")["QueueUrl"]
     allow(endpoint, {"Effect": "Allow", "Action": "sqs:*", "Resource": f"arn:aws:sqs:*:{ACCOUNT}:demo"})
     sqs = as_controller(endpoint, "sqs")
@@ -113,7 +119,7 @@ def test_policies_allow_and_an_explicit_deny_wins(endpoint: Endpoint) -> None:
     assert sqs.get_queue_url(QueueName="demo")["QueueUrl"] == queue
 
 
-def test_an_attached_policy_counts_by_its_default_version(endpoint: Endpoint) -> None:
+def test_an_attached_policy_counts_by_its_default_version(endpoint: AwsEndpoint) -> None:
     iam = account.client(endpoint, "iam")
     grant = documents.document({"Effect": "Allow", "Action": "ec2:DescribeVpcs", "Resource": "*"})
     arn = iam.create_policy(PolicyName="p", PolicyDocument=json.dumps(grant))["Policy"]["Arn"]
@@ -141,7 +147,7 @@ def launch(ec2: Any, **tags: str) -> Any:
     )
 
 
-def prepare_template(endpoint: Endpoint, role: str) -> None:
+def prepare_template(endpoint: AwsEndpoint, role: str) -> None:
     iam, ec2 = account.client(endpoint, "iam"), account.client(endpoint, "ec2")
     trust = documents.node_trust(SITE)
     iam.create_role(RoleName=role, AssumeRolePolicyDocument=json.dumps(trust))
@@ -159,7 +165,7 @@ def prepare_template(endpoint: Endpoint, role: str) -> None:
     )
 
 
-def test_a_launch_needs_the_fleet_the_instances_their_tags_and_the_role(endpoint: Endpoint) -> None:
+def test_a_launch_needs_the_fleet_the_instances_their_tags_and_the_role(endpoint: AwsEndpoint) -> None:
     prepare_template(endpoint, SITE.node_role)
     ec2 = as_controller(endpoint, "ec2")
     grants = documents.controller_policies(SITE)
@@ -178,7 +184,7 @@ def test_a_launch_needs_the_fleet_the_instances_their_tags_and_the_role(endpoint
     assert f"iam:PassRole on resource: {SITE.role_arn(SITE.node_role)}" in problem["ErrorMessage"]
 
 
-def test_another_clusters_instance_is_out_of_reach(endpoint: Endpoint) -> None:
+def test_another_clusters_instance_is_out_of_reach(endpoint: AwsEndpoint) -> None:
     allow(endpoint, *documents.controller_policies(SITE)["NodeLifecycle"]["Statement"])
     admin = account.client(endpoint, "ec2")
     made = admin.run_instances(ImageId="ami-12c6146b", MinCount=2, MaxCount=2, InstanceType="m5.large")["Instances"]
@@ -192,7 +198,7 @@ def test_another_clusters_instance_is_out_of_reach(endpoint: Endpoint) -> None:
     )
 
 
-def test_the_simulator_answers_from_the_same_policies(endpoint: Endpoint) -> None:
+def test_the_simulator_answers_from_the_same_policies(endpoint: AwsEndpoint) -> None:
     iam = account.client(endpoint, "iam")
     allow(
         endpoint,
@@ -218,7 +224,7 @@ def test_the_simulator_answers_from_the_same_policies(endpoint: Endpoint) -> Non
     assert [row["EvalDecision"] for row in custom["EvaluationResults"]] == ["allowed", "implicitDeny"]
 
 
-def test_pod_identity_gives_the_role_of_the_association(endpoint: Endpoint) -> None:
+def test_pod_identity_gives_the_role_of_the_association(endpoint: AwsEndpoint) -> None:
     iam, eks = account.client(endpoint, "iam"), account.client(endpoint, "eks")
     where = {"clusterName": "demo", "namespace": "karpenter", "serviceAccount": "karpenter"}
     made = eks.create_pod_identity_association(**where, roleArn=ROLE, tags={"a": "b"})["association"]
@@ -267,18 +273,20 @@ def test_pod_identity_gives_the_role_of_the_association(endpoint: Endpoint) -> N
 )  # fmt: skip
 def test_conditions(condition: dict[str, Any], context: dict[str, str | list[str]], held: bool) -> None:
     policy = documents.document({"Effect": "Allow", "Action": "a:b", "Resource": "*", "Condition": condition})
-    assert decide([policy], "a:b", "r", context)[0] is (Decision.ALLOWED if held else Decision.IMPLICIT_DENY)
+    assert decide([policy], "a:b", "r", context)[0] is (
+        PolicyDecision.ALLOWED if held else PolicyDecision.IMPLICIT_DENY
+    )
 
 
 def test_not_action_and_not_resource() -> None:
     policy = documents.document({"Effect": "Allow", "NotAction": "iam:*", "NotResource": "secret/*"})
-    assert decide([policy], "ec2:X", "r", {})[0] is Decision.ALLOWED
-    assert decide([policy], "iam:X", "r", {})[0] is Decision.IMPLICIT_DENY
-    assert decide([policy], "ec2:X", "secret/a", {})[0] is Decision.IMPLICIT_DENY
+    assert decide([policy], "ec2:X", "r", {})[0] is PolicyDecision.ALLOWED
+    assert decide([policy], "iam:X", "r", {})[0] is PolicyDecision.IMPLICIT_DENY
+    assert decide([policy], "ec2:X", "secret/a", {})[0] is PolicyDecision.IMPLICIT_DENY
 
 
 @pytest.mark.parametrize("provider", ["arn:aws:iam::123456789012:oidc-provider/", "arn:aws:iam:::oidc-provider/x", "x"])
-def test_a_trust_policy_with_an_empty_account_or_issuer_is_refused(endpoint: Endpoint, provider: str) -> None:
+def test_a_trust_policy_with_an_empty_account_or_issuer_is_refused(endpoint: AwsEndpoint, provider: str) -> None:
     statement = {"Effect": "Allow", "Principal": {"Federated": provider}, "Action": "sts:AssumeRoleWithWebIdentity"}
     document = json.dumps(documents.document(statement))
     iam = account.client(endpoint, "iam")
@@ -288,7 +296,7 @@ def test_a_trust_policy_with_an_empty_account_or_issuer_is_refused(endpoint: End
     assert iam.create_role(RoleName="x", AssumeRolePolicyDocument=good)["Role"]["RoleName"] == "x"
 
 
-def test_a_policy_with_an_empty_partition_is_refused(endpoint: Endpoint) -> None:
+def test_a_policy_with_an_empty_partition_is_refused(endpoint: AwsEndpoint) -> None:
     def put(resource: str) -> tuple[str, dict[str, str]]:
         statement = {"Effect": "Allow", "Action": "iam:PassRole", "Resource": resource}
         return "p", {"RoleName": "controller", "PolicyDocument": json.dumps(documents.document(statement))}

@@ -24,7 +24,7 @@ from dovetail.lab.apiserver.status_errors import StatusError
 from dovetail.lab.aws import account
 from dovetail.lab.aws.addons import DEFAULTS, Addons, objects
 from dovetail.lab.aws.cluster_tokens import CLUSTER_HEADER, PREFIX, ClusterTokens
-from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
+from dovetail.lab.aws.endpoint import ACCOUNT, AwsEndpoint
 from dovetail.lab.cluster import Lab
 from dovetail.lab.instances import plain_pool
 from dovetail.lab.server import LabServer
@@ -55,7 +55,7 @@ def user(tokens: ClusterTokens, text: str) -> User:
     )
 
 
-def test_the_accounts_own_credentials_are_the_clusters_administrator(endpoint: Endpoint) -> None:
+def test_the_accounts_own_credentials_are_the_clusters_administrator(endpoint: AwsEndpoint) -> None:
     tokens = ClusterTokens({"secret": ADMIN}, endpoint, "demo")
     sts = account.client(endpoint, "sts")
     assert user(tokens, "secret") is ADMIN
@@ -65,7 +65,7 @@ def test_the_accounts_own_credentials_are_the_clusters_administrator(endpoint: E
             user(tokens, wrong)
 
 
-def test_a_role_comes_in_by_its_access_entry_and_rbac_decides_for_it(endpoint: Endpoint) -> None:
+def test_a_role_comes_in_by_its_access_entry_and_rbac_decides_for_it(endpoint: AwsEndpoint) -> None:
     tokens = ClusterTokens({}, endpoint, "demo")
     sts = authorization.as_controller(endpoint, "sts")
     with pytest.raises(StatusError):
@@ -77,7 +77,7 @@ def test_a_role_comes_in_by_its_access_entry_and_rbac_decides_for_it(endpoint: E
     assert (found.name, found.groups, found.borrowed) == ("ops", ("viewers", "system:authenticated"), True)
 
 
-def test_aws_auth_maps_roles_users_and_accounts_and_the_authentication_mode_decides(endpoint: Endpoint) -> None:
+def test_aws_auth_maps_roles_users_and_accounts_and_the_authentication_mode_decides(endpoint: AwsEndpoint) -> None:
     account.build(endpoint, "demo", version="1.34", api_url="https://127.0.0.1:1", ca=b"")
     cluster, data = endpoint.backend("eks").clusters["demo"], dict[str, str]()
     tokens = ClusterTokens({}, endpoint, "demo", lambda: data)
@@ -113,7 +113,7 @@ def test_aws_auth_maps_roles_users_and_accounts_and_the_authentication_mode_deci
 POLICY = "arn:aws:eks::aws:cluster-access-policy/AmazonEKS{}Policy"
 
 
-def test_access_policies_grant_what_the_default_roles_grant_in_their_scope(endpoint: Endpoint) -> None:
+def test_access_policies_grant_what_the_default_roles_grant_in_their_scope(endpoint: AwsEndpoint) -> None:
     eks = account.client(endpoint, "eks")
     tokens = ClusterTokens({}, endpoint, "demo")
     caller = authorization.as_controller(endpoint, "sts")
@@ -158,7 +158,7 @@ def test_access_policies_grant_what_the_default_roles_grant_in_their_scope(endpo
     assert code == "InvalidParameterException"
 
 
-def test_cloudtrail_shows_who_launched_what(endpoint: Endpoint) -> None:
+def test_cloudtrail_shows_who_launched_what(endpoint: AwsEndpoint) -> None:
     authorization.prepare_template(endpoint, authorization.SITE.node_role)
     for name, policy in documents.controller_policies(authorization.SITE).items():
         authorization.allow(endpoint, *policy["Statement"], name=name)
@@ -183,7 +183,7 @@ def test_cloudtrail_shows_who_launched_what(endpoint: Endpoint) -> None:
     assert len(trail.lookup_events(LookupAttributes=by_name)["Events"]) == 1
 
 
-def test_add_ons_are_listed_created_and_deleted(endpoint: Endpoint) -> None:
+def test_add_ons_are_listed_created_and_deleted(endpoint: AwsEndpoint) -> None:
     eks = account.client(endpoint, "eks")
     endpoint.addons.install_defaults("demo")
     assert eks.list_addons(clusterName="demo")["addons"] == sorted(DEFAULTS)

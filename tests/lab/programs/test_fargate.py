@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from dovetail.kube.resources import CORE_EVENTS, DAEMONSETS, NAMESPACES, NODECLAIMS, NODES, PODS
 from dovetail.lab.aws import account
-from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
+from dovetail.lab.aws.endpoint import ACCOUNT, AwsEndpoint
 from dovetail.lab.aws.fargate_profiles import (
     PROFILE_LABEL,
     SCHEDULER,
@@ -29,13 +29,13 @@ served, endpoint = authorization.served, authorization.endpoint
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/FargatePodExecutionRole"
 
 
-def create_role(endpoint: Endpoint, service: str = "eks-fargate-pods.amazonaws.com") -> None:
+def create_role(endpoint: AwsEndpoint, service: str = "eks-fargate-pods.amazonaws.com") -> None:
     statement = {"Effect": "Allow", "Principal": {"Service": service}, "Action": "sts:AssumeRole"}
     document = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
     account.client(endpoint, "iam").create_role(RoleName="FargatePodExecutionRole", AssumeRolePolicyDocument=document)
 
 
-def create_profile(endpoint: Endpoint, cluster: str, *selectors: dict[str, Any], name: str = "fp") -> None:
+def create_profile(endpoint: AwsEndpoint, cluster: str, *selectors: dict[str, Any], name: str = "fp") -> None:
     account.client(endpoint, "eks").create_fargate_profile(
         clusterName=cluster, fargateProfileName=name, podExecutionRoleArn=ROLE, selectors=list(selectors)
     )
@@ -112,7 +112,7 @@ def test_what_fargate_cannot_run_is_named_as_its_scheduler_names_it() -> None:
     assert unsupported(claimed, {"data": "efs.csi.aws.com"}) == ""
 
 
-def test_a_profile_needs_a_role_that_trusts_fargate(endpoint: Endpoint) -> None:
+def test_a_profile_needs_a_role_that_trusts_fargate(endpoint: AwsEndpoint) -> None:
     account.build(endpoint, "demo", version="1.34", api_url="https://127.0.0.1:1", ca=b"")
     with pytest.raises(ClientError, match="cannot be found"):
         create_profile(endpoint, "demo", {"namespace": "web"})

@@ -14,7 +14,7 @@ from dovetail.cloud.aws.client import Calls
 from dovetail.install import run as installing
 from dovetail.install.chart import Release
 from dovetail.install.discovery import discover
-from dovetail.install.plan import Options, plan
+from dovetail.install.plan import InstallOptions, plan
 from dovetail.install.steps import Account
 from dovetail.kube.errors import ApiError
 from dovetail.kube.resources import (
@@ -36,9 +36,9 @@ from dovetail.lab.apiserver.kinds.bootstrap_rbac import seed_defaults
 from dovetail.lab.aws import account
 from dovetail.lab.aws.ec2 import Timing
 from dovetail.lab.aws.eks import Eks, EksSettings
-from dovetail.lab.aws.endpoint import Endpoint
+from dovetail.lab.aws.endpoint import AwsEndpoint
 from dovetail.lab.aws.initial_instances import labelled
-from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.cluster import Lab, LabParts
 from dovetail.lab.instances import plain_pool
 from tests.lab.programs.program_pods import ProgramLab, is_ready
 
@@ -60,7 +60,7 @@ class FreshCluster(ProgramLab):
         self.eks = eks
 
     @property
-    def endpoint(self) -> Endpoint:
+    def endpoint(self) -> AwsEndpoint:
         assert self.eks.endpoint is not None
         return self.eks.endpoint
 
@@ -73,7 +73,7 @@ class FreshCluster(ProgramLab):
             # A long poll at the queue takes real time, during which virtual time stands still.
             values = {"settings": {"interruptionQueue": ""}}
             release = Release(name="karpenter", namespace="karpenter")
-            planned = plan(found, Options(release=release, values=values))
+            planned = plan(found, InstallOptions(release=release, values=values))
             return await installing.install(access, planned, lambda part, change: None, wait_s=120.0)
         finally:
             calls.close()
@@ -107,7 +107,7 @@ def play(body: Callable[[FreshCluster], Awaitable[None]]) -> None:
         eks = Eks(settings, URL, b"certificate")
         eks.initial_instances = labelled(plain_pool(3, "m5.large", ZONES))
         try:
-            async with Lab.embedded(1, Parts(programs=True)) as lab:
+            async with Lab.embedded(1, LabParts(programs=True)) as lab:
                 assert lab.server is not None
                 seed_defaults(lab.server, lab.clock.now())
                 lab.add(eks.run)
@@ -205,7 +205,7 @@ def test_a_wrong_role_annotation_is_reported_in_the_log_and_by_readiness() -> No
     play(body)
 
 
-def _without_create_fleet(endpoint: Endpoint) -> None:
+def _without_create_fleet(endpoint: AwsEndpoint) -> None:
     """Take the action out of the controller's policy."""
     role, name = "KarpenterControllerRole-dovetail", "KarpenterNodeLifecycle"
     iam = account.client(endpoint, "iam")

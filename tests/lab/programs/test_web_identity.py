@@ -10,8 +10,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from dovetail.lab.aws import account
-from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
-from dovetail.lab.aws.offerings import Market
+from dovetail.lab.aws.endpoint import ACCOUNT, AwsEndpoint
+from dovetail.lab.aws.offerings import LabOfferings
 from dovetail.lab.aws.pod_credentials import PodCredentials
 from dovetail.lab.aws.web_identity import trusts
 from dovetail.lab.programs.context import PodIdentity
@@ -57,8 +57,8 @@ def test_any_other_trust_policy_does_not(changes: dict[str, Any]) -> None:
 
 
 @pytest.fixture
-def endpoint() -> Iterator[Endpoint]:
-    made = Endpoint(Market("ap-northeast-2", families=frozenset({"m5"})))
+def endpoint() -> Iterator[AwsEndpoint]:
+    made = AwsEndpoint(LabOfferings("ap-northeast-2", families=frozenset({"m5"})))
     yield made
     made.close()
     made.forget()
@@ -74,7 +74,7 @@ def identity(service_account: str = "karpenter", **more: Any) -> PodIdentity:
     )
 
 
-def _prepare(endpoint: Endpoint, provider: bool = True, policy: dict[str, Any] | None = None) -> None:
+def _prepare(endpoint: AwsEndpoint, provider: bool = True, policy: dict[str, Any] | None = None) -> None:
     iam = account.client(endpoint, "iam")
     if provider:
         iam.create_open_id_connect_provider(Url=ISSUER, ClientIDList=["sts.amazonaws.com"], ThumbprintList=["0" * 40])
@@ -82,14 +82,14 @@ def _prepare(endpoint: Endpoint, provider: bool = True, policy: dict[str, Any] |
     iam.create_role(RoleName="nodes", AssumeRolePolicyDocument=json.dumps(trust()))
 
 
-def _caller(endpoint: Endpoint, service_account: str, role_arn: str) -> str:
+def _caller(endpoint: AwsEndpoint, service_account: str, role_arn: str) -> str:
     nodes = f"arn:aws:iam::{ACCOUNT}:role/nodes"
     credentials = PodCredentials(endpoint, "demo", ISSUER, lambda node: nodes)
     session = credentials.session(identity(service_account, role_arn=role_arn))
     return str(session.client("sts", endpoint_url=endpoint.url).get_caller_identity()["Arn"])
 
 
-def test_a_pod_has_the_role_of_its_service_account_or_else_of_its_node(endpoint: Endpoint) -> None:
+def test_a_pod_has_the_role_of_its_service_account_or_else_of_its_node(endpoint: AwsEndpoint) -> None:
     _prepare(endpoint)
     assert ":assumed-role/controller/karpenter" in _caller(endpoint, "karpenter", ROLE)
     assert ":assumed-role/nodes/ip-10-0-0-1" in _caller(endpoint, "karpenter", "")
@@ -105,7 +105,7 @@ def test_a_pod_has_the_role_of_its_service_account_or_else_of_its_node(endpoint:
     ],
 )
 def test_without_agreement_sts_gives_no_credentials(
-    endpoint: Endpoint, provider: bool, policy: dict[str, Any] | None, service_account: str, role_arn: str, code: str
+    endpoint: AwsEndpoint, provider: bool, policy: dict[str, Any] | None, service_account: str, role_arn: str, code: str
 ) -> None:
     _prepare(endpoint, provider, policy)
     with pytest.raises(ClientError) as refused:
@@ -114,7 +114,7 @@ def test_without_agreement_sts_gives_no_credentials(
     assert refused.value.operation_name == "AssumeRoleWithWebIdentity"
 
 
-def test_a_token_that_the_cluster_did_not_sign_is_refused(endpoint: Endpoint) -> None:
+def test_a_token_that_the_cluster_did_not_sign_is_refused(endpoint: AwsEndpoint) -> None:
     _prepare(endpoint)
     head, body, _ = endpoint.web_identity.token(ISSUER, "karpenter", "karpenter").split(".")
     with pytest.raises(ClientError, match="not one of this cluster's issuer"):
@@ -123,7 +123,7 @@ def test_a_token_that_the_cluster_did_not_sign_is_refused(endpoint: Endpoint) ->
         )
 
 
-def _unsigned(endpoint: Endpoint) -> Any:
+def _unsigned(endpoint: AwsEndpoint) -> Any:
     import boto3
     from botocore import UNSIGNED
     from botocore.config import Config

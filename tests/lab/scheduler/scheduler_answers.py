@@ -8,7 +8,7 @@ from dovetail.lab.scheduler.messages import failure
 from dovetail.lab.scheduler.preemption import preempt
 from dovetail.lab.scheduler.schedule_one import schedule
 from dovetail.lab.scheduler.scoring.scores import scores
-from dovetail.model.fit import Cluster, Fit, PodInfo, pod_info
+from dovetail.model.fit import ClusterNodes, Fit, PodInfo, pod_info
 from dovetail.model.fit.owners import Owners
 from dovetail.model.fit.storage import Storage
 from dovetail.model.meta import view
@@ -20,7 +20,7 @@ from dovetail.model.workloads import PodDisruptionBudget, ReplicaSet, Service
 Json = dict[str, Any]
 
 
-def cluster_of(case: Json) -> Cluster:
+def cluster_of(case: Json) -> ClusterNodes:
     def read(key: str, kind: Any) -> list[Any]:
         return [view(each, kind) for each in case.get(key, ())]
 
@@ -32,7 +32,7 @@ def cluster_of(case: Json) -> Cluster:
         read("attachments", VolumeAttachment),
     )
     owners = Owners(read("services", Service), read("replicaSets", ReplicaSet))
-    return Cluster.of(read("nodes", Node), read("pods", Pod), read("namespaces", Namespace), storage, owners)
+    return ClusterNodes.of(read("nodes", Node), read("pods", Pod), read("namespaces", Namespace), storage, owners)
 
 
 def pending_of(case: Json) -> PodInfo:

@@ -24,7 +24,7 @@ from dovetail.kube.resources import (
 from dovetail.kube.resources import (
     NAMESPACES as NAMESPACE,
 )
-from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.cluster import Lab, LabParts
 from dovetail.lab.real_control_plane import RealControlPlane
 from tests.lab.scheduler.scheduler_answers import answer
 from tests.lab.scheduler.scheduler_cases import NAMESPACES, Cases
@@ -157,7 +157,7 @@ def test_the_lab_gives_the_same_node_and_message() -> None:
     """End to end: posted to the lab's API server, watched, decided, bound, events recorded."""
 
     async def main() -> list[Any]:
-        async with Lab.embedded(seed=1, parts=Parts(controllers=False)) as lab:
+        async with Lab.embedded(seed=1, parts=LabParts(controllers=False)) as lab:
             return await disagreements(lab.kube, CASES)
 
     assert run_virtual(main()) == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dovetail.lab.scheduler.schedule_one import FilterRejections, schedule
-from dovetail.model.fit import Cluster, pod_info
+from dovetail.model.fit import ClusterNodes, pod_info
 from dovetail.model.fit.owners import Owners
 from dovetail.model.fit.storage import Storage
 from dovetail.model.meta import view
@@ -16,10 +16,10 @@ POD = {
 }
 
 
-def cluster(*names: str) -> Cluster:
+def cluster(*names: str) -> ClusterNodes:
     size = {"cpu": "2", "memory": "4Gi", "pods": "10"}
     nodes = [view({"metadata": {"name": name}, "status": {"allocatable": size}}, Node) for name in names]
-    return Cluster.of(nodes, [], [], Storage([], [], [], [], []), Owners([], []))
+    return ClusterNodes.of(nodes, [], [], Storage([], [], [], [], []), Owners([], []))
 
 
 def test_answers_of_nodes_that_are_gone_are_forgotten() -> None:

@@ -8,14 +8,14 @@ from typing import Any
 
 from dovetail.clock import run_virtual
 from dovetail.kube.resources import CORE_EVENTS, NODES, PODS, PRIORITYCLASSES
-from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.cluster import Lab, LabParts
 
 Json = dict[str, Any]
 
 
 def in_lab(scenario: Callable[[Lab], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with Lab.embedded(seed=1, parts=Parts(controllers=False)) as lab:
+        async with Lab.embedded(seed=1, parts=LabParts(controllers=False)) as lab:
             await scenario(lab)
 
     run_virtual(main())

@@ -9,7 +9,7 @@ import pytest
 
 from dovetail.clock import run_virtual
 from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, PODS
-from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.cluster import Lab, LabParts
 
 Body = Callable[["WorkloadLab"], Awaitable[None]]
 
@@ -50,7 +50,7 @@ class WorkloadLab:
 
 @pytest.fixture
 def lab_run() -> Callable[..., None]:
-    def run(body: Body, nodes: int = 3, seed: int = 1, parts: Parts | None = None) -> None:
+    def run(body: Body, nodes: int = 3, seed: int = 1, parts: LabParts | None = None) -> None:
         async def main() -> None:
             async with Lab.embedded(seed, parts) as lab:
                 await lab.nodes(nodes, zones=("us-west-2a", "us-west-2b", "us-west-2c"))

@@ -8,7 +8,7 @@ import sys
 
 from dovetail.chance import Chance
 from dovetail.clock import Clock, run_scaled
-from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.cluster import Lab, LabParts
 from dovetail.lab.metrics_apiservice import extended
 from dovetail.lab.real_control_plane import RealControlPlane
 from tests.lab.workloads.workload_runs import RECORDED, WORKLOAD_RUNS, play
@@ -18,7 +18,7 @@ async def record(workload_run: str) -> None:
     clock = Clock(asyncio.get_running_loop())
     async with RealControlPlane(scheduler=True, controllers=True) as plane:
         transport = plane.transport()
-        lab = Lab(transport, clock, Chance(1), Parts(controllers=False, scheduler=False))
+        lab = Lab(transport, clock, Chance(1), LabParts(controllers=False, scheduler=False))
         try:
             async with lab, extended(lab.kube, lab.metrics):
                 seen = await play(lab, workload_run)

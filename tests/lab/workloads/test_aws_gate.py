@@ -15,9 +15,9 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from dovetail.lab.aws.endpoint import Endpoint, new_credentials
-from dovetail.lab.aws.offerings import Market
-from dovetail.lab.aws.signatures import Credentials
+from dovetail.lab.aws.endpoint import AwsEndpoint, new_credentials
+from dovetail.lab.aws.offerings import LabOfferings
+from dovetail.lab.aws.signatures import AccessKey
 
 REGION = "ap-northeast-2"
 FORM = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}
@@ -29,15 +29,15 @@ DESCRIBE = b"Action=DescribeInstances&Version=2016-11-15"
 
 
 @pytest.fixture(scope="module")
-def endpoint() -> Iterator[Endpoint]:
-    made = Endpoint(Market(REGION, families=frozenset({"m5"})), credentials=new_credentials())
+def endpoint() -> Iterator[AwsEndpoint]:
+    made = AwsEndpoint(LabOfferings(REGION, families=frozenset({"m5"})), credentials=new_credentials())
     yield made
     made.forget()
     made.close()
 
 
 def _ask(
-    endpoint: Endpoint, method: str, path: str, body: bytes = b"", **headers: str
+    endpoint: AwsEndpoint, method: str, path: str, body: bytes = b"", **headers: str
 ) -> tuple[int, dict[str, str], bytes]:
     connection = http.client.HTTPConnection(endpoint.url.removeprefix("http://"), timeout=10)
     try:
@@ -48,7 +48,7 @@ def _ask(
         connection.close()
 
 
-def _client(endpoint: Endpoint, service: str, credentials: Credentials | None = None) -> Any:
+def _client(endpoint: AwsEndpoint, service: str, credentials: AccessKey | None = None) -> Any:
     given = credentials or endpoint.credentials
     return boto3.client(
         service,
@@ -60,7 +60,7 @@ def _client(endpoint: Endpoint, service: str, credentials: Credentials | None = 
     )
 
 
-def _signed(endpoint: Endpoint) -> tuple[dict[str, str], bytes]:
+def _signed(endpoint: AwsEndpoint) -> tuple[dict[str, str], bytes]:
     """Headers and body of a request that boto3 signed."""
     sent: list[Any] = []
     client = _client(endpoint, "ec2")
@@ -70,7 +70,7 @@ def _signed(endpoint: Endpoint) -> tuple[dict[str, str], bytes]:
     return headers, sent[0].body if isinstance(sent[0].body, bytes) else sent[0].body.encode()
 
 
-def test_the_lab_s_credentials_open_every_service(endpoint: Endpoint) -> None:
+def test_the_lab_s_credentials_open_every_service(endpoint: AwsEndpoint) -> None:
     _client(endpoint, "ec2").describe_instances(Filters=[{"Name": "tag:a b/c", "Values": ["é*", "x+y"]}])
     _client(endpoint, "iam").create_role(RoleName="gate", AssumeRolePolicyDocument="{}")
     _client(endpoint, "ssm").get_parameters_by_path(Path="/aws/service")
@@ -83,7 +83,7 @@ def test_the_lab_s_credentials_open_every_service(endpoint: Endpoint) -> None:
     assert eks.describe_access_entry(clusterName="gate", principalArn=arn)["accessEntry"]["principalArn"] == arn
 
 
-def test_the_real_aws_command_is_let_in(endpoint: Endpoint) -> None:
+def test_the_real_aws_command_is_let_in(endpoint: AwsEndpoint) -> None:
     environment = {**os.environ, **endpoint.environment()}
     said = subprocess.run(
         ["aws", "sts", "get-caller-identity", "--output", "json"], env=environment, capture_output=True, check=True
@@ -92,9 +92,9 @@ def test_the_real_aws_command_is_let_in(endpoint: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["secret", "access key"])
-def test_other_credentials_are_refused(endpoint: Endpoint, wrong: str) -> None:
+def test_other_credentials_are_refused(endpoint: AwsEndpoint, wrong: str) -> None:
     good = endpoint.credentials
-    given = Credentials(good.access_key, "guess") if wrong == "secret" else Credentials("lab", good.secret_key)
+    given = AccessKey(good.access_key, "guess") if wrong == "secret" else AccessKey("lab", good.secret_key)
     expected = {"secret": "SignatureDoesNotMatch", "access key": "InvalidClientTokenId"}[wrong]
     in_json = {"secret": "InvalidSignatureException", "access key": "UnrecognizedClientException"}[wrong]
     calls = {
@@ -110,7 +110,7 @@ def test_other_credentials_are_refused(endpoint: Endpoint, wrong: str) -> None:
         assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
 
 
-def test_a_signature_is_good_for_its_own_request_alone(endpoint: Endpoint) -> None:
+def test_a_signature_is_good_for_its_own_request_alone(endpoint: AwsEndpoint) -> None:
     """Otherwise a signed request that was seen once would open the rest."""
     headers, body = _signed(endpoint)
     assert _ask(endpoint, "POST", "/", body, **headers)[0] == 200
@@ -119,22 +119,22 @@ def test_a_signature_is_good_for_its_own_request_alone(endpoint: Endpoint) -> No
     assert _ask(endpoint, "POST", "/?Action=DescribeVpcs", body, **headers)[0] == 403
 
 
-def test_sessions_and_keys_that_the_lab_gave_out_are_let_in(endpoint: Endpoint) -> None:
+def test_sessions_and_keys_that_the_lab_gave_out_are_let_in(endpoint: AwsEndpoint) -> None:
     sts, iam = _client(endpoint, "sts"), _client(endpoint, "iam")
     role = sts.assume_role(RoleArn="arn:aws:iam::123456789012:role/x", RoleSessionName="session")["Credentials"]
     session = sts.get_session_token()["Credentials"]
     iam.create_user(UserName="u")
     key = iam.create_access_key(UserName="u")["AccessKey"]
     for given in (role, session, key):
-        credentials = Credentials(given["AccessKeyId"], given["SecretAccessKey"], given.get("SessionToken", ""))
+        credentials = AccessKey(given["AccessKeyId"], given["SecretAccessKey"], given.get("SessionToken", ""))
         assert _client(endpoint, "sts", credentials).get_caller_identity()["Account"] == "123456789012"
         if credentials.session_token:
-            bare = Credentials(credentials.access_key, credentials.secret_key, "another")
+            bare = AccessKey(credentials.access_key, credentials.secret_key, "another")
             with pytest.raises(ClientError):
                 _client(endpoint, "sts", bare).get_caller_identity()
     iam.delete_access_key(UserName="u", AccessKeyId=key["AccessKeyId"])
     with pytest.raises(ClientError):
-        _client(endpoint, "sts", Credentials(key["AccessKeyId"], key["SecretAccessKey"])).get_caller_identity()
+        _client(endpoint, "sts", AccessKey(key["AccessKeyId"], key["SecretAccessKey"])).get_caller_identity()
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_sessions_and_keys_that_the_lab_gave_out_are_let_in(endpoint: Endpoint) 
     ],
 )
 def test_what_is_not_signed_is_refused_in_the_form_of_its_service(
-    endpoint: Endpoint, method: str, path: str, body: bytes, headers: dict[str, str], form: str
+    endpoint: AwsEndpoint, method: str, path: str, body: bytes, headers: dict[str, str], form: str
 ) -> None:
     status, answered, text = _ask(endpoint, method, path, body, **headers)
     assert status == 403
@@ -171,7 +171,7 @@ def test_what_is_not_signed_is_refused_in_the_form_of_its_service(
         assert [element.text for element in ElementTree.fromstring(text).iter() if element.tag == "Code"] != []
 
 
-def test_another_host_is_refused_and_a_web_page_reads_nothing(endpoint: Endpoint) -> None:
+def test_another_host_is_refused_and_a_web_page_reads_nothing(endpoint: AwsEndpoint) -> None:
     """A page whose name was pointed at the loopback has its own name in the Host."""
     status, _, text = _ask(endpoint, "POST", "/", DESCRIBE, **FORM, Host="evil.example")
     assert status == 403 and b"evil.example" in text
@@ -181,7 +181,7 @@ def test_another_host_is_refused_and_a_web_page_reads_nothing(endpoint: Endpoint
     assert [name for name in answered if name.startswith("access-control")] == []
 
 
-def test_a_signed_request_for_nothing_that_moto_has_is_an_aws_error(endpoint: Endpoint) -> None:
+def test_a_signed_request_for_nothing_that_moto_has_is_an_aws_error(endpoint: AwsEndpoint) -> None:
     from botocore.auth import SigV4Auth
     from botocore.awsrequest import AWSRequest
     from botocore.credentials import Credentials as Signer
@@ -196,7 +196,7 @@ def test_a_signed_request_for_nothing_that_moto_has_is_an_aws_error(endpoint: En
 
 
 @pytest.mark.parametrize("line", [b"GET /", b"GET / HTTP/9.9", b"GET / HTTP/", b"NO", b"\xff\xfe"])
-def test_a_request_line_that_is_none_has_a_status(endpoint: Endpoint, line: bytes) -> None:
+def test_a_request_line_that_is_none_has_a_status(endpoint: AwsEndpoint, line: bytes) -> None:
     """The answer of HTTP/0.9 has none: a client takes the error for the document."""
     host, _, port = endpoint.url.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:

@@ -9,7 +9,7 @@ from typing import Any
 from dovetail.kube.resources import ENDPOINTS, ENDPOINTSLICES, SERVICES
 from dovetail.lab.controllers.endpointslices import TRIGGER, Triggers
 from dovetail.lab.controllers.hashing import port_hash
-from dovetail.lab.controllers.views import Condition, Meta, PodStatus, PodView
+from dovetail.lab.controllers.views import Condition, Meta, PodFields, PodStatus
 
 Run = Callable[..., None]
 
@@ -56,9 +56,9 @@ def test_endpoints_written_by_hand_have_a_slice_that_follows_them(lab_run: Run) 
 def test_a_change_of_endpoints_began_when_a_pod_turned_ready_and_a_pod_that_went_tells_nothing() -> None:
     service = {"metadata": {"uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}}
 
-    def pod(name: str, since: str) -> PodView:
+    def pod(name: str, since: str) -> PodFields:
         ready = Condition(type="Ready", status="True", last_transition_time=f"2026-01-01T00:00:{since}Z")
-        return PodView(metadata=Meta(name=name), status=PodStatus(conditions=(ready,)))
+        return PodFields(metadata=Meta(name=name), status=PodStatus(conditions=(ready,)))
 
     triggers = Triggers()
     assert triggers.marks(service, [pod("a", "05")]) == {TRIGGER: "2026-01-01T00:00:00Z"}

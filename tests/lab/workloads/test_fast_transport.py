@@ -11,10 +11,10 @@ import pytest
 
 from dovetail.kube.decode import decode
 from dovetail.kube.errors import Conflict, Invalid
-from dovetail.kube.events import EventRecorder, Reference
+from dovetail.kube.events import EventRecorder, ObjectReference
 from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, JOBS, LEASES, NAMESPACES, NODES, PODS
-from dovetail.lab.cluster import Parts
-from dovetail.lab.controllers.views import PodView
+from dovetail.lab.cluster import LabParts
+from dovetail.lab.controllers.views import PodFields
 from dovetail.lab.kubelet.kubelets import Pace
 from dovetail.lab.kubelet.views import KubeletPod
 from dovetail.lab.pushed_changes import ObjectChange
@@ -22,8 +22,8 @@ from dovetail.model.pods import Pod
 from tests.lab.workloads.manifests import deployment, job
 
 Run = Callable[..., None]
-LEAN = Parts(quiet=True, faults=False, pace=Pace(lean=True, heartbeat_seconds=None, grid_seconds=0.5))
-FULL = Parts(faults=False, pace=Pace(heartbeat_seconds=None))
+LEAN = LabParts(quiet=True, faults=False, pace=Pace(lean=True, heartbeat_seconds=None, grid_seconds=0.5))
+FULL = LabParts(faults=False, pace=Pace(heartbeat_seconds=None))
 
 
 def _shape(pod: dict[str, Any]) -> Any:
@@ -100,7 +100,7 @@ def test_an_event_with_notes_is_kept_as_the_server_would_keep_it(lab_run: Run) -
 
     async def body(workload_lab: Any) -> None:
         recorder = EventRecorder(workload_lab.kube, "test")
-        about = Reference("Node", "n", uid="u")
+        about = ObjectReference("Node", "n", uid="u")
         assert recorder.record(about, "Normal", "Recorded", "once", {"dovetail.sh/decision": "d-1"})
         task = asyncio.ensure_future(recorder.run())
         await recorder.flush()
@@ -158,9 +158,9 @@ async def _life(workload_lab: Any) -> None:
 
 
 @pytest.mark.parametrize("parts", [LEAN, FULL], ids=["low", "high"])
-def test_who_hears_only_what_is_new_sees_what_a_reader_would(lab_run: Run, parts: Parts) -> None:
+def test_who_hears_only_what_is_new_sees_what_a_reader_would(lab_run: Run, parts: LabParts) -> None:
     """A view that was never decoded equals the one that is decoded from the object's bytes."""
-    mirrors: dict[type[Any], dict[str, Any]] = {PodView: {}, KubeletPod: {}, Pod: {}}
+    mirrors: dict[type[Any], dict[str, Any]] = {PodFields: {}, KubeletPod: {}, Pod: {}}
     heard: list[str] = []
 
     def subscriber(news: ObjectChange) -> None:

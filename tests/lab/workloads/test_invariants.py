@@ -12,7 +12,7 @@ from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import DEPLOYMENTS, PODS
 from dovetail.kube.transport import Request
-from dovetail.lab.apiserver.store import Event, Store
+from dovetail.lab.apiserver.store import ObjectStore, WatchEvent
 from dovetail.lab.checks.invariants import Broken
 from dovetail.lab.checks.pdb import BUDGETS, PdbCheck
 from dovetail.lab.checks.replicasets import CONTROLLERS, ReplicaSetCheck
@@ -45,14 +45,14 @@ class Scene:
 
     def __init__(self) -> None:
         clock = Clock(asyncio.get_running_loop(), EPOCH)
-        self.store = Store(clock)
+        self.store = ObjectStore(clock)
         self.restless = False
         self.replica_check = ReplicaSetCheck(clock, lambda: self.restless)
         self.guards = PdbCheck(self.store)
         self.said: list[str] = []
         self.store.observers.append(self._written)
 
-    def _written(self, event: Event) -> None:
+    def _written(self, event: WatchEvent) -> None:
         self.said += [*self.replica_check.written(event), *self.guards.written(event)]
 
     def pods(self, *names: str) -> None:

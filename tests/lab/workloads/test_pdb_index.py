@@ -7,19 +7,19 @@ import random
 import msgspec
 
 from dovetail.lab.controllers.pdb_index import Coverage
-from dovetail.lab.controllers.views import Condition, Meta, Owner, PodStatus, PodView
+from dovetail.lab.controllers.views import Condition, Meta, Owner, PodFields, PodStatus
 
 _OWNERS = ((), (Owner("ReplicaSet", "web", "1", True),), (Owner("ReplicaSet", "api", "2", True),))
 
 
-def _pod(chance: random.Random) -> PodView:
+def _pod(chance: random.Random) -> PodFields:
     meta = Meta(
         name=f"pod-{chance.randrange(12)}",
         namespace="default",
         owner_references=chance.choice(_OWNERS),
         deletion_timestamp=chance.choice((None, None, "2026-01-01T00:00:00Z")),
     )
-    return PodView(meta, status=PodStatus(conditions=(Condition("Ready", chance.choice(("True", "False"))),)))
+    return PodFields(meta, status=PodStatus(conditions=(Condition("Ready", chance.choice(("True", "False"))),)))
 
 
 def test_what_is_counted_one_by_one_is_what_a_look_at_all_pods_finds() -> None:
@@ -38,7 +38,7 @@ def test_what_is_counted_one_by_one_is_what_a_look_at_all_pods_finds() -> None:
 
 
 def test_a_pod_that_changes_keeps_its_place() -> None:
-    one, two = (PodView(Meta(name=name, namespace="default")) for name in ("one", "two"))
+    one, two = (PodFields(Meta(name=name, namespace="default")) for name in ("one", "two"))
     kept = Coverage((one, two))
     kept.put(msgspec.structs.replace(one, status=PodStatus(phase="Running")))
     assert [pod.metadata.name for pod in kept] == ["one", "two"]

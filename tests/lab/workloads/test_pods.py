@@ -12,14 +12,14 @@ from dovetail.lab.controllers.pods import victims
 from dovetail.lab.controllers.replicaset import status_of
 from dovetail.lab.controllers.replicaset_index import ReplicaSetIndex
 from dovetail.lab.controllers.tainteviction import toleration_seconds
-from dovetail.lab.controllers.views import PodView, Taint, Toleration
+from dovetail.lab.controllers.views import PodFields, Taint, Toleration
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def pod(
     name: str, node: str = "n", phase: str = "Running", ready: str | None = "2026-01-01T11:00:00Z", **extra: Any
-) -> PodView:
+) -> PodFields:
     conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": ready}] if ready else []
     metadata: dict[str, Any] = {"name": name, "uid": name, "creationTimestamp": "2026-01-01T10:00:00Z"}
     metadata |= (
@@ -27,10 +27,10 @@ def pod(
     )
     statuses = [{"name": "c", "restartCount": extra.get("restarts", 0)}]
     status = {"phase": phase, "conditions": conditions, "containerStatuses": statuses}
-    return msgspec.convert({"metadata": metadata, "spec": {"nodeName": node}, "status": status}, PodView)
+    return msgspec.convert({"metadata": metadata, "spec": {"nodeName": node}, "status": status}, PodFields)
 
 
-def order(*pods: PodView, ranks: dict[str, int] | None = None) -> list[str]:
+def order(*pods: PodFields, ranks: dict[str, int] | None = None) -> list[str]:
     return [each.metadata.name for each in victims([*pods, pod("zz", cost="9999")], len(pods), ranks or {}, NOW)]
 
 
@@ -70,7 +70,7 @@ def test_a_pod_is_evicted_after_its_shortest_toleration() -> None:
 
 
 def test_a_set_counts_its_living_ready_available_and_going_pods() -> None:
-    going = msgspec.convert({"metadata": {"name": "g", "deletionTimestamp": "2026-01-01T11:59:00Z"}}, PodView)
+    going = msgspec.convert({"metadata": {"name": "g", "deletionTimestamp": "2026-01-01T11:59:00Z"}}, PodFields)
     fresh = pod("fresh", ready="2026-01-01T11:59:50Z")
     pods = [pod("a"), pod("b"), fresh, pod("unready", ready=None), pod("done", phase="Succeeded"), going]
     rs = {"metadata": {"generation": 3}, "spec": {"minReadySeconds": 30, "template": {"metadata": {"labels": {}}}}}
@@ -88,6 +88,6 @@ def test_a_set_counts_its_living_ready_available_and_going_pods() -> None:
 
 def test_what_pods_have_in_common_is_kept_once_and_nothing_is_mixed_up() -> None:
     labels = {"metadata": {"labels": {"a": "b"}}}
-    one, other = (share_pod(msgspec.convert(labels, PodView)) for _ in range(2))
-    assert one == msgspec.convert(labels, PodView) and one.metadata.labels is other.metadata.labels
-    assert share_pod(PodView()) == PodView()
+    one, other = (share_pod(msgspec.convert(labels, PodFields)) for _ in range(2))
+    assert one == msgspec.convert(labels, PodFields) and one.metadata.labels is other.metadata.labels
+    assert share_pod(PodFields()) == PodFields()

@@ -11,7 +11,7 @@ import pytest
 from dovetail.chance import Chance
 from dovetail.clock import Clock, run_scaled
 from dovetail.kube.resources import CORE_EVENTS, DAEMONSETS, DEPLOYMENTS, JOBS, PDBS, STATEFULSETS
-from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.cluster import Lab, LabParts
 from dovetail.lab.real_control_plane import RealControlPlane
 from tests.lab.workloads.manifests import budget, deployment, job, workload
 
@@ -66,7 +66,7 @@ async def _both() -> tuple[Any, Any]:
     async with RealControlPlane(scheduler=True, controllers=True) as plane:
         transport = plane.transport()
         try:
-            lab = Lab(transport, clock, Chance(1), Parts(controllers=False, scheduler=False))
+            lab = Lab(transport, clock, Chance(1), LabParts(controllers=False, scheduler=False))
             async with lab:
                 await lab.nodes(3)
                 real = await _workload_run(lab)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dovetail.clock import run_virtual
-from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.cluster import Lab, LabParts
 from tests.lab.workloads.workload_runs import RECORDED, WORKLOAD_RUNS, play
 
 
@@ -17,7 +17,7 @@ def both(request: pytest.FixtureRequest) -> tuple[dict[str, Any], dict[str, Any]
     """What was recorded, and what the lab comes to."""
 
     async def lived() -> dict[str, Any]:
-        async with Lab.embedded(1, Parts(storage=False)) as lab:
+        async with Lab.embedded(1, LabParts(storage=False)) as lab:
             return await play(lab, request.param)
 
     return json.loads((RECORDED / f"{request.param}.json").read_text()), run_virtual(lived())

@@ -8,7 +8,7 @@ import pytest
 
 from dovetail.clock import EPOCH
 from dovetail.lab.controllers.deployment.rollout import (
-    Scale,
+    ScaleReplicaSet,
     allowances,
     initial,
     next_steps,
@@ -56,14 +56,14 @@ def test_a_new_revision_starts_with_the_surge() -> None:
 
 def test_old_pods_go_only_as_far_as_availability_allows() -> None:
     steps = next_steps(deployment(10), replicaset("new", 3, 0), [replicaset("old", 10, 10)])
-    assert steps == [Scale("old", 8)]
+    assert steps == [ScaleReplicaSet("old", 8)]
 
 
 def test_unhealthy_old_pods_go_first_so_that_they_do_not_block() -> None:
     steps = next_steps(
         deployment(10), replicaset("new", 3, 0), [replicaset("a", 4, 4, born="1"), replicaset("b", 6, 4, born="2")]
     )
-    assert steps == [Scale("b", 4)]
+    assert steps == [ScaleReplicaSet("b", 4)]
 
 
 def test_nothing_moves_while_nothing_is_available() -> None:

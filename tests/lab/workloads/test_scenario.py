@@ -11,13 +11,13 @@ import yaml
 
 from dovetail.clock import run_virtual
 from dovetail.lab.durations import seconds
-from dovetail.lab.scenario.runner import Outcome, play
+from dovetail.lab.scenario.runner import ScenarioOutcome, play
 from dovetail.lab.scenario.schema import ScenarioError, convert, read
 
 SCENARIOS = Path(__file__).parents[3] / "scenarios"
 
 
-def run(document: dict[str, Any], lines: list[str] | None = None) -> Outcome:
+def run(document: dict[str, Any], lines: list[str] | None = None) -> ScenarioOutcome:
     return run_virtual(play(convert(document), Path(), (lines if lines is not None else []).append))
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from dovetail.lab.controllers.statefulset.decide import Create, Delete, next_available, status_of, steps
-from dovetail.lab.controllers.views import PodView
+from dovetail.lab.controllers.statefulset.decide import Create, DeletePod, next_available, status_of, steps
+from dovetail.lab.controllers.views import PodFields
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 COUNTS = ("replicas", "readyReplicas", "availableReplicas", "currentReplicas", "updatedReplicas")
@@ -23,14 +23,14 @@ def workload(replicas: int = 2, status: dict[str, Any] | None = None, **spec: An
     }
 
 
-def pod(number: int, revision: str = "old", phase: str = "Running", going: bool = False, since: int = 100) -> PodView:
+def pod(number: int, revision: str = "old", phase: str = "Running", going: bool = False, since: int = 100) -> PodFields:
     metadata: dict[str, Any] = {"name": f"db-{number}", "labels": {"controller-revision-hash": revision}}
     if going:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     ready = datetime.fromtimestamp(NOW.timestamp() - since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     status = "True" if phase == "Running" else "False"
     condition = {"type": "Ready", "status": status, "lastTransitionTime": ready}
-    return msgspec.convert({"metadata": metadata, "status": {"phase": phase, "conditions": [condition]}}, PodView)
+    return msgspec.convert({"metadata": metadata, "status": {"phase": phase, "conditions": [condition]}}, PodFields)
 
 
 def counts(status: dict[str, Any]) -> tuple[int, ...]:
@@ -39,7 +39,7 @@ def counts(status: dict[str, Any]) -> tuple[int, ...]:
 
 def test_the_status_tells_what_was_there_before_the_pod_was_rolled() -> None:
     pods = [pod(0), pod(1)]
-    assert steps(workload(), pods, "new", NOW) == [Delete(pods[1], rolled=True)]
+    assert steps(workload(), pods, "new", NOW) == [DeletePod(pods[1], rolled=True)]
     assert counts(status_of(workload(), pods, "new", NOW, rolled=1)) == (2, 2, 2, 1, 0)
 
 
@@ -53,7 +53,7 @@ def test_a_pod_that_goes_counts_while_it_is_ready_and_is_there_until_it_has_gone
 def test_pods_managed_in_parallel_are_rolled_though_a_lower_one_is_unwell() -> None:
     parallel = workload(podManagementPolicy="Parallel")
     pods = [pod(0, phase="Pending"), pod(1)]
-    assert steps(parallel, pods, "new", NOW) == [Delete(pods[1], rolled=True)]
+    assert steps(parallel, pods, "new", NOW) == [DeletePod(pods[1], rolled=True)]
     both = [pod(0), pod(1, revision="new", phase="Pending")]
     assert steps(parallel, both, "new", NOW) == []
 

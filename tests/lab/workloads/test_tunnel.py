@@ -9,8 +9,8 @@ from typing import Any
 from dovetail.clock import Clock
 from dovetail.kube.http import Http
 from dovetail.kube.transport import Request, Response
-from dovetail.lab.apiserver.registry import Refusal
-from dovetail.lab.kubelet.log_server import Endpoint
+from dovetail.lab.apiserver.registry import RequestRefused
+from dovetail.lab.kubelet.log_server import KubeletServer
 from dovetail.lab.metrics_apiservice import mounted
 from dovetail.lab.tunnel import tunnel
 
@@ -21,12 +21,14 @@ class Spoken:
     def read(self, pod: dict[str, Any], container: str, options: dict[str, str]) -> bytes | None:
         name = pod["metadata"]["name"]
         if name == "late":
-            raise Refusal(400, "BadRequest", 'container "c" in pod "late" is waiting to start: ContainerCreating')
+            raise RequestRefused(
+                400, "BadRequest", 'container "c" in pod "late" is waiting to start: ContainerCreating'
+            )
         return f"{name} {container} {options.get('tailLines')}\n".encode() if name == "web" else None
 
 
 def asked(path: str, *query: tuple[str, str]) -> Response:
-    endpoint = Endpoint(Spoken())
+    endpoint = KubeletServer(Spoken())
     return asyncio.run(endpoint.handle(Request(method="GET", path=path, query=query)))
 
 
@@ -49,7 +51,7 @@ def test_a_kubelet_serves_only_its_own_pods_and_refuses_exec() -> None:
 
 def test_a_kubelet_of_the_lab_answers_for_the_lab_too() -> None:
     rooms = {"/lab/faults": lambda request: Response(status=200, body=request.body)}
-    endpoint = Endpoint(Spoken(), rooms)
+    endpoint = KubeletServer(Spoken(), rooms)
     answer = asyncio.run(endpoint.handle(Request(method="POST", path="/lab/faults", body=b"struck")))
     assert answer.body == b"struck"
 
@@ -94,7 +96,7 @@ def test_an_endpoint_is_served_over_https() -> None:
         trusting = ssl.create_default_context()
         trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
         clock = Clock(asyncio.get_running_loop())
-        async with mounted(Endpoint(Spoken()), clock) as port:
+        async with mounted(KubeletServer(Spoken()), clock) as port:
             http = Http(f"https://127.0.0.1:{port}", tls=trusting)
             try:
                 answer = await http.send(Request(method="GET", path="/containerLogs/default/web/app"))

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.offline.diff.changes import (
     LAST_APPLIED,
-    Asked,
+    DiffOptions,
     Offerings,
     Replicas,
     applied,
@@ -101,14 +101,14 @@ def test_kinds_that_decide_nothing_about_nodes_are_left_out_with_a_note() -> Non
 
 
 def test_a_misspelt_kind_is_an_error_with_the_kind_that_was_meant() -> None:
-    with pytest.raises(Problem) as raised:
+    with pytest.raises(UserError) as raised:
         read_manifests([{"apiVersion": "karpenter.sh/v1", "kind": "NodePol", "metadata": {"name": "x"}}])
     assert raised.value.message == "NodePol x: kind: karpenter.sh/v1 has no NodePol; did you mean NodePool?"
 
 
 def test_options_become_a_change() -> None:
     cluster = complete([deployment(), node_class({"alias": "al2023@latest"})])
-    asked = Asked(
+    asked = DiffOptions(
         deletions=("deploy/web",),
         replicas=("deployment/shop/web=50",),
         prices=("m5.large=0.2", "m5.large/spot=+50%"),
@@ -130,12 +130,12 @@ def test_options_become_a_change() -> None:
 
 def test_a_pinned_ami_does_not_change_with_the_kubernetes_version() -> None:
     cluster = complete([node_class({"id": "ami-1"})])
-    assert read_change([], Asked(kubernetes_version="1.37"), cluster, types()).images == {}
+    assert read_change([], DiffOptions(kubernetes_version="1.37"), cluster, types()).images == {}
 
 
 def test_other_ami_selectors_in_a_manifest_are_another_image() -> None:
     cluster = complete([node_class({"alias": "al2023@v20260101"})])
-    change = read_change([node_class({"alias": "al2023@v20260601"})], Asked(), cluster, types())
+    change = read_change([node_class({"alias": "al2023@v20260601"})], DiffOptions(), cluster, types())
     assert change.images == {"default": "al2023@v20260601"}
 
 
@@ -143,25 +143,31 @@ def test_other_ami_selectors_in_a_manifest_are_another_image() -> None:
     ("asked", "problem"),
     [
         (
-            Asked(replicas=("deployment/wep=5",)),
+            DiffOptions(replicas=("deployment/wep=5",)),
             "--scale 'deployment/wep': the cluster has no such Deployment; did you",
         ),
-        (Asked(replicas=("deployment/web=many",)), "--scale 'deployment/web=many': is not kind/name=REPLICAS"),
-        (Asked(replicas=("pod/web=5",)), "--scale 'pod/web': kind pod is none of Deployment, StatefulSet"),
-        (Asked(deletions=("nodepool/none",)), "--delete 'nodepool/none': the cluster has no such NodePool; name one"),
-        (Asked(deletions=("web",)), "--delete 'web': is not kind/name"),
-        (Asked(sold_out=("m5.larg",)), "--sold-out 'm5.larg': no instance type m5.larg; did you mean m5.large"),
-        (Asked(sold_out=("m5.large/mars",)), "mars is neither a zone"),
-        (Asked(prices=("m5.large=cheap",)), "--price 'm5.large=cheap': is not TYPE=DOLLARS"),
-        (Asked(price_lines=("m5.large=-1",)), "--price-file 'm5.large=-1': is not TYPE=DOLLARS"),
-        (Asked(lost_zones=("mars",)), "--lose-zone 'mars': no such zone; there are us-west-2a, us-west-2b"),
-        (Asked(images=("gpu=ami-1",)), "--ami 'gpu=ami-1': the cluster has no EC2NodeClass gpu; there are default"),
-        (Asked(kubernetes_version="new"), "--kubernetes-version 'new': is not a version"),
+        (DiffOptions(replicas=("deployment/web=many",)), "--scale 'deployment/web=many': is not kind/name=REPLICAS"),
+        (DiffOptions(replicas=("pod/web=5",)), "--scale 'pod/web': kind pod is none of Deployment, StatefulSet"),
+        (
+            DiffOptions(deletions=("nodepool/none",)),
+            "--delete 'nodepool/none': the cluster has no such NodePool; name one",
+        ),
+        (DiffOptions(deletions=("web",)), "--delete 'web': is not kind/name"),
+        (DiffOptions(sold_out=("m5.larg",)), "--sold-out 'm5.larg': no instance type m5.larg; did you mean m5.large"),
+        (DiffOptions(sold_out=("m5.large/mars",)), "mars is neither a zone"),
+        (DiffOptions(prices=("m5.large=cheap",)), "--price 'm5.large=cheap': is not TYPE=DOLLARS"),
+        (DiffOptions(price_lines=("m5.large=-1",)), "--price-file 'm5.large=-1': is not TYPE=DOLLARS"),
+        (DiffOptions(lost_zones=("mars",)), "--lose-zone 'mars': no such zone; there are us-west-2a, us-west-2b"),
+        (
+            DiffOptions(images=("gpu=ami-1",)),
+            "--ami 'gpu=ami-1': the cluster has no EC2NodeClass gpu; there are default",
+        ),
+        (DiffOptions(kubernetes_version="new"), "--kubernetes-version 'new': is not a version"),
     ],
 )
-def test_an_option_that_cannot_be_names_value_and_remedy(asked: Asked, problem: str) -> None:
+def test_an_option_that_cannot_be_names_value_and_remedy(asked: DiffOptions, problem: str) -> None:
     cluster = complete([deployment(), node_class({"alias": "al2023@latest"})])
-    with pytest.raises(Problem) as raised:
+    with pytest.raises(UserError) as raised:
         read_change([], asked, cluster, types())
     assert problem in raised.value.message
 
@@ -169,5 +175,5 @@ def test_an_option_that_cannot_be_names_value_and_remedy(asked: Asked, problem: 
 def test_a_name_in_two_namespaces_must_be_given_with_one() -> None:
     other = deployment()
     other["metadata"] = {"name": "web", "namespace": "blog", "uid": "u-3"}
-    with pytest.raises(Problem, match="there are several; say deployment/shop/web, deployment/blog/web"):
-        read_change([], Asked(replicas=("deployment/web=5",)), complete([deployment(), other]), types())
+    with pytest.raises(UserError, match="there are several; say deployment/shop/web, deployment/blog/web"):
+        read_change([], DiffOptions(replicas=("deployment/web=5",)), complete([deployment(), other]), types())

@@ -7,18 +7,18 @@ import json
 import msgspec
 import pytest
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import speaking
 from dovetail.offline.diff import limits
 from dovetail.offline.diff.prediction import (
     Blocked,
     Eviction,
-    NodeChange,
-    ObjectChange,
-    Outcome,
     Pending,
+    PredictedNodeChange,
+    PredictedObjectChange,
+    PredictedRun,
+    PredictedState,
     Prediction,
-    State,
     Wave,
     summary,
 )
@@ -26,8 +26,8 @@ from dovetail.offline.diff.report_json import as_json
 from dovetail.offline.diff.report_markdown import as_markdown
 from dovetail.offline.diff.report_text import as_text, duration
 
-NOW = State(per_hour=1.0, lower_bound=0.9, nodes=2, pods=10, pending=0, by_pool={"default": (2, 1.0)})
-QUIET = Outcome(
+NOW = PredictedState(per_hour=1.0, lower_bound=0.9, nodes=2, pods=10, pending=0, by_pool={"default": (2, 1.0)})
+QUIET = PredictedRun(
     start=NOW,
     end=NOW,
     objects=(),
@@ -41,8 +41,10 @@ QUIET = Outcome(
 )
 
 
-def node(action: str, claim: str, name: str = "", reason: str = "Drifted", price: float | None = 0.5) -> NodeChange:
-    return NodeChange(
+def node(
+    action: str, claim: str, name: str = "", reason: str = "Drifted", price: float | None = 0.5
+) -> PredictedNodeChange:
+    return PredictedNodeChange(
         action=action,
         at=60.0,
         claim=claim,
@@ -60,8 +62,10 @@ def node(action: str, claim: str, name: str = "", reason: str = "Drifted", price
 def prediction() -> Prediction:
     applied = msgspec.structs.replace(
         QUIET,
-        end=State(per_hour=1.5, lower_bound=1.4, nodes=3, pods=12, pending=2, by_pool={"default": (3, 1.5)}),
-        objects=(ObjectChange(action="~", object="Deployment shop/web", fields=(("spec.replicas", "10", "12"),)),),
+        end=PredictedState(per_hour=1.5, lower_bound=1.4, nodes=3, pods=12, pending=2, by_pool={"default": (3, 1.5)}),
+        objects=(
+            PredictedObjectChange(action="~", object="Deployment shop/web", fields=(("spec.replicas", "10", "12"),)),
+        ),
         nodes=(
             node("+", "new-1"),
             node("-", "old-1", "ip-10-0-0-1"),
@@ -177,12 +181,12 @@ def test_limits(text: str, exceeded: bool) -> None:
 
 @pytest.mark.parametrize("text", ["evictions", "evictions=3", "pods>3", "evictions>5%", "minutes>+3", "cost>x"])
 def test_a_limit_that_cannot_be_read_is_an_error(text: str) -> None:
-    with pytest.raises(Problem, match="--fail-on"):
+    with pytest.raises(UserError, match="--fail-on"):
         limits.read(text)
 
 
 def test_a_cluster_that_cost_nothing_before_exceeds_any_share() -> None:
-    free = State(per_hour=0.0, lower_bound=0.0, nodes=0, pods=0, pending=0)
+    free = PredictedState(per_hour=0.0, lower_bound=0.0, nodes=0, pods=0, pending=0)
     empty = msgspec.structs.replace(QUIET, start=free, end=free)
     first = msgspec.structs.replace(prediction(), without=empty)
     (limit,) = limits.read("cost>+500%")

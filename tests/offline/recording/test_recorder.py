@@ -16,7 +16,7 @@ from dovetail.kube.transport import Request, Response, Transport
 from dovetail.lab.cluster import Lab
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
-from dovetail.offline.recorder import Recorder, Settings
+from dovetail.offline.recorder import Recorder, RecorderSettings
 from dovetail.offline.recording import Recording, Writer, kept, read
 from dovetail.offline.recording.anonymity import Anonymiser
 from dovetail.view.pods import workload
@@ -81,7 +81,7 @@ def recorded(
             kube = lab.client("recorder")
             counting = kube.transport = Counting(kube.transport)
             writer = Writer.create(path, lab.clock.now(), "lab", IDENTITY, anonymised=anonymiser is not None)
-            recorder = Recorder(kube, writer, anonymiser=anonymiser, settings=Settings(usage_interval_s=20.0))
+            recorder = Recorder(kube, writer, anonymiser=anonymiser, settings=RecorderSettings(usage_interval_s=20.0))
             lab.add(lambda _: recorder.run())
             await recorder.begun.wait()
             await act(lab)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.offline.recording import RecordingError, Writer, key_of, read
 from dovetail.offline.recording import writer as writer_module
 from dovetail.offline.recording.differences import BadDifference, apply, difference
@@ -70,7 +70,7 @@ def test_events_are_those_after_the_first_instant_until_the_second(tmp_path: Pat
     ]
     assert events[0].old == pod("web-0")
     assert [event.time for event in recording.events(later(10), later(20))] == [later(20)]
-    with pytest.raises(Problem, match="starts at 2026-01-01"):
+    with pytest.raises(UserError, match="starts at 2026-01-01"):
         list(recording.events(datetime(2025, 1, 1, tzinfo=UTC), later(1)))
 
 

@@ -12,11 +12,19 @@ from typing import Any
 
 import msgspec
 
-from dovetail.autoscalers.hpa.decision import Decision, Saying, Unclear, decide, metrics_wanted, unscalable, unselective
-from dovetail.autoscalers.hpa.limits import History
+from dovetail.autoscalers.hpa.decision import (
+    Saying,
+    ScaleDecision,
+    Unclear,
+    decide,
+    metrics_wanted,
+    unscalable,
+    unselective,
+)
+from dovetail.autoscalers.hpa.limits import ScaleHistory
 from dovetail.autoscalers.hpa.proposal import Reading
 from dovetail.autoscalers.hpa.sources import NoScale, Sources, Targets, said
-from dovetail.autoscalers.hpa.spec import Autoscaler, Settings, Status
+from dovetail.autoscalers.hpa.spec import HorizontalPodAutoscaler, HpaFlags, HpaStatus
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import BadRequest, KubeError
@@ -30,30 +38,30 @@ from dovetail.model.selector import LabelQuery, SelectorError, parse_labels
 log = Log(__name__)
 
 #: Records an event about an autoscaler.
-Say = Callable[[Autoscaler, Saying], None]
+Say = Callable[[HorizontalPodAutoscaler, Saying], None]
 
 
 class HorizontalAutoscaling:
     """`run` looks after every HorizontalPodAutoscaler until cancelled."""
 
-    def __init__(self, kube: Kube, clock: Clock, say: Say, settings: Settings | None = None) -> None:
+    def __init__(self, kube: Kube, clock: Clock, say: Say, settings: HpaFlags | None = None) -> None:
         self._kube = kube
         self._clock = clock
         self._say = say
-        self._settings = settings or Settings()
+        self._settings = settings or HpaFlags()
         self._targets = Targets(kube)
         self._sources = Sources(kube, self._targets)
-        self._reflector = Reflector(kube, HPAS, Autoscaler, on_event=self._on_change)
+        self._reflector = Reflector(kube, HPAS, HorizontalPodAutoscaler, on_event=self._on_change)
         self._watched: dict[str, asyncio.Task[None]] = {}
         self._tasks: asyncio.TaskGroup | None = None
-        self._history: dict[str, History] = {}
+        self._history: dict[str, ScaleHistory] = {}
         self._selectors: dict[str, LabelQuery] = {}
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as self._tasks:
             await self._reflector.run()
 
-    def _on_change(self, change: CacheChange[Autoscaler]) -> None:
+    def _on_change(self, change: CacheChange[HorizontalPodAutoscaler]) -> None:
         assert self._tasks is not None
         if change.kind == "added":
             self._watched[change.key] = self._tasks.create_task(self._look_after(change.key), name=f"hpa {change.key}")
@@ -72,7 +80,7 @@ class HorizontalAutoscaling:
             except KubeError as error:
                 log.info("autoscaler not looked at", hpa=key, problem=str(error))
 
-    async def look(self, asked: Autoscaler) -> None:
+    async def look(self, asked: HorizontalPodAutoscaler) -> None:
         """Measure, decide, write, say."""
         decision = await self._decided(asked)
         self._history[asked.metadata.key] = decision.history
@@ -80,9 +88,9 @@ class HorizontalAutoscaling:
             self._say(asked, saying)
         await self._write(asked, decision.status())
 
-    async def _decided(self, asked: Autoscaler) -> Decision:
+    async def _decided(self, asked: HorizontalPodAutoscaler) -> ScaleDecision:
         now = self._clock.now()
-        namespace, history = asked.metadata.namespace, self._history.get(asked.metadata.key, History())
+        namespace, history = asked.metadata.namespace, self._history.get(asked.metadata.key, ScaleHistory())
         try:
             resource, scale = await self._targets.read(namespace, asked.spec.scale_target_ref)
         except NoScale as error:
@@ -127,7 +135,7 @@ class HorizontalAutoscaling:
             raise Unclear("AmbiguousSelector", text)
         return pods
 
-    async def _write(self, asked: Autoscaler, status: Status) -> None:
+    async def _write(self, asked: HorizontalPodAutoscaler, status: HpaStatus) -> None:
         if status == asked.status:
             return
         meta = asked.metadata

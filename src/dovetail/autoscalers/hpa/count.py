@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from dovetail.autoscalers.hpa.readings import LARGEST, NoCount, Sample, Samples
-from dovetail.autoscalers.hpa.spec import Settings
+from dovetail.autoscalers.hpa.readings import LARGEST, MetricSample, NoCount, Samples
+from dovetail.autoscalers.hpa.spec import HpaFlags
 from dovetail.model.meta import condition
 from dovetail.model.pod_resources import quantities
 from dovetail.model.pods import Pod
@@ -34,7 +34,7 @@ class Tolerance(msgspec.Struct, frozen=True):
         return 1.0 - self.down <= ratio <= 1.0 + self.up
 
 
-class Groups(msgspec.Struct, frozen=True):
+class PodReadiness(msgspec.Struct, frozen=True):
     """Pods by what they are good for: `ready` is a number, the others are names."""
 
     ready: int
@@ -55,7 +55,7 @@ class Count(msgspec.Struct, frozen=True):
 Measure = Callable[[Samples], tuple[float, int, int | None]]
 
 
-def group(pods: Sequence[Pod], samples: Samples, resource: str, now: datetime, settings: Settings) -> Groups:
+def group(pods: Sequence[Pod], samples: Samples, resource: str, now: datetime, settings: HpaFlags) -> PodReadiness:
     """Only for CPU does a pod's start matter: a process that warms up says nothing about its load."""
     ready = 0
     unready, missing, ignored = set(), set(), set()
@@ -71,10 +71,10 @@ def group(pods: Sequence[Pod], samples: Samples, resource: str, now: datetime, s
             unready.add(name)
         else:
             ready += 1
-    return Groups(ready, frozenset(unready), frozenset(missing), frozenset(ignored))
+    return PodReadiness(ready, frozenset(unready), frozenset(missing), frozenset(ignored))
 
 
-def _warming(pod: Pod, sample: Sample, now: datetime, settings: Settings) -> bool:
+def _warming(pod: Pod, sample: MetricSample, now: datetime, settings: HpaFlags) -> bool:
     ready, started = condition(pod.status.conditions, "Ready"), pod.status.start_time
     if ready is None or started is None:
         return True
@@ -88,7 +88,7 @@ def _warming(pod: Pod, sample: Sample, now: datetime, settings: Settings) -> boo
 def by_utilization(
     pods: Sequence[Pod],
     samples: Samples,
-    groups: Groups,
+    groups: PodReadiness,
     target: int,
     current: int,
     tolerance: Tolerance,
@@ -111,7 +111,7 @@ def by_utilization(
 
 
 def by_average(
-    pods: Sequence[Pod], samples: Samples, groups: Groups, target: int, current: int, tolerance: Tolerance
+    pods: Sequence[Pod], samples: Samples, groups: PodReadiness, target: int, current: int, tolerance: Tolerance
 ) -> Count:
     """Replicas so that pods use `target` thousandths each."""
 
@@ -122,7 +122,7 @@ def by_average(
     return _count(_kept(pods, samples, groups), groups, current, tolerance, measure, lambda name: target)
 
 
-def _kept(pods: Sequence[Pod], samples: Samples, groups: Groups) -> dict[str, Sample]:
+def _kept(pods: Sequence[Pod], samples: Samples, groups: PodReadiness) -> dict[str, MetricSample]:
     if not pods:
         raise NoCount("no pods returned by selector while calculating replica count")
     kept = {name: sample for name, sample in samples.items() if name not in groups.ignored | groups.unready}
@@ -132,8 +132,8 @@ def _kept(pods: Sequence[Pod], samples: Samples, groups: Groups) -> dict[str, Sa
 
 
 def _count(
-    kept: dict[str, Sample],
-    groups: Groups,
+    kept: dict[str, MetricSample],
+    groups: PodReadiness,
     current: int,
     tolerance: Tolerance,
     measure: Measure,
@@ -162,8 +162,8 @@ def _count(
     return Count(replicas, average, percent)
 
 
-def _guess(value: int) -> Sample:
-    return Sample(value, datetime.min, 0.0)
+def _guess(value: int) -> MetricSample:
+    return MetricSample(value, datetime.min, 0.0)
 
 
 def by_value(used: int, target: int, current: int, tolerance: Tolerance, pods: Sequence[Pod]) -> Count:

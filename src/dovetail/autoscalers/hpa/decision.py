@@ -13,9 +13,9 @@ from typing import Any, Literal
 import msgspec
 
 from dovetail.autoscalers.hpa.count import Tolerance
-from dovetail.autoscalers.hpa.limits import History, begun, changed, settle
-from dovetail.autoscalers.hpa.proposal import Proposal, Reading, Refusal, Scene, propose
-from dovetail.autoscalers.hpa.spec import Autoscaler, Scale, Settings, Status
+from dovetail.autoscalers.hpa.limits import ScaleHistory, begun, changed, settle
+from dovetail.autoscalers.hpa.proposal import MetricError, Reading, ReplicaProposal, Scene, propose
+from dovetail.autoscalers.hpa.spec import HorizontalPodAutoscaler, HpaFlags, HpaStatus, ScaleView
 from dovetail.model.meta import Condition, condition
 from dovetail.model.pods import Pod
 from dovetail.model.quantity import parse
@@ -33,10 +33,10 @@ class Saying(msgspec.Struct, frozen=True):
     message: str
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class ScaleDecision(msgspec.Struct, frozen=True, kw_only=True):
     """`replicas` is what the scale should say, or None to leave it; `desired` is what the status will show."""
 
-    asked: Autoscaler
+    asked: HorizontalPodAutoscaler
     current: int
     desired: int
     replicas: int | None = None
@@ -45,11 +45,11 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     metrics: tuple[dict[str, Any], ...] | None = None
     scaled: datetime | None = None
     sayings: tuple[Saying, ...] = ()
-    history: History = History()
+    history: ScaleHistory = ScaleHistory()
 
-    def status(self) -> Status:
+    def status(self) -> HpaStatus:
         """What the autoscaler's status should say now."""
-        return Status(
+        return HpaStatus(
             last_scale_time=self.scaled or self.asked.status.last_scale_time,
             current_replicas=self.current,
             desired_replicas=self.desired,
@@ -57,7 +57,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
             conditions=self.conditions,
         )
 
-    def rescaled(self, now: datetime, settings: Settings) -> Decision:
+    def rescaled(self, now: datetime, settings: HpaFlags) -> ScaleDecision:
         """The scale was written."""
         assert self.replicas is not None
         text = f"the HPA controller was able to update the target scale to {self.replicas}"
@@ -72,7 +72,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
             history=changed(self.asked.spec, self.history, self.current, self.replicas, now),
         )
 
-    def refused(self, error: str, now: datetime) -> Decision:
+    def refused(self, error: str, now: datetime) -> ScaleDecision:
         """The scale could not be written."""
         text = f"the HPA controller was unable to update the target scale: {error}"
         message = f"New size: {self.replicas}; reason: {self.reason}; error: {error}"
@@ -84,7 +84,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _at_zero(decision: Decision, conditions: tuple[Condition, ...], now: datetime) -> tuple[Condition, ...]:
+def _at_zero(decision: ScaleDecision, conditions: tuple[Condition, ...], now: datetime) -> tuple[Condition, ...]:
     spec = decision.asked.spec
     if decision.current > 0 and decision.replicas == 0 and spec.least == 0 and spec.outward:
         return put(conditions, ZERO, True, "ScaledToZero", "the HPA controller scaled the workload to zero", now)
@@ -92,11 +92,11 @@ def _at_zero(decision: Decision, conditions: tuple[Condition, ...], now: datetim
     return put(conditions, ZERO, False, "NotScaledToZero", text, now)
 
 
-def unscalable(asked: Autoscaler, error: str, history: History, now: datetime) -> Decision:
+def unscalable(asked: HorizontalPodAutoscaler, error: str, history: ScaleHistory, now: datetime) -> ScaleDecision:
     """The target's scale could not be read."""
     text = f"the HPA controller was unable to get the target's current scale: {error}"
     before = asked.status
-    return Decision(
+    return ScaleDecision(
         asked=asked,
         current=before.current_replicas,
         desired=before.desired_replicas,
@@ -117,11 +117,13 @@ class Unclear(Exception):
         self.shown = shown or text
 
 
-def unselective(asked: Autoscaler, scale: Scale, problem: Unclear, history: History, now: datetime) -> Decision:
+def unselective(
+    asked: HorizontalPodAutoscaler, scale: ScaleView, problem: Unclear, history: ScaleHistory, now: datetime
+) -> ScaleDecision:
     """The workload's pods cannot be determined."""
     current, reason = scale.spec.replicas, problem.reason
     condition_reason = reason if reason == "AmbiguousSelector" else "InvalidSelector"
-    return Decision(
+    return ScaleDecision(
         asked=asked,
         current=current,
         desired=asked.status.desired_replicas,
@@ -134,7 +136,7 @@ def unselective(asked: Autoscaler, scale: Scale, problem: Unclear, history: Hist
     )
 
 
-def metrics_wanted(asked: Autoscaler, scale: Scale, settings: Settings) -> bool:
+def metrics_wanted(asked: HorizontalPodAutoscaler, scale: ScaleView, settings: HpaFlags) -> bool:
     """Outside its bounds, or put to zero by hand, a workload is not measured."""
     current, spec = scale.spec.replicas, asked.spec
     if current == 0:
@@ -144,17 +146,17 @@ def metrics_wanted(asked: Autoscaler, scale: Scale, settings: Settings) -> bool:
 
 
 def decide(
-    asked: Autoscaler,
-    scale: Scale,
+    asked: HorizontalPodAutoscaler,
+    scale: ScaleView,
     readings: Sequence[Reading],
     pods: Sequence[Pod],
-    history: History,
+    history: ScaleHistory,
     now: datetime,
-    settings: Settings,
-) -> Decision:
+    settings: HpaFlags,
+) -> ScaleDecision:
     """The decision of one look. `readings` are parallel to the metrics of the spec, and empty if none are wanted."""
     current, spec = scale.spec.replicas, asked.spec
-    base = Decision(
+    base = ScaleDecision(
         asked=asked,
         current=current,
         desired=current,
@@ -180,15 +182,15 @@ def decide(
     return msgspec.structs.replace(base, desired=wanted, replicas=wanted, reason=reason)
 
 
-def _by_metrics(base: Decision, readings: Sequence[Reading], scene: Scene) -> Decision:
+def _by_metrics(base: ScaleDecision, readings: Sequence[Reading], scene: Scene) -> ScaleDecision:
     asked, current, now = base.asked, base.current, scene.now
     judged = [propose(metric, said, scene) for metric, said in zip(asked.spec.metrics, readings, strict=True)]
-    wanted = [result for result in judged if isinstance(result, Proposal)]
-    refusals = [result for result in judged if isinstance(result, Refusal)]
+    wanted = [result for result in judged if isinstance(result, ReplicaProposal)]
+    refusals = [result for result in judged if isinstance(result, MetricError)]
     best = _most(wanted)
     base = msgspec.structs.replace(
         base,
-        metrics=tuple(result.status if isinstance(result, Proposal) else {"type": ""} for result in judged),
+        metrics=tuple(result.status if isinstance(result, ReplicaProposal) else {"type": ""} for result in judged),
         sayings=tuple(Saying("Warning", refusal.reason, refusal.text) for refusal in refusals),
     )
     if best is None or (refusals and best.replicas < current):
@@ -215,16 +217,16 @@ def _by_metrics(base: Decision, readings: Sequence[Reading], scene: Scene) -> De
     )
 
 
-def _most(proposals: Sequence[Proposal]) -> Proposal | None:
+def _most(proposals: Sequence[ReplicaProposal]) -> ReplicaProposal | None:
     """The proposal that counts: the largest, the first of equal ones; none at all gives way to whatever comes after."""
-    best: Proposal | None = None
+    best: ReplicaProposal | None = None
     for proposal in proposals:
         if best is None or best.replicas == 0 or proposal.replicas > best.replicas:
             best = proposal
     return best
 
 
-def _nothing(base: Decision, refusals: Sequence[Refusal], metrics: int, now: datetime) -> Decision:
+def _nothing(base: ScaleDecision, refusals: Sequence[MetricError], metrics: int, now: datetime) -> ScaleDecision:
     first = refusals[0]
     shown = f"the HPA was unable to compute the replica count: {first.text}"
     text = f"invalid metrics ({len(refusals)} invalid out of {metrics}), first error is: {first.summary}"
@@ -236,12 +238,12 @@ def _nothing(base: Decision, refusals: Sequence[Refusal], metrics: int, now: dat
     )
 
 
-def _found(asked: Autoscaler, now: datetime) -> tuple[Condition, ...]:
+def _found(asked: HorizontalPodAutoscaler, now: datetime) -> tuple[Condition, ...]:
     text = "the HPA controller was able to get the target's current scale"
     return put(asked.status.conditions, ABLE, True, "SucceededGetScale", text, now)
 
 
-def tolerance(asked: Autoscaler, settings: Settings) -> Tolerance:
+def tolerance(asked: HorizontalPodAutoscaler, settings: HpaFlags) -> Tolerance:
     """The autoscaler's own tolerances, or the flag's."""
     behavior = asked.spec.behavior
     down = behavior.scale_down.tolerance if behavior is not None else None

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from dovetail.autoscalers.hpa.spec import Behavior, Policy, Rules, Settings, Spec
+from dovetail.autoscalers.hpa.spec import Behavior, HpaFlags, HpaSpec, Rules, ScalingPolicy
 
 GROWTH = 2
 LEAST_GROWTH = 4
@@ -26,7 +26,7 @@ class Past(msgspec.Struct, frozen=True):
     at: datetime
 
 
-class History(msgspec.Struct, frozen=True):
+class ScaleHistory(msgspec.Struct, frozen=True):
     """What an autoscaler remembers of itself."""
 
     recommendations: tuple[Past, ...] = ()
@@ -56,17 +56,19 @@ TOO_MANY = Word("TooManyReplicas", "the desired replica count is more than the m
 TOO_FEW = Word("TooFewReplicas", "the desired replica count is less than the minimum replica count")
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class NormalizedReplicas(msgspec.Struct, frozen=True):
     """What may be done now, and the words for both conditions."""
 
     replicas: int
     able: Word
     limited: bool
     limit: Word
-    history: History
+    history: ScaleHistory
 
 
-def settle(spec: Spec, current: int, desired: int, history: History, now: datetime, settings: Settings) -> Verdict:
+def settle(
+    spec: HpaSpec, current: int, desired: int, history: ScaleHistory, now: datetime, settings: HpaFlags
+) -> NormalizedReplicas:
     """The desired number, held back and slowed down as the spec says."""
     if spec.behavior is None:
         held, able = _held_by_flag(desired, history, now, settings.downscale_stabilization), HELD_DOWN
@@ -78,17 +80,17 @@ def settle(spec: Spec, current: int, desired: int, history: History, now: dateti
     window = _longest_window(spec, settings)
     kept = (*_since(history.recommendations, now, window), Past(desired, now))
     remembered = msgspec.structs.replace(history, recommendations=kept)
-    return Verdict(replicas, able if held != desired else READY, replicas != held, limit, remembered)
+    return NormalizedReplicas(replicas, able if held != desired else READY, replicas != held, limit, remembered)
 
 
-def begun(history: History, replicas: int, now: datetime) -> History:
+def begun(history: ScaleHistory, replicas: int, now: datetime) -> ScaleHistory:
     """The history of an autoscaler that is first looked at starts with what its workload has."""
     return (
         history if history.recommendations else msgspec.structs.replace(history, recommendations=(Past(replicas, now),))
     )
 
 
-def changed(spec: Spec, history: History, before: int, after: int, now: datetime) -> History:
+def changed(spec: HpaSpec, history: ScaleHistory, before: int, after: int, now: datetime) -> ScaleHistory:
     """The history with a change that was made; remembered only where policies ask for it."""
     if spec.behavior is None:
         return history
@@ -108,23 +110,23 @@ def _within(past: Iterable[Past], now: datetime, seconds: float) -> list[int]:
     return [entry.replicas for entry in past if entry.at > now - timedelta(seconds=seconds)]
 
 
-def _longest_window(spec: Spec, settings: Settings) -> float:
+def _longest_window(spec: HpaSpec, settings: HpaFlags) -> float:
     if spec.behavior is None:
         return settings.downscale_stabilization
     return max(spec.behavior.scale_up.stabilization_window_seconds or 0, _down_window(spec.behavior, settings))
 
 
-def _down_window(behavior: Behavior, settings: Settings) -> float:
+def _down_window(behavior: Behavior, settings: HpaFlags) -> float:
     asked = behavior.scale_down.stabilization_window_seconds
     return settings.downscale_stabilization if asked is None else float(asked)
 
 
-def _held_by_flag(desired: int, history: History, now: datetime, window: float) -> int:
+def _held_by_flag(desired: int, history: ScaleHistory, now: datetime, window: float) -> int:
     return max([desired, *(recommendation.replicas for recommendation in _since(history.recommendations, now, window))])
 
 
 def _held_by_rules(
-    behavior: Behavior, current: int, desired: int, history: History, now: datetime, settings: Settings
+    behavior: Behavior, current: int, desired: int, history: ScaleHistory, now: datetime, settings: HpaFlags
 ) -> int:
     up = behavior.scale_up.stabilization_window_seconds or 0
     lowest = min([desired, *_within(history.recommendations, now, up)])
@@ -132,7 +134,7 @@ def _held_by_rules(
     return min(max(current, lowest), highest)
 
 
-def _at_most_double(spec: Spec, current: int, desired: int) -> tuple[int, Word]:
+def _at_most_double(spec: HpaSpec, current: int, desired: int) -> tuple[int, Word]:
     rate = max(GROWTH * current, LEAST_GROWTH)
     most, word = (rate, TOO_FAST_UP) if spec.max_replicas > rate else (spec.max_replicas, TOO_MANY)
     if desired < spec.least:
@@ -141,7 +143,7 @@ def _at_most_double(spec: Spec, current: int, desired: int) -> tuple[int, Word]:
 
 
 def _by_policies(
-    spec: Spec, behavior: Behavior, current: int, desired: int, history: History, now: datetime
+    spec: HpaSpec, behavior: Behavior, current: int, desired: int, history: ScaleHistory, now: datetime
 ) -> tuple[int, Word]:
     if desired > current:
         rate = max(current, _limit(behavior.scale_up, current, history, now, up=True))
@@ -156,7 +158,7 @@ def _by_policies(
     return desired, WITHIN
 
 
-def _limit(rules: Rules, current: int, history: History, now: datetime, *, up: bool) -> int:
+def _limit(rules: Rules, current: int, history: ScaleHistory, now: datetime, *, up: bool) -> int:
     """How far one direction may go now."""
     if rules.select_policy == "Disabled" or not rules.policies:
         return current
@@ -165,7 +167,7 @@ def _limit(rules: Rules, current: int, history: History, now: datetime, *, up: b
     return max(reach) if up == farthest else min(reach)
 
 
-def _reach(policy: Policy, current: int, history: History, now: datetime, up: bool) -> int:
+def _reach(policy: ScalingPolicy, current: int, history: ScaleHistory, now: datetime, up: bool) -> int:
     added = sum(_within(history.added, now, policy.period_seconds))
     removed = sum(_within(history.removed, now, policy.period_seconds))
     start = current - added + removed

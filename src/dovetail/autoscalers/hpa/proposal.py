@@ -14,7 +14,7 @@ import msgspec
 from dovetail.autoscalers.hpa import count
 from dovetail.autoscalers.hpa.count import Count, Tolerance
 from dovetail.autoscalers.hpa.readings import NoCount, Samples
-from dovetail.autoscalers.hpa.spec import MetricSpec, Scale, Settings, Source
+from dovetail.autoscalers.hpa.spec import HpaFlags, MetricSource, MetricSpec, ScaleView
 from dovetail.model.meta import Amount
 from dovetail.model.pods import Pod
 from dovetail.model.quantity import BINARY, DECIMAL, Quantity, milli
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 Reading = Samples | int | NoCount
 
 
-class Proposal(msgspec.Struct, frozen=True):
+class ReplicaProposal(msgspec.Struct, frozen=True):
     """What one metric wants. `name` is how events speak of it."""
 
     replicas: int
@@ -33,7 +33,7 @@ class Proposal(msgspec.Struct, frozen=True):
     status: Json
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class MetricError(msgspec.Struct, frozen=True):
     """Why a metric proposes nothing: the reason and text of the event, and the text for the whole."""
 
     reason: str
@@ -45,24 +45,24 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     """What every metric of an autoscaler is judged by."""
 
     namespace: str
-    scale: Scale
+    scale: ScaleView
     pods: Sequence[Pod]
     tolerance: Tolerance
     now: datetime
-    settings: Settings
+    settings: HpaFlags
 
 
-def propose(metric: MetricSpec, reading: Reading, scene: Scene) -> Proposal | Refusal:
+def propose(metric: MetricSpec, reading: Reading, scene: Scene) -> ReplicaProposal | MetricError:
     """What a metric wants, or why it wants nothing."""
     judge = _JUDGES.get(metric.type)
     if judge is None:
         text = f'unknown metric source type "{metric.type}"'
-        return Refusal("InvalidMetricSourceType", text, text)
+        return MetricError("InvalidMetricSourceType", text, text)
     try:
         return judge(metric, reading, scene)
     except NoCount as problem:
         text = str(problem)
-        return Refusal(f"FailedGet{metric.type}Metric", text, f"{_summary(metric)}: {text}")
+        return MetricError(f"FailedGet{metric.type}Metric", text, f"{_summary(metric)}: {text}")
 
 
 def _summary(metric: MetricSpec) -> str:
@@ -79,7 +79,7 @@ def _summary(metric: MetricSpec) -> str:
     return f"failed to get {which[metric.type]}"
 
 
-def _resource(metric: MetricSpec, reading: Reading, scene: Scene) -> Proposal:
+def _resource(metric: MetricSpec, reading: Reading, scene: Scene) -> ReplicaProposal:
     source = metric.source
     target = source.target
     used = target.average_value is not None
@@ -101,10 +101,10 @@ def _resource(metric: MetricSpec, reading: Reading, scene: Scene) -> Proposal:
     name = f"{source.name} {'container ' if of_container and not used else ''}resource"
     name += "" if used else " utilization (percentage of request)"
     shown: Json = {"name": source.name, "current": current} | ({"container": source.container} if of_container else {})
-    return Proposal(made.replicas, name, {"type": metric.type, _field(metric): shown})
+    return ReplicaProposal(made.replicas, name, {"type": metric.type, _field(metric): shown})
 
 
-def _resource_count(source: Source, samples: Samples, scene: Scene) -> Count:
+def _resource_count(source: MetricSource, samples: Samples, scene: Scene) -> Count:
     groups = count.group(scene.pods, samples, source.name, scene.now, scene.settings)
     current, target = scene.scale.spec.replicas, source.target
     if target.average_value is not None:
@@ -120,31 +120,31 @@ def _resource_count(source: Source, samples: Samples, scene: Scene) -> Count:
     )
 
 
-def _pods(metric: MetricSpec, reading: Reading, scene: Scene) -> Proposal:
+def _pods(metric: MetricSpec, reading: Reading, scene: Scene) -> ReplicaProposal:
     source = metric.source
     samples = _samples(reading, f"unable to get metric {source.metric.name}")
     groups = count.group(scene.pods, samples, "", scene.now, scene.settings)
     target = milli(source.target.average_value or 0)
     made = count.by_average(scene.pods, samples, groups, target, scene.scale.spec.replicas, scene.tolerance)
-    return Proposal(made.replicas, f"pods metric {source.metric.name}", _status(metric, "averageValue", made))
+    return ReplicaProposal(made.replicas, f"pods metric {source.metric.name}", _status(metric, "averageValue", made))
 
 
-def _object(metric: MetricSpec, reading: Reading, scene: Scene) -> Proposal:
+def _object(metric: MetricSpec, reading: Reading, scene: Scene) -> ReplicaProposal:
     source, about = metric.source, metric.source.described_object
     name, target = source.metric.name, source.target
     # The order of these words is Kubernetes' own.
     failure = f"unable to get metric {name}: {about.kind} on {scene.namespace} {about.name}/"
     if target.type == "Value" and target.value is not None:
         made = _whole(target.value, _known(reading, failure), scene)
-        return Proposal(made.replicas, f"{about.kind} metric {name}", _status(metric, "value", made))
+        return ReplicaProposal(made.replicas, f"{about.kind} metric {name}", _status(metric, "value", made))
     if target.type == "AverageValue" and target.average_value is not None:
         made = _per_pod(target.average_value, _known(reading, failure), scene)
         spoken = f"external metric {name}({go_text(source.metric.selector)})"
-        return Proposal(made.replicas, spoken, _status(metric, "averageValue", made))
+        return ReplicaProposal(made.replicas, spoken, _status(metric, "averageValue", made))
     raise NoCount("invalid object metric source: neither a value target nor an average value target was set")
 
 
-def _external(metric: MetricSpec, reading: Reading, scene: Scene) -> Proposal:
+def _external(metric: MetricSpec, reading: Reading, scene: Scene) -> ReplicaProposal:
     source = metric.source
     name, target, labels = source.metric.name, source.target, go_text(source.metric.selector)
     failure = f"unable to get external metric {scene.namespace}/{name}/{labels}: "
@@ -154,7 +154,7 @@ def _external(metric: MetricSpec, reading: Reading, scene: Scene) -> Proposal:
         made, field = _whole(target.value, _known(reading, failure), scene), "value"
     else:
         raise NoCount("invalid external metric source: neither a value target nor an average value target was set")
-    return Proposal(made.replicas, f"external metric {name}({labels})", _status(metric, field, made))
+    return ReplicaProposal(made.replicas, f"external metric {name}({labels})", _status(metric, field, made))
 
 
 def _whole(target: Amount, used: int, scene: Scene) -> Count:
@@ -165,7 +165,7 @@ def _per_pod(target: Amount, used: int, scene: Scene) -> Count:
     return count.by_value_per_pod(used, milli(target), scene.scale.status.replicas, scene.tolerance)
 
 
-_JUDGES: dict[str, Callable[[MetricSpec, Reading, Scene], Proposal]] = {
+_JUDGES: dict[str, Callable[[MetricSpec, Reading, Scene], ReplicaProposal]] = {
     "Resource": _resource,
     "ContainerResource": _resource,
     "Pods": _pods,

@@ -24,7 +24,7 @@ class NoCount(Exception):
     """No number of replicas follows from a metric; the text says why, as users know it."""
 
 
-class Sample(msgspec.Struct, frozen=True):
+class MetricSample(msgspec.Struct, frozen=True):
     """A pod's value, when it was taken, and over how many seconds."""
 
     value: int
@@ -32,7 +32,7 @@ class Sample(msgspec.Struct, frozen=True):
     window: float
 
 
-Samples = Mapping[str, Sample]
+Samples = Mapping[str, MetricSample]
 
 
 class ContainerUse(View, frozen=True, kw_only=True):
@@ -62,21 +62,21 @@ class MetricValue(View, frozen=True, kw_only=True):
     value: Amount = 0
 
 
-def of_pods(uses: Iterable[PodUse], resource: str, container: str = "") -> dict[str, Sample]:
+def of_pods(uses: Iterable[PodUse], resource: str, container: str = "") -> dict[str, MetricSample]:
     """Each pod's use of a resource, in all its containers or in the named one."""
     samples = {}
     for use in uses:
         counted = [usage for usage in use.containers if not container or usage.name == container]
         if counted and all(resource in usage.usage for usage in counted):
             value = sum(milli(usage.usage[resource]) for usage in counted)
-            samples[use.metadata.name] = Sample(value, use.timestamp, duration.parse(use.window).total_seconds())
+            samples[use.metadata.name] = MetricSample(value, use.timestamp, duration.parse(use.window).total_seconds())
     return samples
 
 
-def of_objects(values: Iterable[MetricValue], now: datetime) -> dict[str, Sample]:
+def of_objects(values: Iterable[MetricValue], now: datetime) -> dict[str, MetricSample]:
     """Each pod's value of a custom metric."""
     return {
-        value.described_object.name: Sample(
+        value.described_object.name: MetricSample(
             milli(value.value),
             value.timestamp or now,
             USUAL_WINDOW if value.window_seconds is None else float(value.window_seconds),

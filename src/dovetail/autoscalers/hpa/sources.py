@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from dovetail.autoscalers.hpa.proposal import Reading
-from dovetail.autoscalers.hpa.readings import MetricValue, NoCount, PodUse, Sample, of_objects, of_pods, total
-from dovetail.autoscalers.hpa.spec import MetricSpec, Scale, Source, TargetRef
+from dovetail.autoscalers.hpa.readings import MetricSample, MetricValue, NoCount, PodUse, of_objects, of_pods, total
+from dovetail.autoscalers.hpa.spec import MetricSource, MetricSpec, ScaleView, TargetRef
 from dovetail.kube.backoff import NEVER
 from dovetail.kube.client import Kube, query_of
 from dovetail.kube.errors import ApiError, Conflict, KubeError, NotFound, Unavailable
@@ -49,14 +49,14 @@ class Targets:
         self._kube = kube
         self._resources: dict[tuple[str, str], Resource] = {}
 
-    async def read(self, namespace: str, ref: TargetRef) -> tuple[Resource, Scale]:
+    async def read(self, namespace: str, ref: TargetRef) -> tuple[Resource, ScaleView]:
         try:
             resource = await self.resource(ref.group, ref.kind)
             return resource, await self._get(resource, namespace, ref.name)
         except KubeError as error:
             raise NoScale(said(error, f"get {ref.kind}")) from error
 
-    async def write(self, resource: Resource, scale: Scale, replicas: int) -> None:
+    async def write(self, resource: Resource, scale: ScaleView, replicas: int) -> None:
         """Write the number; if the workload changed meanwhile, on top of that."""
         try:
             for _ in range(ATTEMPTS - 1):
@@ -75,8 +75,8 @@ class Targets:
             cached = self._resources[group, kind] = await self._served(group, kind)
         return cached
 
-    async def _get(self, resource: Resource, namespace: str, name: str) -> Scale:
-        return await self._kube.get(resource, name, namespace, subresource="scale", type=Scale)
+    async def _get(self, resource: Resource, namespace: str, name: str) -> ScaleView:
+        return await self._kube.get(resource, name, namespace, subresource="scale", type=ScaleView)
 
     async def _put(self, resource: Resource, meta: ObjectMeta, replicas: int) -> None:
         body = {
@@ -148,16 +148,16 @@ class Sources:
             what = f"get pods.{METRICS}" if api == "resource" else f"get {source.metric.name}.{api}.{METRICS}"
             return NoCount(f"unable to fetch metrics from {api} metrics API: {said(error, what)}")
 
-    async def _used(self, source: Source, namespace: str, pods: str) -> dict[str, Sample]:
+    async def _used(self, source: MetricSource, namespace: str, pods: str) -> dict[str, MetricSample]:
         path = f"/apis/{METRICS}/v1beta1/namespaces/{namespace}/pods"
         metrics = await self._read(path, _Uses, labelSelector=pods)
         return of_pods(_some(metrics.items, "resource"), source.name, source.container)
 
-    async def _of_pods(self, source: Source, namespace: str, pods: str, now: datetime) -> dict[str, Sample]:
+    async def _of_pods(self, source: MetricSource, namespace: str, pods: str, now: datetime) -> dict[str, MetricSample]:
         metrics = await self._custom(source, f"namespaces/{namespace}/pods/*", labelSelector=pods)
         return of_objects(_some(metrics.items, "custom"), now)
 
-    async def _of_object(self, source: Source, namespace: str) -> int:
+    async def _of_object(self, source: MetricSource, namespace: str) -> int:
         about = source.described_object
         if about.kind == "Namespace" and not about.group:
             where = f"namespaces/{namespace}/metrics"
@@ -166,12 +166,12 @@ class Sources:
             where = f"namespaces/{namespace}/{plural}/{about.name}"
         return total((await self._custom(source, where)).items[:1])
 
-    async def _outside(self, source: Source, namespace: str) -> int:
+    async def _outside(self, source: MetricSource, namespace: str) -> int:
         path = f"/apis/{EXTERNAL}/v1beta1/namespaces/{namespace}/{source.metric.name}"
         metrics = await self._read(path, _Values, labelSelector=_text(source.metric.selector))
         return total(_some(metrics.items, "external"))
 
-    async def _custom(self, source: Source, where: str, **query: str) -> _Values:
+    async def _custom(self, source: MetricSource, where: str, **query: str) -> _Values:
         try:
             group = await self._kube.request("GET", f"/apis/{CUSTOM}", retries=NEVER)
         except (NotFound, Unavailable) as error:

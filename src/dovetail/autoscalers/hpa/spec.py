@@ -23,7 +23,7 @@ class TargetRef(View, frozen=True, kw_only=True):
         return self.api_version.partition("/")[0] if "/" in self.api_version else ""
 
 
-class Target(View, frozen=True, kw_only=True):
+class MetricTarget(View, frozen=True, kw_only=True):
     """Where a metric should be. One of the three amounts counts, by type."""
 
     type: str = ""
@@ -39,28 +39,28 @@ class Identifier(View, frozen=True, kw_only=True):
     selector: LabelSelector | None = None
 
 
-class Source(View, frozen=True, kw_only=True):
+class MetricSource(View, frozen=True, kw_only=True):
     """A metric of any type: each type fills the fields it has."""
 
     name: str = ""
     container: str = ""
     metric: Identifier = Identifier()
     described_object: TargetRef = TargetRef()
-    target: Target = Target()
+    target: MetricTarget = MetricTarget()
 
 
 class MetricSpec(View, frozen=True, kw_only=True):
     """One of the metrics to scale by."""
 
     type: str = ""
-    resource: Source | None = None
-    container_resource: Source | None = None
-    pods: Source | None = None
-    object: Source | None = None
-    external: Source | None = None
+    resource: MetricSource | None = None
+    container_resource: MetricSource | None = None
+    pods: MetricSource | None = None
+    object: MetricSource | None = None
+    external: MetricSource | None = None
 
     @property
-    def source(self) -> Source:
+    def source(self) -> MetricSource:
         """The source that its type names."""
         fields = {
             "Resource": self.resource,
@@ -69,10 +69,10 @@ class MetricSpec(View, frozen=True, kw_only=True):
             "Object": self.object,
             "External": self.external,
         }
-        return fields.get(self.type) or Source()
+        return fields.get(self.type) or MetricSource()
 
 
-class Policy(View, frozen=True, kw_only=True):
+class ScalingPolicy(View, frozen=True, kw_only=True):
     """At most so many pods, or so many percent, within a period."""
 
     type: str = ""
@@ -85,7 +85,7 @@ class Rules(View, frozen=True, kw_only=True):
 
     stabilization_window_seconds: int | None = None
     select_policy: str = "Max"
-    policies: tuple[Policy, ...] = ()
+    policies: tuple[ScalingPolicy, ...] = ()
     tolerance: Amount | None = None
 
 
@@ -96,7 +96,7 @@ class Behavior(View, frozen=True, kw_only=True):
     scale_down: Rules = Rules()
 
 
-class Spec(View, frozen=True, kw_only=True):
+class HpaSpec(View, frozen=True, kw_only=True):
     scale_target_ref: TargetRef = TargetRef()
     min_replicas: int | None = None
     max_replicas: int = 0
@@ -113,7 +113,7 @@ class Spec(View, frozen=True, kw_only=True):
         return any(metric.type in ("Object", "External") for metric in self.metrics)
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class HpaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What the last look came to."""
 
     last_scale_time: datetime | None = None
@@ -123,12 +123,12 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     conditions: tuple[Condition, ...] = ()
 
 
-class Autoscaler(View, frozen=True, kw_only=True):
+class HorizontalPodAutoscaler(View, frozen=True, kw_only=True):
     """A HorizontalPodAutoscaler."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: Spec = Spec()
-    status: Status = Status()
+    spec: HpaSpec = HpaSpec()
+    status: HpaStatus = HpaStatus()
 
 
 class ScaleSpec(View, frozen=True, kw_only=True):
@@ -140,7 +140,7 @@ class ScaleStatus(View, frozen=True, kw_only=True):
     selector: str = ""
 
 
-class Scale(View, frozen=True, kw_only=True):
+class ScaleView(View, frozen=True, kw_only=True):
     """A workload as a number of replicas."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -148,7 +148,7 @@ class Scale(View, frozen=True, kw_only=True):
     status: ScaleStatus = ScaleStatus()
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class HpaFlags(msgspec.Struct, frozen=True, kw_only=True):
     """The controller manager's flags of the same names, in seconds, and the one feature gate that matters."""
 
     sync_period: float = 15.0

@@ -14,7 +14,7 @@ import msgspec
 from dovetail.autoscalers.node_groups.annotations import DELAY_DELETION_PREFIX, ENABLE_DAEMONSET_EVICTION
 from dovetail.autoscalers.node_groups.budgets import GroupNodes, crop
 from dovetail.autoscalers.node_groups.cluster_watch import ClusterWatch
-from dovetail.autoscalers.node_groups.disruption_budgets import RemainingBudgets
+from dovetail.autoscalers.node_groups.disruption_budgets import RemainingPdbs
 from dovetail.autoscalers.node_groups.drain import DrainContext, DrainRules, PodsToMove, pods_to_move
 from dovetail.autoscalers.node_groups.node_taints import mark_to_be_deleted, unmark_to_be_deleted
 from dovetail.autoscalers.node_groups.removal import Removable
@@ -229,8 +229,8 @@ class Actuator:
         cutoff = self.settings.expendable_cutoff
         pods = [pod for pod in self._watch.pods_on(deletion.node) if (pod.spec.priority or 0) >= cutoff]
         if not deletion.drain:
-            return pods_to_move(pods, self.settings.drain, DrainContext(self._clock.now(), RemainingBudgets()))
-        budgets = RemainingBudgets(self._watch.pdbs.store)
+            return pods_to_move(pods, self.settings.drain, DrainContext(self._clock.now(), RemainingPdbs()))
+        budgets = RemainingPdbs(self._watch.pdbs.store)
         context = DrainContext(self._clock.now(), budgets, self._watch.controllers())
         return pods_to_move(pods, self.settings.drain, context)
 

@@ -18,13 +18,13 @@ from dovetail.autoscalers.node_groups.annotations import (
     has_taint,
     is_being_deleted,
 )
-from dovetail.autoscalers.node_groups.backoff import Backoff
+from dovetail.autoscalers.node_groups.backoff import GroupBackoff
 from dovetail.autoscalers.node_groups.balancing import Increase
-from dovetail.autoscalers.node_groups.cluster_state import ClusterState
+from dovetail.autoscalers.node_groups.cluster_state import GroupClusterState
 from dovetail.autoscalers.node_groups.cluster_watch import ClusterWatch
 from dovetail.autoscalers.node_groups.cooldown import Cooldown
-from dovetail.autoscalers.node_groups.decision_log import DecisionLog
-from dovetail.autoscalers.node_groups.disruption_budgets import RemainingBudgets
+from dovetail.autoscalers.node_groups.decision_log import NodeGroupDecisions
+from dovetail.autoscalers.node_groups.disruption_budgets import RemainingPdbs
 from dovetail.autoscalers.node_groups.drain import DrainContext
 from dovetail.autoscalers.node_groups.estimator import fresh_node
 from dovetail.autoscalers.node_groups.expander_chain import ExpanderChain
@@ -32,9 +32,9 @@ from dovetail.autoscalers.node_groups.expanders import Filter, Option, choose
 from dovetail.autoscalers.node_groups.explanations import explanations
 from dovetail.autoscalers.node_groups.explanations import text as explanation_text
 from dovetail.autoscalers.node_groups.group_repair import GroupRepair
-from dovetail.autoscalers.node_groups.metrics import Metrics, measure
+from dovetail.autoscalers.node_groups.metrics import ClusterAutoscalerMetrics, measure
 from dovetail.autoscalers.node_groups.node_taints import unmark_candidate, unmark_to_be_deleted
-from dovetail.autoscalers.node_groups.options import Options
+from dovetail.autoscalers.node_groups.options import AutoscalingOptions
 from dovetail.autoscalers.node_groups.pending import (
     all_new,
     helpable,
@@ -48,21 +48,21 @@ from dovetail.autoscalers.node_groups.pending import (
 from dovetail.autoscalers.node_groups.provisioning_requests import consumed
 from dovetail.autoscalers.node_groups.quotas import Quotas, totals
 from dovetail.autoscalers.node_groups.readiness import is_ready
-from dovetail.autoscalers.node_groups.recording import Recording
+from dovetail.autoscalers.node_groups.recording import LoopRecorder
 from dovetail.autoscalers.node_groups.request_controller import ProvisioningRequestController
 from dovetail.autoscalers.node_groups.scale_down import ScaleDownPlanner
 from dovetail.autoscalers.node_groups.scale_up import (
     IN_BACKOFF,
     NOT_READY,
-    Result,
     ScaleUpInput,
     ScaleUpPlan,
+    ScaleUpResult,
     plan_minimum_sizes,
     plan_scale_up,
 )
-from dovetail.autoscalers.node_groups.simulation import Snapshot
+from dovetail.autoscalers.node_groups.simulation import ClusterSnapshot
 from dovetail.autoscalers.node_groups.templates import TemplateCache, from_any_node, from_cloud, from_nodes
-from dovetail.autoscalers.node_groups.unremovable import Reason, Unremovable
+from dovetail.autoscalers.node_groups.unremovable import Unremovable, UnremovableReason
 from dovetail.chance import Chance
 from dovetail.clock import Clock, stopwatch
 from dovetail.cloud.node_groups import (
@@ -96,15 +96,15 @@ class NodeGroupAutoscaler:
 
     def __init__(
         self,
-        options: Options,
+        options: AutoscalingOptions,
         kube: Kube,
         cloud: NodeGroupCloud,
         watch: ClusterWatch,
         actuator: Actuator,
-        recording: Recording,
-        metrics: Metrics,
+        recording: LoopRecorder,
+        metrics: ClusterAutoscalerMetrics,
         cooldown: Cooldown,
-        decisions: DecisionLog,
+        decisions: NodeGroupDecisions,
         requests: ProvisioningRequestController | None,
         clock: Clock,
         chance: Chance,
@@ -118,7 +118,7 @@ class NodeGroupAutoscaler:
         self._metrics = metrics
         self._clock = clock
         self._chance = chance
-        self.state = ClusterState(options.health, Backoff(options.backoff), self.is_ready)
+        self.state = GroupClusterState(options.health, GroupBackoff(options.backoff), self.is_ready)
         self.planner = ScaleDownPlanner(options.scale_down)
         self._repair = GroupRepair(cloud, self.state, recording, metrics)
         self._templates = TemplateCache(options.template_life_s)
@@ -226,7 +226,7 @@ class NodeGroupAutoscaler:
         plan = self._plan(pods, given, now)
         self.last_plan = plan
         await self._carry_out(plan, now)
-        if plan.result is Result.SUCCESSFUL:
+        if plan.result is ScaleUpResult.SUCCESSFUL:
             return
         if self.requests is not None and await self.requests.serve(
             snapshot, given, lambda increases: self._increase(increases, now), now
@@ -234,7 +234,7 @@ class NodeGroupAutoscaler:
             return
         if self.options.scale_down_enabled:
             there = [node for node in nodes if node.metadata.name not in starting]
-            await self._scale_down(snapshot, there, quotas, plan.result is Result.IN_COOLDOWN, now)
+            await self._scale_down(snapshot, there, quotas, plan.result is ScaleUpResult.IN_COOLDOWN, now)
         if self.options.enforce_min_size:
             increases = plan_minimum_sizes(given)
             if increases:
@@ -289,7 +289,7 @@ class NodeGroupAutoscaler:
         self._record.node_event(node.metadata.name, "Normal", "ClusterAutoscalerCleanup", message)
 
     async def _node_templates(
-        self, groups: Sequence[NodeGroup], snapshot: Snapshot, now: datetime
+        self, groups: Sequence[NodeGroup], snapshot: ClusterSnapshot, now: datetime
     ) -> dict[str, NodeInfo]:
         members: dict[str, list[NodeInfo]] = {}
         for info in snapshot.nodes.values():
@@ -325,7 +325,7 @@ class NodeGroupAutoscaler:
 
     # Growing
 
-    def _inject_upcoming(self, snapshot: Snapshot, templates: Mapping[str, NodeInfo], now: datetime) -> set[str]:
+    def _inject_upcoming(self, snapshot: ClusterSnapshot, templates: Mapping[str, NodeInfo], now: datetime) -> set[str]:
         """Nodes that will come take part already; those that have registered and started not are theirs."""
         counts, starting = self.state.upcoming(now)
         for name, count in counts.items():
@@ -338,7 +338,7 @@ class NodeGroupAutoscaler:
                 snapshot.remove_node(name)
         return starting
 
-    def _pods_to_help(self, snapshot: Snapshot, now: datetime) -> list[Pod]:
+    def _pods_to_help(self, snapshot: ClusterSnapshot, now: datetime) -> list[Pod]:
         options = self.options
         pending: list[Pod] = []
         unprocessed = 0
@@ -379,7 +379,7 @@ class NodeGroupAutoscaler:
 
     def _scale_up_input(
         self,
-        snapshot: Snapshot,
+        snapshot: ClusterSnapshot,
         templates: Mapping[str, NodeInfo],
         quotas: Quotas,
         nodes: Sequence[Node],
@@ -411,12 +411,12 @@ class NodeGroupAutoscaler:
     def _plan(self, pods: Sequence[Pod], given: ScaleUpInput, now: datetime) -> ScaleUpPlan:
         if not pods:
             self._record.log(SOURCE, "No unschedulable pods", 1)
-            return ScaleUpPlan(Result.NOT_NEEDED)
+            return ScaleUpPlan(ScaleUpResult.NOT_NEEDED)
         for pod in pods[:20]:
             self._record.log("orchestrator", f"Pod {pod.metadata.key} is unschedulable", 1)
         if not self.options.bypassed_schedulers and all_new(pods, now):
             self._record.log(SOURCE, "Unschedulable pods are very new, waiting one iteration for more", 1)
-            return ScaleUpPlan(Result.IN_COOLDOWN)
+            return ScaleUpPlan(ScaleUpResult.IN_COOLDOWN)
         started = stopwatch()
         self._metrics.last_activity.labels("scaleUp").set(now.timestamp())
         plan = plan_scale_up(pods, given)
@@ -424,14 +424,14 @@ class NodeGroupAutoscaler:
         return plan
 
     async def _carry_out(self, plan: ScaleUpPlan, now: datetime) -> None:
-        if plan.result is Result.LIMITED_BY_MAX_TOTAL or plan.limited_by_total:
+        if plan.result is ScaleUpResult.LIMITED_BY_MAX_TOTAL or plan.limited_by_total:
             most = self.options.scale_up.max_nodes_total
             message = f"Max total nodes in cluster reached: {most}"
             self._record.status_event("Warning", "MaxNodesTotalReached", message)
             self._record.log(SOURCE, "Max total nodes in cluster reached", 1)
-        if plan.result is Result.NO_OPTIONS:
+        if plan.result is ScaleUpResult.NO_OPTIONS:
             self._record.log("orchestrator", "No expansion options", 1)
-        if plan.result is Result.SUCCESSFUL:
+        if plan.result is ScaleUpResult.SUCCESSFUL:
             assert plan.option is not None
             self._record.log("orchestrator", f"Best option to resize: {plan.option.group.id}", 1)
             self._record.log("orchestrator", f"Estimated {plan.option.nodes} nodes needed in {plan.option.group.id}", 1)
@@ -481,14 +481,14 @@ class NodeGroupAutoscaler:
     # Shrinking
 
     async def _scale_down(
-        self, snapshot: Snapshot, nodes: Sequence[Node], quotas: Quotas, forbidden: bool, now: datetime
+        self, snapshot: ClusterSnapshot, nodes: Sequence[Node], quotas: Quotas, forbidden: bool, now: datetime
     ) -> None:
         started = stopwatch()
         self._record.log(SOURCE, "Calculating unneeded nodes", 4)
         going = set(self._actuator.deletions)
         candidates = self.planner.in_order(self._candidates(nodes, now), snapshot, now)
         destinations = [node.metadata.name for node in nodes if node.metadata.name not in going]
-        context = DrainContext(now, RemainingBudgets(self._watch.pdbs.store), self._watch.controllers())
+        context = DrainContext(now, RemainingPdbs(self._watch.pdbs.store), self._watch.controllers())
         self.planner.update(snapshot, candidates, destinations, self.group_of, context, self.is_ready)
         for node in nodes:
             if node.metadata.name not in candidates and self.planner.unremovable.reason(node.metadata.name) is None:
@@ -533,16 +533,20 @@ class NodeGroupAutoscaler:
             names.append(node.metadata.name)
         return names
 
-    def _why_no_candidate(self, node: Node) -> Reason:
+    def _why_no_candidate(self, node: Node) -> UnremovableReason:
         if node.metadata.name in self._actuator.deletions:
-            return Reason.BEING_DELETED
+            return UnremovableReason.BEING_DELETED
         group = self.group_of(node)
         if group is None:
-            return Reason.NOT_AUTOSCALED
-        return Reason.MIN_SIZE_REACHED if group.target_size <= group.min_size else Reason.NOT_UNNEEDED_OTHER
+            return UnremovableReason.NOT_AUTOSCALED
+        return (
+            UnremovableReason.MIN_SIZE_REACHED
+            if group.target_size <= group.min_size
+            else UnremovableReason.NOT_UNNEEDED_OTHER
+        )
 
     def _count_unremovable(self) -> None:
-        counts = dict.fromkeys(Reason, 0)
+        counts = dict.fromkeys(UnremovableReason, 0)
         for unremovable in self.planner.unremovable:
             counts[unremovable.reason] += 1
         for reason, count in counts.items():

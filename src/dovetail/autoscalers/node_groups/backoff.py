@@ -26,7 +26,7 @@ class BackedOff(msgspec.Struct, frozen=True):
     error: InstanceError
 
 
-class Backoff:
+class GroupBackoff:
     """By group id. A failure after an earlier backoff has ended doubles it; one within it starts it anew."""
 
     def __init__(self, times: BackoffTimes | None = None) -> None:

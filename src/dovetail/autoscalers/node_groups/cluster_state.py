@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 import msgspec
 
 from dovetail.autoscalers.node_groups.annotations import TO_BE_DELETED, has_taint
-from dovetail.autoscalers.node_groups.backoff import BackedOff, Backoff
+from dovetail.autoscalers.node_groups.backoff import BackedOff, GroupBackoff
 from dovetail.autoscalers.node_groups.readiness import lacks_gpu
-from dovetail.cloud.node_groups import ErrorClass, Instance, InstanceError, InstanceState, NodeGroup
+from dovetail.cloud.node_groups import ErrorClass, GroupMember, InstanceError, InstanceState, NodeGroup
 from dovetail.model.duration import format_duration
 from dovetail.model.meta import condition
 from dovetail.model.nodes import Node
@@ -81,7 +81,7 @@ class Happening(msgspec.Struct, frozen=True):
     message: str
 
 
-class Safety(msgspec.Struct, frozen=True):
+class ScaleUpSafety(msgspec.Struct, frozen=True):
     """Whether a group may grow, and what stands against it."""
 
     healthy: bool
@@ -92,10 +92,12 @@ class Safety(msgspec.Struct, frozen=True):
         return self.healthy and self.backoff is None
 
 
-class ClusterState:
+class GroupClusterState:
     """What is known of nodes and groups from loop to loop. `update` takes the newest view."""
 
-    def __init__(self, limits: HealthLimits, backoff: Backoff, is_ready: Callable[[Node], bool] | None = None) -> None:
+    def __init__(
+        self, limits: HealthLimits, backoff: GroupBackoff, is_ready: Callable[[Node], bool] | None = None
+    ) -> None:
         self.limits = limits
         self.backoff = backoff
         self._is_ready = is_ready or (lambda node: node.ready)
@@ -320,8 +322,8 @@ class ClusterState:
         counted = sum(len(names) for names in there)
         return not (missing > self.limits.ok_unready_count and missing > share * counted)
 
-    def safety(self, group: str, now: datetime) -> Safety:
-        return Safety(self.is_group_healthy(group), self.backoff.status(group, now))
+    def safety(self, group: str, now: datetime) -> ScaleUpSafety:
+        return ScaleUpSafety(self.is_group_healthy(group), self.backoff.status(group, now))
 
     def has_upcoming(self, group: str) -> bool:
         """Whether the group's target exceeds the nodes that came and started."""
@@ -369,7 +371,7 @@ class ClusterState:
         return overdue
 
 
-def _should_register(instance: Instance) -> bool:
+def _should_register(instance: GroupMember) -> bool:
     return instance.state is not InstanceState.DELETING and instance.error is None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from dovetail.autoscalers.node_groups.drain import Controllers
 from dovetail.autoscalers.node_groups.node_claims import NodeClaimWatch
-from dovetail.autoscalers.node_groups.simulation import Snapshot, placed_info, unbound_info
+from dovetail.autoscalers.node_groups.simulation import ClusterSnapshot, placed_info, unbound_info
 from dovetail.kube.client import Kube
 from dovetail.kube.reflector import CacheChange, Reflector
 from dovetail.kube.resources import (
@@ -26,7 +26,7 @@ from dovetail.kube.resources import (
     STATEFULSETS,
     STORAGECLASSES,
 )
-from dovetail.model.fit import Cluster
+from dovetail.model.fit import ClusterNodes
 from dovetail.model.fit.podinfo import PodInfo
 from dovetail.model.fit.storage import Storage
 from dovetail.model.nodes import Namespace, Node
@@ -106,10 +106,10 @@ class ClusterWatch:
         if change.new is not None:
             self._on_pod(change.new)
 
-    def snapshot(self, expendable_below: int) -> Snapshot:
+    def snapshot(self, expendable_below: int) -> ClusterSnapshot:
         """The nodes with the pods that count: expendable ones do not, and nominated ones already do."""
         storage = Storage(self.claims.store, self.volumes.store, self.classes.store, self.csi_nodes.store)
-        cluster = Cluster(storage)
+        cluster = ClusterNodes(storage)
         for namespace in self.namespaces.store:
             cluster.set_namespace(namespace.metadata.name, namespace.metadata.labels)
         for node in self.nodes.store:
@@ -120,7 +120,7 @@ class ClusterWatch:
         for pod in self.pods.store:
             if pod.status.nominated_node_name and not pod.spec.node_name and not pod.terminating:
                 cluster.place(unbound_info(pod), pod.status.nominated_node_name)
-        return Snapshot(cluster)
+        return ClusterSnapshot(cluster)
 
     def controllers(self) -> Controllers:
         """The controllers that exist."""

@@ -27,7 +27,7 @@ MAX_CHARS = 256 * 1024
 _encode = msgspec.json.Encoder().encode
 
 
-class DecisionLog:
+class NodeGroupDecisions:
     """`record` never waits; `save` writes what was recorded, and drops the oldest beyond the bound."""
 
     def __init__(self, kube: Kube, namespace: str, clock: Clock, chance: Chance, *, keep: bool = True) -> None:

@@ -22,7 +22,7 @@ class RemainingBudget(msgspec.Struct):
         return same and matches(self.pdb.spec.selector, pod.metadata.labels)
 
 
-class RemainingBudgets:
+class RemainingPdbs:
     """Counts down as removals are planned; made anew from the cluster's budgets in every loop."""
 
     def __init__(self, pdbs: Iterable[PodDisruptionBudget] = ()) -> None:

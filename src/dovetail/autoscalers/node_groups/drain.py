@@ -17,7 +17,7 @@ from dovetail.autoscalers.node_groups.annotations import (
     is_daemonset,
     is_mirror_pod,
 )
-from dovetail.autoscalers.node_groups.disruption_budgets import RemainingBudgets
+from dovetail.autoscalers.node_groups.disruption_budgets import RemainingPdbs
 from dovetail.model.pods import Pod, Volume
 
 SYSTEM_NAMESPACE = "kube-system"
@@ -27,7 +27,7 @@ DEFAULT_GRACE_S = 30
 REPLICATED_KINDS = frozenset({"ReplicationController", "ReplicaSet", "Job", "StatefulSet"})
 
 
-class Outcome(Enum):
+class DrainabilityOutcome(Enum):
     """What becomes of a pod when its node is drained."""
 
     UNDEFINED = "no rule speaks about it"
@@ -64,10 +64,10 @@ REMEDIES: Mapping[BlockingReason, str] = {
 }
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class DrainabilityStatus(msgspec.Struct, frozen=True):
     """`reason` and `message` only where the pod blocks."""
 
-    outcome: Outcome
+    outcome: DrainabilityOutcome
     reason: BlockingReason | None = None
     message: str = ""
 
@@ -96,7 +96,7 @@ class DrainContext(msgspec.Struct, frozen=True):
     """The cluster as the rules see it."""
 
     now: datetime
-    budgets: RemainingBudgets
+    budgets: RemainingPdbs
     controllers: Controllers | None = None
 
 
@@ -125,44 +125,46 @@ def pods_to_move(pods: Iterable[Pod], rules: DrainRules, context: DrainContext) 
     for pod in pods:
         verdict = drainability(pod, rules, context)
         match verdict.outcome:
-            case Outcome.UNDEFINED | Outcome.DRAIN:
+            case DrainabilityOutcome.UNDEFINED | DrainabilityOutcome.DRAIN:
                 (daemonset_pods if is_daemonset(pod) else moving).append(pod)
-            case Outcome.WAIT:
+            case DrainabilityOutcome.WAIT:
                 on_completion.append(pod)
-            case Outcome.BLOCK:
+            case DrainabilityOutcome.BLOCK:
                 reason = verdict.reason or BlockingReason.UNEXPECTED_ERROR
                 return PodsToMove(blocking=BlockingPod(pod, reason, verdict.message))
-            case Outcome.SKIP:
+            case DrainabilityOutcome.SKIP:
                 continue
     return PodsToMove(tuple(moving), tuple(daemonset_pods), tuple(on_completion))
 
 
 def is_empty(pods: Iterable[Pod], rules: DrainRules, now: datetime) -> bool:
     """Whether a node with these pods goes without moving one; budgets and controllers are not asked."""
-    context = DrainContext(now, RemainingBudgets())
+    context = DrainContext(now, RemainingPdbs())
     return all(
-        is_daemonset(pod) or drainability(pod, rules, context).outcome in (Outcome.SKIP, Outcome.WAIT) for pod in pods
+        is_daemonset(pod)
+        or drainability(pod, rules, context).outcome in (DrainabilityOutcome.SKIP, DrainabilityOutcome.WAIT)
+        for pod in pods
     )
 
 
-def drainability(pod: Pod, rules: DrainRules, context: DrainContext) -> Verdict:
+def drainability(pod: Pod, rules: DrainRules, context: DrainContext) -> DrainabilityStatus:
     """The verdict of the first rule that has one."""
     for rule in RULES:
         verdict = rule(pod, rules, context)
         if verdict is not None:
             return verdict
-    return Verdict(Outcome.UNDEFINED)
+    return DrainabilityStatus(DrainabilityOutcome.UNDEFINED)
 
 
-def _mirror_pod(pod: Pod, rules: DrainRules, context: DrainContext) -> Verdict | None:
-    return Verdict(Outcome.SKIP) if is_mirror_pod(pod) else None
+def _mirror_pod(pod: Pod, rules: DrainRules, context: DrainContext) -> DrainabilityStatus | None:
+    return DrainabilityStatus(DrainabilityOutcome.SKIP) if is_mirror_pod(pod) else None
 
 
-def _long_terminating(pod: Pod, rules: DrainRules, context: DrainContext) -> Verdict | None:
-    return Verdict(Outcome.SKIP) if is_long_terminating(pod, context.now) else None
+def _long_terminating(pod: Pod, rules: DrainRules, context: DrainContext) -> DrainabilityStatus | None:
+    return DrainabilityStatus(DrainabilityOutcome.SKIP) if is_long_terminating(pod, context.now) else None
 
 
-def _replica_count(pod: Pod, rules: DrainRules, context: DrainContext) -> Verdict | None:
+def _replica_count(pod: Pod, rules: DrainRules, context: DrainContext) -> DrainabilityStatus | None:
     """Only controllers of the core groups are looked up: of others we could not tell whether they exist."""
     owner = pod.metadata.controller
     if not rules.skip_custom_controller_pods or context.controllers is None or owner is None:
@@ -187,30 +189,30 @@ def _replica_count(pod: Pod, rules: DrainRules, context: DrainContext) -> Verdic
     return None
 
 
-def _daemonset(pod: Pod, rules: DrainRules, context: DrainContext) -> Verdict | None:
-    return Verdict(Outcome.DRAIN) if is_daemonset(pod) else None
+def _daemonset(pod: Pod, rules: DrainRules, context: DrainContext) -> DrainabilityStatus | None:
+    return DrainabilityStatus(DrainabilityOutcome.DRAIN) if is_daemonset(pod) else None
 
 
-def _safe_to_evict(pod: Pod, rules: DrainRules, context: DrainContext) -> Verdict | None:
-    return Verdict(Outcome.DRAIN) if _annotation(pod) == "true" else None
+def _safe_to_evict(pod: Pod, rules: DrainRules, context: DrainContext) -> DrainabilityStatus | None:
+    return DrainabilityStatus(DrainabilityOutcome.DRAIN) if _annotation(pod) == "true" else None
 
 
-def _terminal(pod: Pod, rules: DrainRules, context: DrainContext) -> Verdict | None:
-    return Verdict(Outcome.DRAIN) if is_terminal(pod) else None
+def _terminal(pod: Pod, rules: DrainRules, context: DrainContext) -> DrainabilityStatus | None:
+    return DrainabilityStatus(DrainabilityOutcome.DRAIN) if is_terminal(pod) else None
 
 
-def _on_completion(pod: Pod, rules: DrainRules, context: DrainContext) -> Verdict | None:
-    return Verdict(Outcome.WAIT) if _annotation(pod) == "on-completion" else None
+def _on_completion(pod: Pod, rules: DrainRules, context: DrainContext) -> DrainabilityStatus | None:
+    return DrainabilityStatus(DrainabilityOutcome.WAIT) if _annotation(pod) == "on-completion" else None
 
 
-def _replicated(pod: Pod, rules: DrainRules, context: DrainContext) -> Verdict | None:
+def _replicated(pod: Pod, rules: DrainRules, context: DrainContext) -> DrainabilityStatus | None:
     owner = pod.metadata.controller
     if owner is not None and (not rules.skip_custom_controller_pods or owner.kind in REPLICATED_KINDS):
         return None
     return _blocked(BlockingReason.NOT_REPLICATED, f"pod {pod.metadata.key} is not replicated")
 
 
-def _system(pod: Pod, rules: DrainRules, context: DrainContext) -> Verdict | None:
+def _system(pod: Pod, rules: DrainRules, context: DrainContext) -> DrainabilityStatus | None:
     if not rules.skip_system_pods or pod.metadata.namespace != SYSTEM_NAMESPACE or context.budgets.matching(pod):
         return None
     created = pod.metadata.creation_timestamp
@@ -222,25 +224,25 @@ def _system(pod: Pod, rules: DrainRules, context: DrainContext) -> Verdict | Non
     )
 
 
-def _not_safe_to_evict(pod: Pod, rules: DrainRules, context: DrainContext) -> Verdict | None:
+def _not_safe_to_evict(pod: Pod, rules: DrainRules, context: DrainContext) -> DrainabilityStatus | None:
     if _annotation(pod) != "false":
         return None
     return _blocked(BlockingReason.NOT_SAFE_TO_EVICT, f"pod {pod.metadata.key} is annotated {SAFE_TO_EVICT}=false")
 
 
-def _local_storage(pod: Pod, rules: DrainRules, context: DrainContext) -> Verdict | None:
+def _local_storage(pod: Pod, rules: DrainRules, context: DrainContext) -> DrainabilityStatus | None:
     if not rules.skip_local_storage or not has_blocking_local_storage(pod):
         return None
     return _blocked(BlockingReason.LOCAL_STORAGE_REQUESTED, f"pod {pod.metadata.key} has local storage")
 
 
-def _budget(pod: Pod, rules: DrainRules, context: DrainContext) -> Verdict | None:
+def _budget(pod: Pod, rules: DrainRules, context: DrainContext) -> DrainabilityStatus | None:
     if all(budget.allowed >= 1 for budget in context.budgets.matching(pod)):
         return None
     return _blocked(BlockingReason.NOT_ENOUGH_PDB, f"no disruption is allowed for pod {pod.metadata.key}")
 
 
-Rule = Callable[[Pod, DrainRules, DrainContext], Verdict | None]
+Rule = Callable[[Pod, DrainRules, DrainContext], DrainabilityStatus | None]
 RULES: Sequence[Rule] = (
     _mirror_pod,
     _long_terminating,
@@ -257,8 +259,8 @@ RULES: Sequence[Rule] = (
 )
 
 
-def _blocked(reason: BlockingReason, message: str) -> Verdict:
-    return Verdict(Outcome.BLOCK, reason, message)
+def _blocked(reason: BlockingReason, message: str) -> DrainabilityStatus:
+    return DrainabilityStatus(DrainabilityOutcome.BLOCK, reason, message)
 
 
 def _annotation(pod: Pod) -> str:

@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from dovetail.autoscalers.node_groups.annotations import SCALE_DOWN_DISABLED, gpu_resource, is_being_deleted
-from dovetail.autoscalers.node_groups.unremovable import Reason, Unremovable, UnremovableNodes
+from dovetail.autoscalers.node_groups.unremovable import Unremovable, UnremovableNodes, UnremovableReason
 from dovetail.autoscalers.node_groups.utilization import UnknownUtilization, Utilization, utilization
 from dovetail.cloud.node_groups import NodeGroup
 from dovetail.model.fit import NodeInfo
@@ -46,7 +46,7 @@ def eligible(
     ineligible: list[Unremovable] = []
     for info in candidates:
         if unremovable.is_recent(info.name):
-            ineligible.append(Unremovable(info.name, Reason.RECENTLY_UNREMOVABLE))
+            ineligible.append(Unremovable(info.name, UnremovableReason.RECENTLY_UNREMOVABLE))
             continue
         reason, share = unremovable_reason(info, group_of(info.node), rules, is_ready, now)
         if share is not None:
@@ -64,17 +64,17 @@ def unremovable_reason(
     rules: EligibilityRules,
     is_ready: Callable[[Node], bool],
     now: datetime,
-) -> tuple[Reason | None, Utilization | None]:
+) -> tuple[UnremovableReason | None, Utilization | None]:
     """Why the node stays, or None; and its utilisation where that was worked out."""
     node = info.node
     if is_being_deleted(node, now):
-        return Reason.BEING_DELETED, None
+        return UnremovableReason.BEING_DELETED, None
     if node.metadata.annotations.get(SCALE_DOWN_DISABLED) == "true":
-        return Reason.SCALE_DOWN_DISABLED, None
+        return UnremovableReason.SCALE_DOWN_DISABLED, None
     if group is None:
-        return Reason.NOT_AUTOSCALED, None
+        return UnremovableReason.NOT_AUTOSCALED, None
     if not rules.unready_enabled and not is_ready(node):
-        return Reason.UNREADY_DISABLED, None
+        return UnremovableReason.UNREADY_DISABLED, None
     gpu = gpu_resource(node)
     try:
         share = utilization(
@@ -85,11 +85,11 @@ def unremovable_reason(
             gpu=gpu,
         )
     except UnknownUtilization:
-        return Reason.UNEXPECTED_ERROR, None
+        return UnremovableReason.UNEXPECTED_ERROR, None
     options = group.options
     threshold = (
         options.scale_down_utilization_threshold if gpu is None else options.scale_down_gpu_utilization_threshold
     )
     if share.highest > threshold:
-        return Reason.NOT_UNDERUTILIZED, share
+        return UnremovableReason.NOT_UNDERUTILIZED, share
     return None, share

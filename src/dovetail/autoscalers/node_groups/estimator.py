@@ -13,7 +13,7 @@ import msgspec
 
 from dovetail.autoscalers.node_groups.equivalence import PodGroup
 from dovetail.autoscalers.node_groups.limits import EstimationLimiter
-from dovetail.autoscalers.node_groups.simulation import Snapshot
+from dovetail.autoscalers.node_groups.simulation import ClusterSnapshot
 from dovetail.model.fit import Fit, NodeInfo, PodInfo, Rejection
 from dovetail.model.fit.local import is_scalar
 from dovetail.model.fit.spread import counts_on, includes
@@ -21,7 +21,7 @@ from dovetail.model.labels import HOSTNAME
 from dovetail.model.pods import Pod
 
 
-class Estimate(msgspec.Struct, frozen=True):
+class ScaleUpEstimate(msgspec.Struct, frozen=True):
     """Nodes to add, and the pods that would run on them."""
 
     nodes: int
@@ -29,20 +29,20 @@ class Estimate(msgspec.Struct, frozen=True):
 
 
 def estimate(
-    groups: Sequence[PodGroup], template: NodeInfo, snapshot: Snapshot, limiter: EstimationLimiter
-) -> Estimate:
+    groups: Sequence[PodGroup], template: NodeInfo, snapshot: ClusterSnapshot, limiter: EstimationLimiter
+) -> ScaleUpEstimate:
     """Pack the pods onto fresh copies of the template; the snapshot is left as it was."""
     packing = _Packing(template, snapshot, limiter)
     try:
         may_add = True
         for group in largest_first(groups, template, snapshot):
             may_add = packing.add(group, may_add)
-        return Estimate(len(packing.used), tuple(packing.pods))
+        return ScaleUpEstimate(len(packing.used), tuple(packing.pods))
     finally:
         packing.undo()
 
 
-def largest_first(groups: Sequence[PodGroup], template: NodeInfo, snapshot: Snapshot) -> list[PodGroup]:
+def largest_first(groups: Sequence[PodGroup], template: NodeInfo, snapshot: ClusterSnapshot) -> list[PodGroup]:
     """The groups by the share of a node that one of their pods takes."""
 
     def share(group: PodGroup) -> float:
@@ -55,7 +55,7 @@ def largest_first(groups: Sequence[PodGroup], template: NodeInfo, snapshot: Snap
 
 
 class _Packing:
-    def __init__(self, template: NodeInfo, snapshot: Snapshot, limiter: EstimationLimiter) -> None:
+    def __init__(self, template: NodeInfo, snapshot: ClusterSnapshot, limiter: EstimationLimiter) -> None:
         self.template = template
         self.snapshot = snapshot
         self.limiter = limiter

@@ -18,7 +18,7 @@ from dovetail.autoscalers.node_groups.expanders import (
     priority_filter,
 )
 from dovetail.autoscalers.node_groups.pricing import Prices, price_filter
-from dovetail.autoscalers.node_groups.recording import Recording
+from dovetail.autoscalers.node_groups.recording import LoopRecorder
 from dovetail.cloud.node_groups import NodeGroupCloud
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import NotFound
@@ -31,7 +31,7 @@ class ExpanderChain:
     """`filters` reads the priority ConfigMap if the chain has that expander."""
 
     def __init__(
-        self, names: tuple[str, ...], kube: Kube, cloud: NodeGroupCloud, recording: Recording, namespace: str
+        self, names: tuple[str, ...], kube: Kube, cloud: NodeGroupCloud, recording: LoopRecorder, namespace: str
     ) -> None:
         self.names = names
         self._kube = kube

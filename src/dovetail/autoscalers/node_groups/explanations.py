@@ -35,7 +35,7 @@ _QUOTA = ("QuotaExceeded", "raise --cores-total, --memory-total or --gpu-total")
 _UNFIT = ("PodDoesNotFit", "change the pod's requests, selectors or tolerations, or offer a group that meets them")
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """`pod` is the one that keeps a node."""
 
     code: str
@@ -50,31 +50,31 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     nodes: int = 0
     per_hour: float = 0.0
     unpriced: int = 0
-    refused: Verdict | None = None
+    refused: Explanation | None = None
 
 
 class Explanations(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Of one loop."""
 
     time: str
-    nodes: dict[str, Verdict] = {}
+    nodes: dict[str, Explanation] = {}
     groups: dict[str, GroupView] = {}
     #: The group of each node.
     members: dict[str, str] = {}
 
 
-def refusal(reason: str) -> Verdict:
+def refusal(reason: str) -> Explanation:
     """Why a group was not used, by the text that events have."""
     code, remedy = _REFUSALS.get(reason) or (_QUOTA if reason.startswith("exceeded quota") else _UNFIT)
-    return Verdict(code=code, message=reason, remedy=remedy)
+    return Explanation(code=code, message=reason, remedy=remedy)
 
 
-def of_node(cause: Unremovable) -> Verdict:
+def of_node(cause: Unremovable) -> Explanation:
     """Why a node stays."""
     blocking = cause.blocking
     if blocking is None:
-        return Verdict(code=cause.reason.value, message="", remedy=unremovable.REMEDIES[cause.reason])
-    return Verdict(
+        return Explanation(code=cause.reason.value, message="", remedy=unremovable.REMEDIES[cause.reason])
+    return Explanation(
         code=f"{cause.reason.value}.{blocking.reason.value}",
         message=blocking.message,
         remedy=drain.REMEDIES[blocking.reason],
@@ -92,7 +92,7 @@ def explanations(
     """`members`: names of nodes with their group and their price per hour, where it is known."""
     nodes = {name: of_node(planner.unremovable.cause(unremovable_node)) for name, unremovable_node in _by_name(planner)}
     for name, unneeded in planner.unneeded.items():
-        nodes[name] = Verdict(
+        nodes[name] = Explanation(
             code="Unneeded",
             message=f"unneeded since {stamp(unneeded.since)}",
             remedy="it goes after --scale-down-unneeded-time, or after a cooldown that a scale-up began",

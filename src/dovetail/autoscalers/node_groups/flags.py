@@ -21,7 +21,7 @@ from dovetail.model.duration import DurationError
 BOOL, INT, FLOAT, DURATION, TEXT, LIST = "bool", "int", "float", "duration", "text", "list"
 
 
-class Flag(msgspec.Struct, frozen=True):
+class ProgramFlag(msgspec.Struct, frozen=True):
     """`without_effect` says why the flag changes nothing here."""
 
     kind: str
@@ -29,96 +29,96 @@ class Flag(msgspec.Struct, frozen=True):
     without_effect: str = ""
 
 
-def _off(kind: str, default: Any, why: str = "this program has no such part") -> Flag:
-    return Flag(kind, default, why)
+def _off(kind: str, default: Any, why: str = "this program has no such part") -> ProgramFlag:
+    return ProgramFlag(kind, default, why)
 
 
 _LOG = "the log goes to the standard error, one line a message"
 _REMOVED = "removed upstream"
 _OTHER_CLOUD = "it is of another cloud"
-FLAGS: Mapping[str, Flag] = {
+FLAGS: Mapping[str, ProgramFlag] = {
     # The program
-    "cloud-provider": Flag(TEXT, "aws"),
-    "cloud-config": Flag(TEXT, ""),
-    "kubeconfig": Flag(TEXT, ""),
+    "cloud-provider": ProgramFlag(TEXT, "aws"),
+    "cloud-config": ProgramFlag(TEXT, ""),
+    "kubeconfig": ProgramFlag(TEXT, ""),
     "kubernetes": _off(TEXT, "", "the API server is found by --kubeconfig, or from within the cluster"),
-    "namespace": Flag(TEXT, "kube-system"),
+    "namespace": ProgramFlag(TEXT, "kube-system"),
     "cluster-name": _off(TEXT, "", "groups are found by --nodes and --node-group-auto-discovery"),
-    "address": Flag(TEXT, ":8085"),
-    "v": Flag(INT, 0),
-    "user-agent": Flag(TEXT, "cluster-autoscaler"),
-    "scan-interval": Flag(DURATION, 10.0),
-    "frequent-loops-enabled": Flag(BOOL, True),
-    "max-inactivity": Flag(DURATION, 600.0),
-    "max-failing-time": Flag(DURATION, 900.0),
+    "address": ProgramFlag(TEXT, ":8085"),
+    "v": ProgramFlag(INT, 0),
+    "user-agent": ProgramFlag(TEXT, "cluster-autoscaler"),
+    "scan-interval": ProgramFlag(DURATION, 10.0),
+    "frequent-loops-enabled": ProgramFlag(BOOL, True),
+    "max-inactivity": ProgramFlag(DURATION, 600.0),
+    "max-failing-time": ProgramFlag(DURATION, 900.0),
     "max-startup-time": _off(DURATION, 1200.0, "the first loop counts as any other"),
-    "kube-client-qps": Flag(FLOAT, 5.0),
-    "kube-client-burst": Flag(INT, 10),
+    "kube-client-qps": ProgramFlag(FLOAT, 5.0),
+    "kube-client-burst": ProgramFlag(INT, 10),
     "kube-api-content-type": _off(TEXT, "application/vnd.kubernetes.protobuf", "requests are JSON"),
     "profiling": _off(BOOL, False),
     "feature-gates": _off(TEXT, ""),
-    "emit-per-nodegroup-metrics": Flag(BOOL, False),
-    "record-duplicated-events": Flag(BOOL, False),
+    "emit-per-nodegroup-metrics": ProgramFlag(BOOL, False),
+    "record-duplicated-events": ProgramFlag(BOOL, False),
     "debugging-snapshot-enabled": _off(BOOL, False, "dovetail explain tells the same"),
     "predicate-parallelism": _off(INT, 4, "simulation runs in one thread"),
     "cluster-snapshot-parallelism": _off(INT, 16, "simulation runs in one thread"),
     "scheduler-verbosity": _off(INT, 0),
     "scheduler-config-file": _off(TEXT, "", "the fit rules are those of the default scheduler"),
-    "leader-elect": Flag(BOOL, True),
-    "leader-elect-lease-duration": Flag(DURATION, 15.0),
-    "leader-elect-renew-deadline": Flag(DURATION, 10.0),
-    "leader-elect-retry-period": Flag(DURATION, 2.0),
+    "leader-elect": ProgramFlag(BOOL, True),
+    "leader-elect-lease-duration": ProgramFlag(DURATION, 15.0),
+    "leader-elect-renew-deadline": ProgramFlag(DURATION, 10.0),
+    "leader-elect-retry-period": ProgramFlag(DURATION, 2.0),
     "leader-elect-resource-lock": _off(TEXT, "leases", "the lock is a Lease"),
-    "leader-elect-resource-name": Flag(TEXT, "cluster-autoscaler"),
-    "leader-elect-resource-namespace": Flag(TEXT, ""),
+    "leader-elect-resource-name": ProgramFlag(TEXT, "cluster-autoscaler"),
+    "leader-elect-resource-namespace": ProgramFlag(TEXT, ""),
     # Sizes
-    "nodes": Flag(LIST, ()),
-    "node-group-auto-discovery": Flag(LIST, ()),
-    "max-nodes-total": Flag(INT, 0),
-    "cores-total": Flag(TEXT, "0:320000"),
-    "memory-total": Flag(TEXT, "0:6400000"),
-    "gpu-total": Flag(LIST, ()),
-    "enforce-node-group-min-size": Flag(BOOL, False),
+    "nodes": ProgramFlag(LIST, ()),
+    "node-group-auto-discovery": ProgramFlag(LIST, ()),
+    "max-nodes-total": ProgramFlag(INT, 0),
+    "cores-total": ProgramFlag(TEXT, "0:320000"),
+    "memory-total": ProgramFlag(TEXT, "0:6400000"),
+    "gpu-total": ProgramFlag(LIST, ()),
+    "enforce-node-group-min-size": ProgramFlag(BOOL, False),
     "capacity-quotas-enabled": _off(BOOL, False),
     # Growing
-    "estimator": Flag(TEXT, "binpacking"),
-    "expander": Flag(TEXT, "least-waste"),
+    "estimator": ProgramFlag(TEXT, "binpacking"),
+    "expander": ProgramFlag(TEXT, "least-waste"),
     "grpc-expander-url": _off(TEXT, "", "the grpc expander is not supported"),
     "grpc-expander-cert": _off(TEXT, "", "the grpc expander is not supported"),
-    "max-nodes-per-scaleup": Flag(INT, 1000),
-    "max-nodegroup-binpacking-duration": Flag(DURATION, 10.0),
-    "max-binpacking-time": Flag(DURATION, 300.0),
-    "new-pod-scale-up-delay": Flag(DURATION, 0.0),
-    "expendable-pods-priority-cutoff": Flag(INT, -10),
-    "scale-up-from-zero": Flag(BOOL, True),
+    "max-nodes-per-scaleup": ProgramFlag(INT, 1000),
+    "max-nodegroup-binpacking-duration": ProgramFlag(DURATION, 10.0),
+    "max-binpacking-time": ProgramFlag(DURATION, 300.0),
+    "new-pod-scale-up-delay": ProgramFlag(DURATION, 0.0),
+    "expendable-pods-priority-cutoff": ProgramFlag(INT, -10),
+    "scale-up-from-zero": ProgramFlag(BOOL, True),
     "parallel-scale-up": _off(BOOL, False, "groups are resized one after another"),
-    "balance-similar-node-groups": Flag(BOOL, False),
-    "balancing-ignore-label": Flag(LIST, ()),
-    "balancing-label": Flag(LIST, ()),
-    "memory-difference-ratio": Flag(FLOAT, 0.015),
-    "max-free-difference-ratio": Flag(FLOAT, 0.05),
-    "max-allocatable-difference-ratio": Flag(FLOAT, 0.05),
-    "max-node-provision-time": Flag(DURATION, 900.0),
-    "max-node-startup-time": Flag(DURATION, 900.0),
-    "initial-node-group-backoff-duration": Flag(DURATION, 300.0),
-    "max-node-group-backoff-duration": Flag(DURATION, 1800.0),
-    "node-group-backoff-reset-timeout": Flag(DURATION, 10800.0),
-    "max-total-unready-percentage": Flag(FLOAT, 45.0),
-    "ok-total-unready-count": Flag(INT, 3),
-    "force-ds": Flag(BOOL, False),
+    "balance-similar-node-groups": ProgramFlag(BOOL, False),
+    "balancing-ignore-label": ProgramFlag(LIST, ()),
+    "balancing-label": ProgramFlag(LIST, ()),
+    "memory-difference-ratio": ProgramFlag(FLOAT, 0.015),
+    "max-free-difference-ratio": ProgramFlag(FLOAT, 0.05),
+    "max-allocatable-difference-ratio": ProgramFlag(FLOAT, 0.05),
+    "max-node-provision-time": ProgramFlag(DURATION, 900.0),
+    "max-node-startup-time": ProgramFlag(DURATION, 900.0),
+    "initial-node-group-backoff-duration": ProgramFlag(DURATION, 300.0),
+    "max-node-group-backoff-duration": ProgramFlag(DURATION, 1800.0),
+    "node-group-backoff-reset-timeout": ProgramFlag(DURATION, 10800.0),
+    "max-total-unready-percentage": ProgramFlag(FLOAT, 45.0),
+    "ok-total-unready-count": ProgramFlag(INT, 3),
+    "force-ds": ProgramFlag(BOOL, False),
     "fastpath-binpacking-enabled": _off(BOOL, False),
     "salvo-scale-up": _off(BOOL, False),
     "salvo-scale-up-budget": _off(DURATION, 60.0),
     "async-node-groups": _off(BOOL, False),
     "enable-proactive-scaleup": _off(BOOL, False),
     "pod-injection-limit": _off(INT, 5000),
-    "node-info-cache-expire-time": Flag(DURATION, 315360000.0),
-    "startup-taint": Flag(LIST, ()),
-    "startup-taint-prefix": Flag(LIST, ()),
-    "status-taint": Flag(LIST, ()),
-    "ignore-taint": Flag(LIST, ()),
-    "bypassed-scheduler-names": Flag(TEXT, ""),
-    "allowed-scheduler-names": Flag(TEXT, ""),
+    "node-info-cache-expire-time": ProgramFlag(DURATION, 315360000.0),
+    "startup-taint": ProgramFlag(LIST, ()),
+    "startup-taint-prefix": ProgramFlag(LIST, ()),
+    "status-taint": ProgramFlag(LIST, ()),
+    "ignore-taint": ProgramFlag(LIST, ()),
+    "bypassed-scheduler-names": ProgramFlag(TEXT, ""),
+    "allowed-scheduler-names": ProgramFlag(TEXT, ""),
     "enable-dynamic-resource-allocation": _off(BOOL, True, "pods with resource claims are not simulated"),
     "enable-csi-node-aware-scheduling": _off(BOOL, False),
     "pending-pods-batching-timeout": _off(DURATION, 240.0),
@@ -128,53 +128,53 @@ FLAGS: Mapping[str, Flag] = {
     "scale-from-unschedulable": _off(BOOL, False, "templates are never cordoned"),
     "unready-nodes-scope": _off(TEXT, "cluster"),
     # Shrinking
-    "scale-down-enabled": Flag(BOOL, True),
-    "scale-down-delay-after-add": Flag(DURATION, 600.0),
-    "scale-down-delay-after-delete": Flag(DURATION, 0.0),
-    "scale-down-delay-after-failure": Flag(DURATION, 180.0),
-    "scale-down-delay-type-local": Flag(BOOL, False),
-    "scale-down-unneeded-time": Flag(DURATION, 600.0),
-    "scale-down-unready-enabled": Flag(BOOL, True),
-    "scale-down-unready-time": Flag(DURATION, 1200.0),
-    "scale-down-utilization-threshold": Flag(FLOAT, 0.5),
-    "scale-down-gpu-utilization-threshold": Flag(FLOAT, 0.5),
+    "scale-down-enabled": ProgramFlag(BOOL, True),
+    "scale-down-delay-after-add": ProgramFlag(DURATION, 600.0),
+    "scale-down-delay-after-delete": ProgramFlag(DURATION, 0.0),
+    "scale-down-delay-after-failure": ProgramFlag(DURATION, 180.0),
+    "scale-down-delay-type-local": ProgramFlag(BOOL, False),
+    "scale-down-unneeded-time": ProgramFlag(DURATION, 600.0),
+    "scale-down-unready-enabled": ProgramFlag(BOOL, True),
+    "scale-down-unready-time": ProgramFlag(DURATION, 1200.0),
+    "scale-down-utilization-threshold": ProgramFlag(FLOAT, 0.5),
+    "scale-down-gpu-utilization-threshold": ProgramFlag(FLOAT, 0.5),
     "scale-down-non-empty-candidates-count": _off(INT, 30, "every node is a candidate"),
     "scale-down-candidates-pool-ratio": _off(FLOAT, 0.1, "every node is a candidate"),
     "scale-down-candidates-pool-min-count": _off(INT, 50, "every node is a candidate"),
-    "scale-down-simulation-timeout": Flag(DURATION, 30.0),
-    "unremovable-node-recheck-timeout": Flag(DURATION, 300.0),
-    "max-scale-down-parallelism": Flag(INT, 10),
-    "max-drain-parallelism": Flag(INT, 1),
-    "max-graceful-termination-sec": Flag(INT, 600),
-    "max-pod-eviction-time": Flag(DURATION, 120.0),
-    "node-delete-delay-after-taint": Flag(DURATION, 5.0),
+    "scale-down-simulation-timeout": ProgramFlag(DURATION, 30.0),
+    "unremovable-node-recheck-timeout": ProgramFlag(DURATION, 300.0),
+    "max-scale-down-parallelism": ProgramFlag(INT, 10),
+    "max-drain-parallelism": ProgramFlag(INT, 1),
+    "max-graceful-termination-sec": ProgramFlag(INT, 600),
+    "max-pod-eviction-time": ProgramFlag(DURATION, 120.0),
+    "node-delete-delay-after-taint": ProgramFlag(DURATION, 5.0),
     "dynamic-node-delete-delay-after-taint-enabled": _off(BOOL, False),
-    "node-deletion-delay-timeout": Flag(DURATION, 120.0),
+    "node-deletion-delay-timeout": ProgramFlag(DURATION, 120.0),
     "node-deletion-batcher-interval": _off(DURATION, 0.0, "AWS ends instances one by one"),
-    "node-deletion-candidate-ttl": Flag(DURATION, 0.0),
-    "max-bulk-soft-taint-count": Flag(INT, 10),
-    "max-bulk-soft-taint-time": Flag(DURATION, 3.0),
-    "cordon-node-before-terminating": Flag(BOOL, True),
-    "daemonset-eviction-for-occupied-nodes": Flag(BOOL, True),
-    "daemonset-eviction-for-empty-nodes": Flag(BOOL, False),
-    "ignore-daemonsets-utilization": Flag(BOOL, False),
-    "ignore-mirror-pods-utilization": Flag(BOOL, False),
-    "skip-nodes-with-system-pods": Flag(BOOL, True),
-    "skip-nodes-with-local-storage": Flag(BOOL, True),
-    "skip-nodes-with-custom-controller-pods": Flag(BOOL, True),
-    "min-replica-count": Flag(INT, 0),
-    "blocking-system-pod-distruption-timeout": Flag(DURATION, 3600.0),
+    "node-deletion-candidate-ttl": ProgramFlag(DURATION, 0.0),
+    "max-bulk-soft-taint-count": ProgramFlag(INT, 10),
+    "max-bulk-soft-taint-time": ProgramFlag(DURATION, 3.0),
+    "cordon-node-before-terminating": ProgramFlag(BOOL, True),
+    "daemonset-eviction-for-occupied-nodes": ProgramFlag(BOOL, True),
+    "daemonset-eviction-for-empty-nodes": ProgramFlag(BOOL, False),
+    "ignore-daemonsets-utilization": ProgramFlag(BOOL, False),
+    "ignore-mirror-pods-utilization": ProgramFlag(BOOL, False),
+    "skip-nodes-with-system-pods": ProgramFlag(BOOL, True),
+    "skip-nodes-with-local-storage": ProgramFlag(BOOL, True),
+    "skip-nodes-with-custom-controller-pods": ProgramFlag(BOOL, True),
+    "min-replica-count": ProgramFlag(INT, 0),
+    "blocking-system-pod-distruption-timeout": ProgramFlag(DURATION, 3600.0),
     "drain-priority-config": _off(TEXT, "", "pods of a node are evicted together"),
     "force-delete-unregistered-nodes": _off(BOOL, False, "AWS has no forced deletion"),
     "force-delete-failed-nodes": _off(BOOL, False, "AWS has no forced deletion"),
     "node-removal-latency-tracking-enabled": _off(BOOL, False),
     "max-node-skip-eval-time-tracker-enabled": _off(BOOL, False),
     # What is shown
-    "write-status-configmap": Flag(BOOL, True),
-    "status-config-map-name": Flag(TEXT, "cluster-autoscaler-status"),
-    "enable-provisioning-requests": Flag(BOOL, False),
-    "provisioning-request-initial-backoff-time": Flag(DURATION, 60.0),
-    "provisioning-request-max-backoff-time": Flag(DURATION, 600.0),
+    "write-status-configmap": ProgramFlag(BOOL, True),
+    "status-config-map-name": ProgramFlag(TEXT, "cluster-autoscaler-status"),
+    "enable-provisioning-requests": ProgramFlag(BOOL, False),
+    "provisioning-request-initial-backoff-time": ProgramFlag(DURATION, 60.0),
+    "provisioning-request-max-backoff-time": ProgramFlag(DURATION, 600.0),
     "provisioning-request-max-backoff-cache-size": _off(INT, 1000, "every request that waits is remembered"),
     "check-capacity-batch-processing": _off(BOOL, False, "requests are answered one after another"),
     "check-capacity-provisioning-request-max-batch-size": _off(INT, 10, "requests are answered one after another"),
@@ -185,7 +185,7 @@ FLAGS: Mapping[str, Flag] = {
     "capacity-buffer-dry-run": _off(BOOL, True),
     "capacity-buffer-pod-dry-run-enabled": _off(BOOL, True),
     "capacity-buffer-ready-replicas-enabled": _off(BOOL, True),
-    "aws-use-static-instance-list": Flag(BOOL, False),
+    "aws-use-static-instance-list": ProgramFlag(BOOL, False),
     "clusterapi-cloud-config-authoritative": _off(BOOL, False, _OTHER_CLOUD),
     "bulk-mig-instances-listing-enabled": _off(BOOL, False, _OTHER_CLOUD),
     "gce-concurrent-refreshes": _off(INT, 1, _OTHER_CLOUD),
@@ -220,7 +220,7 @@ FLAGS: Mapping[str, Flag] = {
 }
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class ParsedFlags(msgspec.Struct, frozen=True, kw_only=True):
     """Every flag with its value, and those that were set although they do nothing."""
 
     values: Mapping[str, Any]
@@ -248,14 +248,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return [f"--{name} has no effect here: {FLAGS[name].without_effect}" for name in self.ineffective]
 
 
-def parse(arguments: Sequence[str]) -> Settings:
+def parse(arguments: Sequence[str]) -> ParsedFlags:
     """Read the command line. Raises FlagError."""
     given: dict[str, Any] = {}
     for name, value in assignments(arguments, FLAGS, lambda name: FLAGS[name].kind == BOOL):
         flag = FLAGS[name]
         read = _read(name, flag.kind, value)
         given[name] = (*given.get(name, ()), read) if flag.kind == LIST else read
-    settings = Settings(
+    settings = ParsedFlags(
         values={name: given.get(name, flag.default) for name, flag in FLAGS.items()},
         ineffective=tuple(name for name in given if FLAGS[name].without_effect),
     )
@@ -291,7 +291,7 @@ def _read(name: str, kind: str, value: str) -> Any:
         ) from None
 
 
-def _check(settings: Settings) -> None:
+def _check(settings: ParsedFlags) -> None:
     if settings["cloud-provider"] != "aws":
         raise FlagError(message("--cloud-provider={name}: only aws is supported", name=settings["cloud-provider"]))
     if settings["estimator"] != "binpacking":

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from dovetail.autoscalers.node_groups.cluster_state import ClusterState
-from dovetail.autoscalers.node_groups.metrics import Metrics
-from dovetail.autoscalers.node_groups.recording import Recording
+from dovetail.autoscalers.node_groups.cluster_state import GroupClusterState
+from dovetail.autoscalers.node_groups.metrics import ClusterAutoscalerMetrics
+from dovetail.autoscalers.node_groups.recording import LoopRecorder
 from dovetail.cloud.node_groups import NodeGroupCloud, NodeGroupError, SizeRefused
 
 SOURCE = "static_autoscaler"
@@ -15,7 +15,13 @@ SOURCE = "static_autoscaler"
 class GroupRepair:
     """Brings groups back to what their nodes are, within their minima."""
 
-    def __init__(self, cloud: NodeGroupCloud, state: ClusterState, recording: Recording, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        cloud: NodeGroupCloud,
+        state: GroupClusterState,
+        recording: LoopRecorder,
+        metrics: ClusterAutoscalerMetrics,
+    ) -> None:
         self._cloud = cloud
         self._state = state
         self._record = recording

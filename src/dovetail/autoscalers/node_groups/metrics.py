@@ -8,14 +8,14 @@ from datetime import datetime
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from dovetail.autoscalers.node_groups.annotations import is_being_deleted
-from dovetail.autoscalers.node_groups.cluster_state import ClusterState
+from dovetail.autoscalers.node_groups.cluster_state import GroupClusterState
 from dovetail.autoscalers.node_groups.quotas import node_amounts
 from dovetail.model.nodes import Node
 
 _BUCKETS = (0.01, 0.05, 0.1, 0.5, 1, 1.5, 2, 3, 5, 10, 20, 30, 60, 120, 300, 600, 900)
 
 
-class Metrics:
+class ClusterAutoscalerMetrics:
     """Every family is made once, here."""
 
     def __init__(self, *, per_group: bool = False) -> None:
@@ -71,7 +71,13 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-def measure(metrics: Metrics, state: ClusterState, nodes: Sequence[Node], max_nodes_total: int, now: datetime) -> None:
+def measure(
+    metrics: ClusterAutoscalerMetrics,
+    state: GroupClusterState,
+    nodes: Sequence[Node],
+    max_nodes_total: int,
+    now: datetime,
+) -> None:
     """What a loop finds, before it acts."""
     total, groups = state.total, list(state.groups.values())
     metrics.safe_to_autoscale.set(state.is_cluster_healthy())

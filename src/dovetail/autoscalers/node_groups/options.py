@@ -13,7 +13,7 @@ from dovetail.autoscalers.node_groups.cluster_state import HealthLimits
 from dovetail.autoscalers.node_groups.cooldown import Delays
 from dovetail.autoscalers.node_groups.drain import DrainRules
 from dovetail.autoscalers.node_groups.eligibility import EligibilityRules
-from dovetail.autoscalers.node_groups.flags import Settings
+from dovetail.autoscalers.node_groups.flags import ParsedFlags
 from dovetail.autoscalers.node_groups.quotas import Range
 from dovetail.autoscalers.node_groups.request_controller import RequestBackoff
 from dovetail.autoscalers.node_groups.scale_down import ScaleDownSettings
@@ -26,12 +26,12 @@ from dovetail.autoscalers.node_groups.similarity import (
 )
 from dovetail.autoscalers.node_groups.soft_taints import SoftTaintLimits
 from dovetail.autoscalers.node_groups.templates import TaintConfig
-from dovetail.cloud.aws.auto_scaling_groups import Discovery
+from dovetail.cloud.aws.auto_scaling_groups import GroupDiscovery
 from dovetail.cloud.aws.group_tags import parse_discovery, parse_nodes_flag
 from dovetail.cloud.node_groups import GroupOptions
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class AutoscalingOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Made of the flags once, at the start."""
 
     namespace: str
@@ -62,7 +62,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     comparator: Comparator
 
 
-def group_options(settings: Settings) -> GroupOptions:
+def group_options(settings: ParsedFlags) -> GroupOptions:
     """The defaults of options that a group's tags may change."""
     return GroupOptions(
         scale_down_utilization_threshold=settings["scale-down-utilization-threshold"],
@@ -75,15 +75,15 @@ def group_options(settings: Settings) -> GroupOptions:
     )
 
 
-def discovery(settings: Settings) -> Discovery:
+def discovery(settings: ParsedFlags) -> GroupDiscovery:
     """Which groups are under control. Raises SpecError."""
-    return Discovery(
+    return GroupDiscovery(
         named=tuple(parse_nodes_flag(text) for text in settings["nodes"]),
         tags=tuple(parse_discovery(text) for text in settings["node-group-auto-discovery"]),
     )
 
 
-def options(settings: Settings) -> Options:
+def options(settings: ParsedFlags) -> AutoscalingOptions:
     drain = DrainRules(
         skip_system_pods=settings["skip-nodes-with-system-pods"],
         skip_local_storage=settings["skip-nodes-with-local-storage"],
@@ -91,7 +91,7 @@ def options(settings: Settings) -> Options:
         min_replica_count=settings["min-replica-count"],
         system_pod_timeout_s=settings["blocking-system-pod-distruption-timeout"],
     )
-    return Options(
+    return AutoscalingOptions(
         namespace=settings["namespace"],
         requests=_request_backoff(settings),
         scan_interval_s=settings["scan-interval"],
@@ -160,7 +160,7 @@ def options(settings: Settings) -> Options:
     )
 
 
-def _request_backoff(settings: Settings) -> RequestBackoff | None:
+def _request_backoff(settings: ParsedFlags) -> RequestBackoff | None:
     if not settings["enable-provisioning-requests"]:
         return None
     return RequestBackoff(
@@ -168,7 +168,7 @@ def _request_backoff(settings: Settings) -> RequestBackoff | None:
     )
 
 
-def _comparator(settings: Settings) -> Comparator:
+def _comparator(settings: ParsedFlags) -> Comparator:
     if settings["balancing-label"]:
         return label_comparator(settings["balancing-label"])
     ratios = DifferenceRatios(

@@ -12,7 +12,7 @@ from dovetail.autoscalers.node_groups.annotations import (
     is_mirror_pod,
     is_static,
 )
-from dovetail.autoscalers.node_groups.simulation import Snapshot
+from dovetail.autoscalers.node_groups.simulation import ClusterSnapshot
 from dovetail.model import duration
 from dovetail.model.duration import DurationError
 from dovetail.model.meta import condition
@@ -61,7 +61,7 @@ def helpable(pods: Iterable[Pod], cutoff: int) -> list[Pod]:
     return sorted(kept, key=lambda pod: -(pod.spec.priority or 0))
 
 
-def without_places(pods: Sequence[Pod], snapshot: Snapshot, hints: dict[str, str]) -> list[Pod]:
+def without_places(pods: Sequence[Pod], snapshot: ClusterSnapshot, hints: dict[str, str]) -> list[Pod]:
     """Place those that fit on nodes that are there or will come; the others are returned. Hints are renewed."""
     placed = snapshot.schedule(pods, None, hints)
     hints.clear()

@@ -17,11 +17,11 @@ from dovetail.autoscalers.node_groups.actuation import Actuator, Deletion, Repor
 from dovetail.autoscalers.node_groups.autoscaler import NodeGroupAutoscaler
 from dovetail.autoscalers.node_groups.cluster_watch import ClusterWatch
 from dovetail.autoscalers.node_groups.cooldown import Cooldown
-from dovetail.autoscalers.node_groups.decision_log import DecisionLog
-from dovetail.autoscalers.node_groups.flags import Settings
+from dovetail.autoscalers.node_groups.decision_log import NodeGroupDecisions
+from dovetail.autoscalers.node_groups.flags import ParsedFlags
 from dovetail.autoscalers.node_groups.klog import Klog
-from dovetail.autoscalers.node_groups.metrics import Metrics
-from dovetail.autoscalers.node_groups.recording import Recording, event_recorder
+from dovetail.autoscalers.node_groups.metrics import ClusterAutoscalerMetrics
+from dovetail.autoscalers.node_groups.recording import LoopRecorder, event_recorder
 from dovetail.autoscalers.node_groups.request_controller import ProvisioningRequestController
 from dovetail.chance import Chance
 from dovetail.clock import Clock
@@ -35,16 +35,16 @@ COMPONENT = "cluster-autoscaler"
 CLEAN_UP_S = 5.0
 
 
-class Running:
+class ProgramHandle:
     """A handle on the program in process: the loop once it leads, for explanation and tests."""
 
     def __init__(self) -> None:
         self.autoscaler: NodeGroupAutoscaler | None = None
-        self.metrics: Metrics | None = None
+        self.metrics: ClusterAutoscalerMetrics | None = None
 
 
 async def run(
-    settings: Settings,
+    settings: ParsedFlags,
     kube: Kube,
     cloud: NodeGroupCloud,
     clock: Clock,
@@ -55,7 +55,7 @@ async def run(
     events: Kube | None = None,
     write: Callable[[str], object] | None = None,
     serve: bool = False,
-    running: Running | None = None,
+    running: ProgramHandle | None = None,
 ) -> None:
     """Until cancelled. `write` takes log lines, `serve` opens ports.
 
@@ -65,8 +65,8 @@ async def run(
     klog = Klog(clock, settings["v"], write)
     for notice in settings.notices():
         klog.warning("main", notice)
-    metrics = Metrics(per_group=settings["emit-per-nodegroup-metrics"])
-    handle = running or Running()
+    metrics = ClusterAutoscalerMetrics(per_group=settings["emit-per-nodegroup-metrics"])
+    handle = running or ProgramHandle()
     handle.metrics = metrics
     election = _election(settings, lease or kube, identity)
     writer, teller = kube, events or kube
@@ -87,7 +87,7 @@ async def run(
                 klog.error("main", f"leader election lost: {problem}")
 
 
-def _election(settings: Settings, kube: Kube, identity: str) -> LeaderElection | None:
+def _election(settings: ParsedFlags, kube: Kube, identity: str) -> LeaderElection | None:
     if not settings["leader-elect"]:
         return None
     times = LeaseTimes(
@@ -100,19 +100,19 @@ def _election(settings: Settings, kube: Kube, identity: str) -> LeaderElection |
 
 
 async def _lead(
-    settings: Settings,
+    settings: ParsedFlags,
     kube: Kube,
     event_client: Kube,
     cloud: NodeGroupCloud,
     clock: Clock,
     chance: Chance,
     klog: Klog,
-    metrics: Metrics,
-    handle: Running,
+    metrics: ClusterAutoscalerMetrics,
+    handle: ProgramHandle,
 ) -> None:
     options = options_of.options(settings)
     events = event_recorder(event_client, COMPONENT, duplicates=settings["record-duplicated-events"])
-    recording = Recording(
+    recording = LoopRecorder(
         kube,
         clock,
         events,
@@ -127,7 +127,7 @@ async def _lead(
             handle.autoscaler.pod_changed(pod)
 
     cooldown = Cooldown(options.delays, clock.now())
-    decisions = DecisionLog(
+    decisions = NodeGroupDecisions(
         kube, settings["namespace"], clock, chance.child("decisions"), keep=settings["write-status-configmap"]
     )
 
@@ -174,7 +174,7 @@ async def _lead(
 
 @asynccontextmanager
 async def _serving(
-    address: str, metrics: Metrics, handle: Running, settings: Settings, clock: Clock
+    address: str, metrics: ClusterAutoscalerMetrics, handle: ProgramHandle, settings: ParsedFlags, clock: Clock
 ) -> AsyncIterator[None]:
     """`/metrics` and `/health-check` on --address while the block runs; no address, nothing."""
     host, _, port = address.rpartition(":")
@@ -200,7 +200,7 @@ async def _serving(
         await runner.cleanup()
 
 
-def unhealthy(handle: Running, settings: Settings, clock: Clock) -> str:
+def unhealthy(handle: ProgramHandle, settings: ParsedFlags, clock: Clock) -> str:
     """Why the program should be restarted; empty when it should not. One that waits for the lease is well."""
     loop = handle.autoscaler
     if loop is None:

@@ -88,7 +88,7 @@ class PodTemplate(View, frozen=True, kw_only=True):
     template: PodTemplateSpec = PodTemplateSpec()
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class RequestCondition(msgspec.Struct, frozen=True):
     """A condition to set."""
 
     kind: str
@@ -97,20 +97,24 @@ class Verdict(msgspec.Struct, frozen=True):
     message: str
 
 
-ACCEPTED_VERDICT = Verdict(ACCEPTED, True, "Accepted", "ProvisioningRequest is accepted by ClusterAutoscaler.")
-FOUND = Verdict(PROVISIONED, True, "CapacityIsFound", "Capacity is found in the cluster.")
-SCALED_UP = Verdict(PROVISIONED, True, "CapacityIsProvisioned", "Capacity is provisioned in the cluster.")
-NOT_FOUND = Verdict(
+ACCEPTED_VERDICT = RequestCondition(ACCEPTED, True, "Accepted", "ProvisioningRequest is accepted by ClusterAutoscaler.")
+FOUND = RequestCondition(PROVISIONED, True, "CapacityIsFound", "Capacity is found in the cluster.")
+SCALED_UP = RequestCondition(PROVISIONED, True, "CapacityIsProvisioned", "Capacity is provisioned in the cluster.")
+NOT_FOUND = RequestCondition(
     PROVISIONED, False, "CapacityIsNotFound", "Capacity is not found, ClusterAutoscaler will try to find it later."
 )
-GIVEN_UP = Verdict(FAILED, True, "CapacityIsNotFound", "Capacity is not found, and the request asks for no retry.")
-EXPIRED = Verdict(FAILED, True, "Expired", "ProvisioningRequest was not provisioned in seven days.")
-BOOKING_OVER = Verdict(BOOKING_EXPIRED, True, "BookingExpired", "The booking is over, other pods may use the capacity.")
+GIVEN_UP = RequestCondition(
+    FAILED, True, "CapacityIsNotFound", "Capacity is not found, and the request asks for no retry."
+)
+EXPIRED = RequestCondition(FAILED, True, "Expired", "ProvisioningRequest was not provisioned in seven days.")
+BOOKING_OVER = RequestCondition(
+    BOOKING_EXPIRED, True, "BookingExpired", "The booking is over, other pods may use the capacity."
+)
 
 
-def broken(problem: str) -> Verdict:
+def broken(problem: str) -> RequestCondition:
     """The request cannot be carried out as it is."""
-    return Verdict(FAILED, True, "FailedToCreatePods", problem)
+    return RequestCondition(FAILED, True, "FailedToCreatePods", problem)
 
 
 def is_open(request: ProvisioningRequest) -> bool:
@@ -128,7 +132,7 @@ def is_booked(request: ProvisioningRequest, now: datetime) -> bool:
     return request.is_true(PROVISIONED) and since is not None and now < since + BOOKING
 
 
-def ended(request: ProvisioningRequest, now: datetime) -> Verdict | None:
+def ended(request: ProvisioningRequest, now: datetime) -> RequestCondition | None:
     """The end that time brings: of the booking, or of a request that nothing could be found for."""
     created, since = request.metadata.creation_timestamp, request.since(PROVISIONED)
     if is_open(request):
@@ -180,7 +184,7 @@ def pods_of(request: ProvisioningRequest, templates: Mapping[str, PodTemplate]) 
     return pods
 
 
-def conditions(request: ProvisioningRequest, verdicts: Sequence[Verdict], now: str) -> list[dict[str, Any]]:
+def conditions(request: ProvisioningRequest, verdicts: Sequence[RequestCondition], now: str) -> list[dict[str, Any]]:
     """The conditions with these verdicts; the time of one that stays as it is stays too."""
     kept: list[dict[str, Any]] = [msgspec.to_builtins(current) for current in request.status.conditions]
     for verdict in verdicts:

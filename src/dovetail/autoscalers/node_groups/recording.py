@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from dovetail.autoscalers.node_groups.cluster_state import ClusterState
+from dovetail.autoscalers.node_groups.cluster_state import GroupClusterState
 from dovetail.autoscalers.node_groups.expanders import PRIORITY_CONFIG_MAP, ConfigWarning
 from dovetail.autoscalers.node_groups.explanations import KEY
 from dovetail.autoscalers.node_groups.klog import Klog
-from dovetail.autoscalers.node_groups.scale_up import MAX_TOTAL_REACHED, Result, ScaleUpPlan
+from dovetail.autoscalers.node_groups.scale_up import MAX_TOTAL_REACHED, ScaleUpPlan, ScaleUpResult
 from dovetail.autoscalers.node_groups.status import StatusWriter, config_map, initializing
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from dovetail.kube.events import EventRecorder, Reference
+from dovetail.kube.events import EventRecorder, ObjectReference
 from dovetail.kube.resources import CONFIGMAPS
 from dovetail.model.pods import Pod
 
@@ -34,14 +34,14 @@ def event_recorder(kube: Kube, component: str, *, duplicates: bool) -> EventReco
     return EventRecorder(kube, component, burst=1, refill=EVENT_INTERVAL_S, limit_key=_limit_key)
 
 
-def _limit_key(about: Reference, reason: str, message: str) -> tuple[str, ...]:
+def _limit_key(about: ObjectReference, reason: str, message: str) -> tuple[str, ...]:
     """By reason; but about the status ConfigMap, of which all is worth reading, by message."""
     if (about.kind, about.namespace, about.name) == _STATUS:
         return (message,)
     return reason, *about.identity
 
 
-class Recording:
+class LoopRecorder:
     """Tells once; a ConfigMap that cannot be written is logged and tried again with the next loop."""
 
     def __init__(
@@ -82,14 +82,14 @@ class Recording:
     def status_event(self, kind: str, reason: str, message: str) -> None:
         """About the program as a whole: on the status ConfigMap."""
         if self._write:
-            about = Reference("ConfigMap", self._name, self._namespace, self._uid)
+            about = ObjectReference("ConfigMap", self._name, self._namespace, self._uid)
             self._events.record(about, _kind(kind), reason, message)
 
     def node_event(self, node: str, kind: str, reason: str, message: str) -> None:
-        self._events.record(Reference("Node", node, uid=node), _kind(kind), reason, message)
+        self._events.record(ObjectReference("Node", node, uid=node), _kind(kind), reason, message)
 
     def priority_warning(self, warning: ConfigWarning) -> None:
-        about = Reference("ConfigMap", PRIORITY_CONFIG_MAP, self._namespace, self.priority_uid)
+        about = ObjectReference("ConfigMap", PRIORITY_CONFIG_MAP, self._namespace, self.priority_uid)
         self._events.record(about, "Warning", warning.reason, warning.message)
         self._klog.warning("priority", warning.message)
 
@@ -101,13 +101,13 @@ class Recording:
     def refused(self, plan: ScaleUpPlan) -> None:
         """Pods that no group can help now, with the reasons and how many groups have each."""
         for refused in plan.refused:
-            limited = plan.result is Result.LIMITED_BY_MAX_TOTAL
+            limited = plan.result is ScaleUpResult.LIMITED_BY_MAX_TOTAL
             reasons = MAX_TOTAL_REACHED if limited else refused.message()
             self.pod_event(refused.pod, "Normal", "NotTriggerScaleUp", f"pod didn't trigger scale-up: {reasons}")
 
     def pod_event(self, pod: Pod, kind: str, reason: str, message: str) -> None:
         meta = pod.metadata
-        self._events.record(Reference("Pod", meta.name, meta.namespace, meta.uid), _kind(kind), reason, message)
+        self._events.record(ObjectReference("Pod", meta.name, meta.namespace, meta.uid), _kind(kind), reason, message)
 
     # Status
 
@@ -118,7 +118,7 @@ class Recording:
 
     async def write_status(
         self,
-        state: ClusterState,
+        state: GroupClusterState,
         candidates: Mapping[str, Sequence[str]],
         now: datetime,
         *,

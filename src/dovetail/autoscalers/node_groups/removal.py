@@ -11,8 +11,8 @@ import msgspec
 
 from dovetail.autoscalers.node_groups.annotations import TO_BE_DELETED
 from dovetail.autoscalers.node_groups.drain import DrainContext, DrainRules, pods_to_move
-from dovetail.autoscalers.node_groups.simulation import Snapshot
-from dovetail.autoscalers.node_groups.unremovable import Reason, Unremovable
+from dovetail.autoscalers.node_groups.simulation import ClusterSnapshot
+from dovetail.autoscalers.node_groups.unremovable import Unremovable, UnremovableReason
 from dovetail.model.fit import NodeInfo
 from dovetail.model.nodes import Taint
 from dovetail.model.pods import Pod
@@ -32,7 +32,7 @@ class Removable(msgspec.Struct, frozen=True):
 
 def simulate_removal(
     name: str,
-    snapshot: Snapshot,
+    snapshot: ClusterSnapshot,
     is_destination: Callable[[NodeInfo], bool],
     rules: DrainRules,
     context: DrainContext,
@@ -41,10 +41,10 @@ def simulate_removal(
     """Try it. If it works, the snapshot keeps it: later removals have to do without this node."""
     info = snapshot.nodes.get(name)
     if info is None:
-        return Unremovable(name, Reason.NO_NODE_INFO)
+        return Unremovable(name, UnremovableReason.NO_NODE_INFO)
     moving = pods_to_move([placed.pod for placed in info.pods.values()], rules, context)
     if moving.blocking is not None:
-        return Unremovable(name, Reason.BLOCKED_BY_POD, moving.blocking)
+        return Unremovable(name, UnremovableReason.BLOCKED_BY_POD, moving.blocking)
     snapshot.fork()
     for pod in moving.pods:
         snapshot.remove_pod(pod.metadata.uid or pod.metadata.key, info)
@@ -56,7 +56,7 @@ def simulate_removal(
     )
     if len(placed) != len(moving.pods):
         snapshot.revert()
-        return Unremovable(name, Reason.NO_PLACE_TO_MOVE_PODS)
+        return Unremovable(name, UnremovableReason.NO_PLACE_TO_MOVE_PODS)
     snapshot.remove_node(name)
     snapshot.commit()
     return Removable(name, moving.pods, moving.daemonset_pods, moving.on_completion, False, placed)

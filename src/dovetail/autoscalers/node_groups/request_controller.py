@@ -22,7 +22,7 @@ from dovetail.autoscalers.node_groups.provisioning_requests import (
     SCALED_UP,
     PodTemplate,
     ProvisioningRequest,
-    Verdict,
+    RequestCondition,
     broken,
     conditions,
     consumed,
@@ -32,8 +32,8 @@ from dovetail.autoscalers.node_groups.provisioning_requests import (
     is_open,
     pods_of,
 )
-from dovetail.autoscalers.node_groups.scale_up import Result, ScaleUpInput, plan_scale_up
-from dovetail.autoscalers.node_groups.simulation import Snapshot
+from dovetail.autoscalers.node_groups.scale_up import ScaleUpInput, ScaleUpResult, plan_scale_up
+from dovetail.autoscalers.node_groups.simulation import ClusterSnapshot
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import Conflict, KubeError, NotFound
 from dovetail.kube.reflector import Reflector
@@ -95,7 +95,7 @@ class ProvisioningRequestController:
 
     async def serve(
         self,
-        snapshot: Snapshot,
+        snapshot: ClusterSnapshot,
         given: ScaleUpInput,
         increase: Callable[[Sequence[Increase]], Awaitable[bool]],
         now: datetime,
@@ -121,7 +121,7 @@ class ProvisioningRequestController:
             return False
         plan = plan_scale_up(left, given, all_or_nothing=True)
         snapshot.revert()
-        if plan.result is Result.SUCCESSFUL and await increase(plan.increases):
+        if plan.result is ScaleUpResult.SUCCESSFUL and await increase(plan.increases):
             await self._settle(request, (ACCEPTED_VERDICT, SCALED_UP), now)
             return True
         await self._refuse(request, now)
@@ -146,7 +146,7 @@ class ProvisioningRequestController:
         self._waits[request.metadata.uid] = now + timedelta(seconds=wait), wait
         await self._settle(request, verdicts, now)
 
-    async def _settle(self, request: ProvisioningRequest, verdicts: Sequence[Verdict], now: datetime) -> None:
+    async def _settle(self, request: ProvisioningRequest, verdicts: Sequence[RequestCondition], now: datetime) -> None:
         meta = request.metadata
         try:
             there: dict[str, Any] = await self._kube.get(PROVISIONINGREQUESTS, meta.name, meta.namespace, type=dict)

@@ -12,8 +12,8 @@ from dovetail.autoscalers.node_groups.drain import DrainContext, DrainRules, is_
 from dovetail.autoscalers.node_groups.eligibility import EligibilityRules, GroupOf, eligible
 from dovetail.autoscalers.node_groups.quotas import Quotas
 from dovetail.autoscalers.node_groups.removal import Removable, simulate_removal
-from dovetail.autoscalers.node_groups.simulation import Snapshot
-from dovetail.autoscalers.node_groups.unremovable import Reason, Unremovable, UnremovableNodes
+from dovetail.autoscalers.node_groups.simulation import ClusterSnapshot
+from dovetail.autoscalers.node_groups.unremovable import Unremovable, UnremovableNodes, UnremovableReason
 from dovetail.autoscalers.node_groups.utilization import Utilization
 from dovetail.clock import stopwatch
 from dovetail.cloud.node_groups import NodeGroup
@@ -39,7 +39,7 @@ class Unneeded(msgspec.Struct, frozen=True):
     since: datetime
 
 
-class Decision(msgspec.Struct, frozen=True):
+class ScaleDownDecision(msgspec.Struct, frozen=True):
     """Nodes that may be deleted now, the riskless first, and why other unneeded nodes may not."""
 
     empty: tuple[Removable, ...] = ()
@@ -72,7 +72,7 @@ class ScaleDownPlanner:
         """Forget what is unneeded: the cluster is not well."""
         self.unneeded = {}
 
-    def in_order(self, candidates: Iterable[str], snapshot: Snapshot, now: datetime) -> list[str]:
+    def in_order(self, candidates: Iterable[str], snapshot: ClusterSnapshot, now: datetime) -> list[str]:
         """Empty nodes first, since nothing has to move for them; then those unneeded before, whose time goes on."""
 
         def rank(name: str) -> tuple[bool, bool]:
@@ -84,7 +84,7 @@ class ScaleDownPlanner:
 
     def update(
         self,
-        snapshot: Snapshot,
+        snapshot: ClusterSnapshot,
         candidates: Sequence[str],
         destinations: Iterable[str],
         group_of: GroupOf,
@@ -108,7 +108,7 @@ class ScaleDownPlanner:
 
     def _simulate(
         self,
-        snapshot: Snapshot,
+        snapshot: ClusterSnapshot,
         names: Sequence[str],
         destinations: set[str],
         group_of: GroupOf,
@@ -166,13 +166,13 @@ class ScaleDownPlanner:
 
     def removable_now(
         self,
-        snapshot: Snapshot,
+        snapshot: ClusterSnapshot,
         group_of: GroupOf,
         quotas: Quotas,
         deletions_of: Mapping[str, int],
         is_ready: Callable[[Node], bool],
         now: datetime,
-    ) -> Decision:
+    ) -> ScaleDownDecision:
         """Which unneeded nodes may go: unneeded for long enough, above the group's minimum, within the quotas."""
         sizes: dict[str, int] = {}
         empty: list[Removable] = []
@@ -187,12 +187,14 @@ class ScaleDownPlanner:
                 staying.append(Unremovable(entry.removable.node, reason))
         drain.sort(key=lambda removable: removable.risky)
         empty, drain, broken = _whole_groups_only(empty, drain, snapshot, group_of)
-        staying += [Unremovable(removable.node, Reason.ATOMIC_FAILED) for removable in broken]
+        staying += [Unremovable(removable.node, UnremovableReason.ATOMIC_FAILED) for removable in broken]
         waiting = [removable for removable in (*empty, *drain) if removable.on_completion]
-        staying += [Unremovable(removable.node, Reason.BLOCKED_BY_ON_COMPLETION_POD) for removable in waiting]
+        staying += [
+            Unremovable(removable.node, UnremovableReason.BLOCKED_BY_ON_COMPLETION_POD) for removable in waiting
+        ]
         for unremovable in staying:
             self.unremovable.add(unremovable)
-        return Decision(
+        return ScaleDownDecision(
             tuple(removable for removable in empty if not removable.on_completion),
             tuple(removable for removable in drain if not removable.on_completion),
             tuple(staying),
@@ -201,38 +203,38 @@ class ScaleDownPlanner:
     def _stays(
         self,
         entry: Unneeded,
-        snapshot: Snapshot,
+        snapshot: ClusterSnapshot,
         group_of: GroupOf,
         quotas: Quotas,
         deletions_of: Mapping[str, int],
         sizes: dict[str, int],
         is_ready: Callable[[Node], bool],
         now: datetime,
-    ) -> Reason | None:
+    ) -> UnremovableReason | None:
         info = snapshot.nodes.get(entry.removable.node)
         if info is None:
-            return Reason.NO_NODE_INFO
+            return UnremovableReason.NO_NODE_INFO
         node = info.node
         if node.metadata.annotations.get(SCALE_DOWN_DISABLED) == "true":
-            return Reason.SCALE_DOWN_DISABLED
+            return UnremovableReason.SCALE_DOWN_DISABLED
         group = group_of(node)
         if group is None:
-            return Reason.NOT_AUTOSCALED
+            return UnremovableReason.NOT_AUTOSCALED
         ready = is_ready(node)
         wait = group.options.scale_down_unneeded_s if ready else group.options.scale_down_unready_s
         if not entry.since + timedelta(seconds=wait) < now and wait > 0:
-            return Reason.NOT_UNNEEDED_LONG_ENOUGH if ready else Reason.NOT_UNREADY_LONG_ENOUGH
+            return UnremovableReason.NOT_UNNEEDED_LONG_ENOUGH if ready else UnremovableReason.NOT_UNREADY_LONG_ENOUGH
         size = sizes.setdefault(group.id, group.target_size)
         if size - deletions_of.get(group.id, 0) <= group.min_size:
-            return Reason.MIN_SIZE_REACHED
+            return UnremovableReason.MIN_SIZE_REACHED
         if quotas.release(node):
-            return Reason.MINIMAL_LIMIT_EXCEEDED
+            return UnremovableReason.MINIMAL_LIMIT_EXCEEDED
         sizes[group.id] = size - 1
         return None
 
 
 def _whole_groups_only(
-    empty: list[Removable], drain: list[Removable], snapshot: Snapshot, group_of: GroupOf
+    empty: list[Removable], drain: list[Removable], snapshot: ClusterSnapshot, group_of: GroupOf
 ) -> tuple[list[Removable], list[Removable], list[Removable]]:
     """Groups that go whole or not at all: of those, nodes without all their siblings stay."""
     counts: dict[str, int] = {}

@@ -13,7 +13,7 @@ import msgspec
 
 from dovetail.autoscalers.node_groups.balancing import Increase, balance
 from dovetail.autoscalers.node_groups.equivalence import PodGroup, pod_groups
-from dovetail.autoscalers.node_groups.estimator import Estimate, admit, estimate
+from dovetail.autoscalers.node_groups.estimator import ScaleUpEstimate, admit, estimate
 from dovetail.autoscalers.node_groups.expanders import Option
 from dovetail.autoscalers.node_groups.limits import (
     EstimationContext,
@@ -24,7 +24,7 @@ from dovetail.autoscalers.node_groups.limits import (
 )
 from dovetail.autoscalers.node_groups.quotas import Quotas
 from dovetail.autoscalers.node_groups.similarity import Comparator
-from dovetail.autoscalers.node_groups.simulation import Snapshot
+from dovetail.autoscalers.node_groups.simulation import ClusterSnapshot
 from dovetail.cloud.node_groups import NodeGroup
 from dovetail.model.fit import NodeInfo, PodInfo, Rejection
 from dovetail.model.pods import Pod
@@ -38,7 +38,7 @@ ALL_OR_NOTHING = "all-or-nothing scale-up strategy"
 FILTERED_OUT = "expander filtered out all options"
 
 
-class Result(Enum):
+class ScaleUpResult(Enum):
     """How the attempt ended; the values are upstream's words in logs."""
 
     SUCCESSFUL = "ScaleUpSuccessful"
@@ -60,7 +60,7 @@ class ScaleUpSettings(msgspec.Struct, frozen=True, kw_only=True):
     balance_similar: bool = False
 
 
-class Refused(msgspec.Struct, frozen=True):
+class UnhelpedPod(msgspec.Struct, frozen=True):
     """A pod that no group can help now: why groups reject it, and why others were not asked."""
 
     pod: Pod
@@ -79,10 +79,10 @@ class Refused(msgspec.Struct, frozen=True):
 class ScaleUpPlan(msgspec.Struct, frozen=True):
     """What to do. `limited_by_total` tells that --max-nodes-total cut the size."""
 
-    result: Result
+    result: ScaleUpResult
     increases: tuple[Increase, ...] = ()
     triggered: tuple[Pod, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[UnhelpedPod, ...] = ()
     awaiting: tuple[Pod, ...] = ()
     option: Option | None = None
     options: tuple[Option, ...] = ()
@@ -98,7 +98,7 @@ class ScaleUpInput(msgspec.Struct, frozen=True):
 
     groups: Sequence[NodeGroup]
     templates: Mapping[str, NodeInfo]
-    snapshot: Snapshot
+    snapshot: ClusterSnapshot
     quotas: Quotas
     node_count: int
     settings: ScaleUpSettings
@@ -113,7 +113,7 @@ def plan_scale_up(pods: Sequence[Pod], given: ScaleUpInput, *, all_or_nothing: b
     groups = pod_groups(pods)
     ready = given.node_count if given.ready_count is None else given.ready_count
     if 0 < given.settings.max_nodes_total <= ready:
-        return ScaleUpPlan(Result.LIMITED_BY_MAX_TOTAL, refused=tuple(Refused(pod, {}, {}) for pod in pods))
+        return ScaleUpPlan(ScaleUpResult.LIMITED_BY_MAX_TOTAL, refused=tuple(UnhelpedPod(pod, {}, {}) for pod in pods))
     usable, skipped = usable_groups(given)
     fitting: dict[str, list[PodGroup]] = {}
     rejections: dict[int, dict[str, tuple[str, ...]]] = {index: {} for index in range(len(groups))}
@@ -128,28 +128,30 @@ def plan_scale_up(pods: Sequence[Pod], given: ScaleUpInput, *, all_or_nothing: b
     options = _options(pods, usable, fitting, given, all_or_nothing)
     helped = {id(pod_group) for pod_groups in fitting.values() for pod_group in pod_groups}
 
-    def refused(everything: bool = False, reason: str = "") -> tuple[Refused, ...]:
+    def refused(everything: bool = False, reason: str = "") -> tuple[UnhelpedPod, ...]:
         return tuple(
-            Refused(pod, {**rejections[index], **(dict.fromkeys(fitting, (reason,)) if everything else {})}, skipped)
+            UnhelpedPod(
+                pod, {**rejections[index], **(dict.fromkeys(fitting, (reason,)) if everything else {})}, skipped
+            )
             for index, pod_group in enumerate(groups)
             if everything or id(pod_group) not in helped
             for pod in pod_group.pods
         )
 
     if not options:
-        return ScaleUpPlan(Result.NO_OPTIONS, refused=refused(), skipped=skipped)
+        return ScaleUpPlan(ScaleUpResult.NO_OPTIONS, refused=refused(), skipped=skipped)
     best = given.choose(options, given.templates)
     if best is None or best.nodes <= 0:
-        return ScaleUpPlan(Result.NO_OPTIONS, refused=refused(True, FILTERED_OUT), skipped=skipped)
+        return ScaleUpPlan(ScaleUpResult.NO_OPTIONS, refused=refused(True, FILTERED_OUT), skipped=skipped)
     count, limited = _capped(best.nodes, given)
     template = given.templates[best.group.id].node
     allowed = given.quotas.check(template, count).allowed
     increases = [] if allowed <= 0 else _shares(best, allowed, given)
     total = sum(increase.delta for increase in increases)
     if all_or_nothing and total < best.nodes:
-        return ScaleUpPlan(Result.NO_OPTIONS, refused=refused(True, ALL_OR_NOTHING), skipped=skipped)
+        return ScaleUpPlan(ScaleUpResult.NO_OPTIONS, refused=refused(True, ALL_OR_NOTHING), skipped=skipped)
     if not increases:
-        return ScaleUpPlan(Result.NO_OPTIONS, refused=refused(), skipped=skipped, limited_by_total=limited)
+        return ScaleUpPlan(ScaleUpResult.NO_OPTIONS, refused=refused(), skipped=skipped, limited_by_total=limited)
     awaiting = tuple(
         pod
         for index, pod_group in enumerate(groups)
@@ -157,7 +159,15 @@ def plan_scale_up(pods: Sequence[Pod], given: ScaleUpInput, *, all_or_nothing: b
         for pod in pod_group.pods
     )
     return ScaleUpPlan(
-        Result.SUCCESSFUL, tuple(increases), best.pods, refused(), awaiting, best, tuple(options), skipped, limited
+        ScaleUpResult.SUCCESSFUL,
+        tuple(increases),
+        best.pods,
+        refused(),
+        awaiting,
+        best,
+        tuple(options),
+        skipped,
+        limited,
     )
 
 
@@ -193,7 +203,7 @@ def _skip_reason(group: NodeGroup, given: ScaleUpInput) -> str | None:
     return check.message() if check.exceeded else None
 
 
-def rejected_by(snapshot: Snapshot, info: PodInfo, template: NodeInfo) -> Rejection | None:
+def rejected_by(snapshot: ClusterSnapshot, info: PodInfo, template: NodeInfo) -> Rejection | None:
     """Why the pod would not run on a new node of the template, or None if it would."""
     fit = snapshot.fit(info)
     if fit.rejection is not None:
@@ -214,7 +224,7 @@ def _options(
 ) -> list[Option]:
     settings = given.settings
     options: list[Option] = []
-    estimates: dict[Hashable, Estimate] = {}
+    estimates: dict[Hashable, ScaleUpEstimate] = {}
     total = EstimationLimiter([Threshold(duration_s=settings.max_binpacking_s)])
     for group in usable:
         if not fitting[group.id]:
@@ -246,7 +256,7 @@ def _options(
 
 
 def _estimate_key(
-    pod_groups: Sequence[PodGroup], template: NodeInfo, snapshot: Snapshot, max_nodes: int
+    pod_groups: Sequence[PodGroup], template: NodeInfo, snapshot: ClusterSnapshot, max_nodes: int
 ) -> Hashable | None:
     """What an estimate depends on, where no pod minds other pods: groups alike in it need not be packed again."""
     if not all(snapshot.fit(snapshot.info(pod_group.exemplar)).plain for pod_group in pod_groups):

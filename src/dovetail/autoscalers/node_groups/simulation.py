@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from dovetail.model.fit import Cluster, Fit, NodeInfo, PodInfo, pod_info
+from dovetail.model.fit import ClusterNodes, Fit, NodeInfo, PodInfo, pod_info
 from dovetail.model.fit.podinfo import Shape
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod, Volume
@@ -19,10 +19,10 @@ Undo = Callable[[], object]
 AnyNode = Callable[[NodeInfo], bool]
 
 
-class Snapshot:
+class ClusterSnapshot:
     """The cluster as one loop sees it. `fork` and `revert` nest."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterNodes) -> None:
         self.cluster = cluster
         self._undo: list[list[Undo]] = []
         self._fits: dict[int, tuple[Shape, Fit]] = {}

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from dovetail.autoscalers.node_groups.annotations import LAST_UPDATED
-from dovetail.autoscalers.node_groups.cluster_state import ClusterState, Readiness
+from dovetail.autoscalers.node_groups.cluster_state import GroupClusterState, Readiness
 
 MAX_ERROR_MESSAGE_CHARS = 500
 TRUNCATED = "<truncated>"
@@ -24,7 +24,7 @@ class StatusWriter:
 
     def text(
         self,
-        state: ClusterState,
+        state: GroupClusterState,
         candidates: Mapping[str, Sequence[str]],
         now: datetime,
         *,
@@ -55,7 +55,7 @@ class StatusWriter:
 
     def _group(
         self,
-        state: ClusterState,
+        state: GroupClusterState,
         name: str,
         candidates: Sequence[str],
         now: datetime,

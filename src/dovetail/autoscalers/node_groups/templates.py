@@ -21,7 +21,7 @@ from dovetail.autoscalers.node_groups.annotations import (
     is_mirror_pod,
 )
 from dovetail.autoscalers.node_groups.simulation import placed_info, unbound_info
-from dovetail.cloud.node_groups import NodeGroup, Template
+from dovetail.cloud.node_groups import NodeGroup, NodeTemplate
 from dovetail.model.fit import NodeInfo
 from dovetail.model.fit.local import check_static
 from dovetail.model.labels import HOSTNAME
@@ -83,7 +83,7 @@ def from_node(info: NodeInfo, group: str, config: TaintConfig, forced_daemonsets
     return template
 
 
-def from_cloud(template: Template, daemonsets: Sequence[DaemonSet], group: str, config: TaintConfig) -> NodeInfo:
+def from_cloud(template: NodeTemplate, daemonsets: Sequence[DaemonSet], group: str, config: TaintConfig) -> NodeInfo:
     """What the cloud says of the group, with a pod of every DaemonSet that would run there."""
     info = _template(template.node, list(template.pods), group, config)
     _add_daemonsets(info, daemonsets)

@@ -11,7 +11,7 @@ import msgspec
 from dovetail.autoscalers.node_groups.drain import BlockingPod
 
 
-class Reason(Enum):
+class UnremovableReason(Enum):
     """The values are the names that metrics and logs show."""
 
     SCALE_DOWN_DISABLED = "ScaleDownDisabledAnnotation"
@@ -34,25 +34,31 @@ class Reason(Enum):
     BLOCKED_BY_ON_COMPLETION_POD = "BlockedByOnCompletionPod"
 
 
-REMEDIES: Mapping[Reason, str] = {
-    Reason.SCALE_DOWN_DISABLED: "remove the annotation cluster-autoscaler.kubernetes.io/scale-down-disabled",
-    Reason.UNREADY_DISABLED: "set --scale-down-unready-enabled=true, or repair the node",
-    Reason.NOT_AUTOSCALED: "its group is not under control: tag the Auto Scaling group, or name it in --nodes",
-    Reason.NOT_UNNEEDED_LONG_ENOUGH: "it goes after --scale-down-unneeded-time, if it stays unneeded",
-    Reason.NOT_UNREADY_LONG_ENOUGH: "it goes after --scale-down-unready-time, if it stays unready",
-    Reason.MIN_SIZE_REACHED: "lower the group's minimum size",
-    Reason.MAX_DELETIONS_REACHED: "other nodes go first; raise --max-scale-down-parallelism",
-    Reason.ATOMIC_FAILED: "the group is removed whole or not at all; the others of its nodes must be removable too",
-    Reason.MINIMAL_LIMIT_EXCEEDED: "lower the minimum of --cores-total, --memory-total or --gpu-total",
-    Reason.BEING_DELETED: "it is on its way",
-    Reason.NOT_UNDERUTILIZED: "its pods request more than --scale-down-utilization-threshold of it",
-    Reason.NOT_UNNEEDED_OTHER: "it was not looked at in the last loop",
-    Reason.RECENTLY_UNREMOVABLE: "it is looked at again after --unremovable-node-recheck-timeout",
-    Reason.NO_PLACE_TO_MOVE_PODS: "no other node has room for its pods",
-    Reason.BLOCKED_BY_POD: "see the pod that is named",
-    Reason.UNEXPECTED_ERROR: "see the log",
-    Reason.NO_NODE_INFO: "the node has gone",
-    Reason.BLOCKED_BY_ON_COMPLETION_POD: "it goes once its pods with safe-to-evict=on-completion have completed",
+REMEDIES: Mapping[UnremovableReason, str] = {
+    UnremovableReason.SCALE_DOWN_DISABLED: "remove the annotation cluster-autoscaler.kubernetes.io/scale-down-disabled",
+    UnremovableReason.UNREADY_DISABLED: "set --scale-down-unready-enabled=true, or repair the node",
+    UnremovableReason.NOT_AUTOSCALED: (
+        "its group is not under control: tag the Auto Scaling group, or name it in --nodes"
+    ),
+    UnremovableReason.NOT_UNNEEDED_LONG_ENOUGH: "it goes after --scale-down-unneeded-time, if it stays unneeded",
+    UnremovableReason.NOT_UNREADY_LONG_ENOUGH: "it goes after --scale-down-unready-time, if it stays unready",
+    UnremovableReason.MIN_SIZE_REACHED: "lower the group's minimum size",
+    UnremovableReason.MAX_DELETIONS_REACHED: "other nodes go first; raise --max-scale-down-parallelism",
+    UnremovableReason.ATOMIC_FAILED: (
+        "the group is removed whole or not at all; the others of its nodes must be removable too"
+    ),
+    UnremovableReason.MINIMAL_LIMIT_EXCEEDED: "lower the minimum of --cores-total, --memory-total or --gpu-total",
+    UnremovableReason.BEING_DELETED: "it is on its way",
+    UnremovableReason.NOT_UNDERUTILIZED: "its pods request more than --scale-down-utilization-threshold of it",
+    UnremovableReason.NOT_UNNEEDED_OTHER: "it was not looked at in the last loop",
+    UnremovableReason.RECENTLY_UNREMOVABLE: "it is looked at again after --unremovable-node-recheck-timeout",
+    UnremovableReason.NO_PLACE_TO_MOVE_PODS: "no other node has room for its pods",
+    UnremovableReason.BLOCKED_BY_POD: "see the pod that is named",
+    UnremovableReason.UNEXPECTED_ERROR: "see the log",
+    UnremovableReason.NO_NODE_INFO: "the node has gone",
+    UnremovableReason.BLOCKED_BY_ON_COMPLETION_POD: (
+        "it goes once its pods with safe-to-evict=on-completion have completed"
+    ),
 }
 
 
@@ -60,7 +66,7 @@ class Unremovable(msgspec.Struct, frozen=True):
     """A node that stays."""
 
     node: str
-    reason: Reason
+    reason: UnremovableReason
     blocking: BlockingPod | None = None
 
 
@@ -91,7 +97,11 @@ class UnremovableNodes:
     def cause(self, unremovable: Unremovable) -> Unremovable:
         """What a simulation found, for a node that is only not looked at again yet."""
         kept = self._until.get(unremovable.node)
-        return kept[1] if unremovable.reason is Reason.RECENTLY_UNREMOVABLE and kept is not None else unremovable
+        return (
+            kept[1]
+            if unremovable.reason is UnremovableReason.RECENTLY_UNREMOVABLE and kept is not None
+            else unremovable
+        )
 
     def reason(self, node: str) -> Unremovable | None:
         return self._reasons.get(node)

@@ -90,7 +90,7 @@ class RecommenderName(View, frozen=True, kw_only=True):
     name: str = ""
 
 
-class Spec(View, frozen=True, kw_only=True):
+class VpaSpec(View, frozen=True, kw_only=True):
     target_ref: TargetRef | None = None
     update_policy: UpdatePolicy | None = None
     resource_policy: ResourcePolicy | None = None
@@ -110,7 +110,7 @@ class PodRecommendation(View, frozen=True, kw_only=True):
     container_recommendations: tuple[ContainerRecommendation, ...] = ()
 
 
-class Status(View, frozen=True, kw_only=True):
+class VpaStatus(View, frozen=True, kw_only=True):
     recommendation: PodRecommendation | None = None
     conditions: tuple[Condition, ...] = ()
     observed_generation: int | None = None
@@ -118,8 +118,8 @@ class Status(View, frozen=True, kw_only=True):
 
 class VerticalPodAutoscaler(View, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
-    spec: Spec = Spec()
-    status: Status = Status()
+    spec: VpaSpec = VpaSpec()
+    status: VpaStatus = VpaStatus()
 
     @property
     def update_mode(self) -> str:

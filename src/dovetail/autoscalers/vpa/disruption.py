@@ -40,7 +40,7 @@ class GroupKey(msgspec.Struct, frozen=True):
     name: str
 
 
-class Group(msgspec.Struct, kw_only=True):
+class ControllerPods(msgspec.Struct, kw_only=True):
     """The pods of one controller, and what this loop did to them."""
 
     key: GroupKey
@@ -77,11 +77,11 @@ class UnknownSize(msgspec.Struct, frozen=True):
     live: int
 
 
-class Groups(msgspec.Struct, frozen=True):
+class DisruptionGroups(msgspec.Struct, frozen=True):
     """The groups that may be touched, the group of each of their pods by key, and the groups left alone."""
 
-    by_key: dict[GroupKey, Group]
-    of_pod: dict[str, Group]
+    by_key: dict[GroupKey, ControllerPods]
+    of_pod: dict[str, ControllerPods]
     skipped: list[TooFewReplicas | UnknownSize]
 
 
@@ -101,7 +101,7 @@ def group_pods(
     vpa: VerticalPodAutoscaler,
     sizes: Mapping[GroupKey, int | None],
     settings: DisruptionSettings,
-) -> Groups:
+) -> DisruptionGroups:
     """Sort the live pods of a VPA into groups.
 
     `sizes` has the configured number of pods of ReplicationControllers, ReplicaSets, StatefulSets and DaemonSets;
@@ -116,7 +116,7 @@ def group_pods(
     own = policy.min_replicas if policy is not None else None
     required = settings.min_replicas if own is None else own
     in_place_only = settings.in_place_skips_budget and vpa.update_mode in (IN_PLACE, IN_PLACE_OR_RECREATE)
-    groups = Groups({}, {}, [])
+    groups = DisruptionGroups({}, {}, [])
     for key, live in members.items():
         below = len(live) < required
         if below and not in_place_only and not any(is_boosted(pod) for pod in live):
@@ -127,7 +127,7 @@ def group_pods(
             groups.skipped.append(UnknownSize(key, len(live)))
             continue
         pending = sum(pod.status.phase == "Pending" for pod in live)
-        group = Group(
+        group = ControllerPods(
             key=key,
             configured=configured,
             tolerance=int(configured * settings.tolerance_fraction),
@@ -165,7 +165,7 @@ def resize_status(pod: Pod) -> ResizeStatus:
     return "Unknown"
 
 
-def may_evict_resizing(pod: Pod, group: Group, resizing_for_s: float) -> bool:
+def may_evict_resizing(pod: Pod, group: ControllerPods, resizing_for_s: float) -> bool:
     """Whether a pod being resized is evicted instead: the resize failed, or takes too long."""
     if not is_resizing(pod) or not group.is_disruptable:
         return False
@@ -177,7 +177,7 @@ def may_evict_resizing(pod: Pod, group: Group, resizing_for_s: float) -> bool:
     return True
 
 
-def may_evict(pod: Pod, groups: Groups, resizing_for_s: float = 0.0) -> bool:
+def may_evict(pod: Pod, groups: DisruptionGroups, resizing_for_s: float = 0.0) -> bool:
     """Whether the eviction rules allow it. A pod that waits for a node may always go if its group is known."""
     group = groups.of_pod.get(pod.metadata.key)
     if group is None:
@@ -192,7 +192,7 @@ def may_evict(pod: Pod, groups: Groups, resizing_for_s: float = 0.0) -> bool:
 def in_place_decision(
     pod: Pod,
     vpa: VerticalPodAutoscaler,
-    groups: Groups,
+    groups: DisruptionGroups,
     settings: DisruptionSettings,
     *,
     resizing_for_s: float = 0.0,

@@ -38,7 +38,7 @@ class EstimatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     memory: Percentiles = Percentiles()
 
 
-class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+class ResourceEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """Milli-cores and bytes by resource name."""
 
     target: dict[str, int]
@@ -66,7 +66,7 @@ def with_margin(amount: int, fraction: float) -> int:
     return amount + bounded_amount(amount * fraction)
 
 
-def estimate(usage: Aggregation, settings: EstimatorSettings) -> Estimate:
+def estimate(usage: Aggregation, settings: EstimatorSettings) -> ResourceEstimate:
     """What one container needs, before the minimum of its pod."""
     target: dict[str, int] = {}
     lower: dict[str, int] = {}
@@ -83,12 +83,12 @@ def estimate(usage: Aggregation, settings: EstimatorSettings) -> Estimate:
         )
         lower[name] = scaled_by_confidence(low, LOWER_MULTIPLIER, LOWER_EXPONENT, trust)
         upper[name] = scaled_by_confidence(high, UPPER_MULTIPLIER, UPPER_EXPONENT, trust)
-    return Estimate(target=target, lower=lower, upper=upper)
+    return ResourceEstimate(target=target, lower=lower, upper=upper)
 
 
 def pod_estimates(
     usages: Mapping[str, Aggregation], settings: EstimatorSettings, controlled: Mapping[str, tuple[str, ...]]
-) -> dict[str, Estimate]:
+) -> dict[str, ResourceEstimate]:
     """What each container of a pod needs. The pod's minimum is split evenly among the containers given."""
     if not usages:
         return {}
@@ -104,7 +104,7 @@ def pod_estimates(
     estimates = {}
     for container, usage in usages.items():
         raw, names = estimate(usage, settings), controlled.get(container, ("cpu", "memory"))
-        estimates[container] = Estimate(
+        estimates[container] = ResourceEstimate(
             target=floored(raw.target, names), lower=floored(raw.lower, names), upper=floored(raw.upper, names)
         )
     return estimates

@@ -51,7 +51,7 @@ class Priority(msgspec.Struct, frozen=True, kw_only=True):
         return self.scale_up, self.resource_diff
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class UpdateDecision(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a pod is updated, and the reason code where it is not."""
 
     accepted: bool
@@ -120,13 +120,13 @@ def is_quick_oom(pod: Pod, vpa: VerticalPodAutoscaler, now: datetime, thresholds
 
 def verdict(
     pod: Pod, vpa: VerticalPodAutoscaler, items: Sequence[Recommendation], now: datetime, thresholds: UpdateThresholds
-) -> Verdict:
+) -> UpdateDecision:
     """Whether an update is due: outside the range, killed for memory lately, or old and far enough off."""
     priority = update_priority(pod, items)
     quick_oom = is_quick_oom(pod, vpa, now, thresholds)
 
-    def say(accepted: bool, reason: str) -> Verdict:
-        return Verdict(accepted=accepted, priority=priority, reason=reason, quick_oom=quick_oom)
+    def say(accepted: bool, reason: str) -> UpdateDecision:
+        return UpdateDecision(accepted=accepted, priority=priority, reason=reason, quick_oom=quick_oom)
 
     if not priority.outside_range and not quick_oom:
         if pod.status.start_time is None:

@@ -17,7 +17,7 @@ from dovetail.autoscalers.vpa.api import (
     container_policy,
     texts,
 )
-from dovetail.autoscalers.vpa.estimators import Estimate
+from dovetail.autoscalers.vpa.estimators import ResourceEstimate
 from dovetail.model.quantity import BINARY, Quantity, parse
 
 ZERO = Quantity(0)
@@ -177,7 +177,7 @@ def capped_to_policy(
 
 
 def pod_recommendation(
-    estimates: Mapping[str, Estimate],
+    estimates: Mapping[str, ResourceEstimate],
     policy: ResourcePolicy | None,
     annotations: Mapping[str, str],
     settings: FormatSettings,

@@ -22,8 +22,8 @@ from dovetail.autoscalers.vpa.api import (
     VPAS,
     Checkpoint,
     Pod,
-    Status,
     VerticalPodAutoscaler,
+    VpaStatus,
 )
 from dovetail.autoscalers.vpa.histogram import CheckpointError
 from dovetail.autoscalers.vpa.metrics import RecommenderMetrics
@@ -40,7 +40,7 @@ from dovetail.autoscalers.vpa.pace import at_intervals, lead
 from dovetail.autoscalers.vpa.prometheus import PrometheusError, fetch_history
 from dovetail.autoscalers.vpa.recommendation import recommendations
 from dovetail.autoscalers.vpa.settings import RecommenderSettings
-from dovetail.autoscalers.vpa.targets import Controller, TargetError, Workloads, selector_text
+from dovetail.autoscalers.vpa.targets import ControllerRef, TargetError, Workloads, selector_text
 from dovetail.autoscalers.vpa.usage import Aggregation
 from dovetail.clock import Clock
 from dovetail.kube.backoff import Retries
@@ -192,7 +192,7 @@ class Recommender:
         assert ref is not None
         target = f"{ref.api_version}.{ref.kind}/{ref.name}"
         what = f"target {target} is a topmost well-known or scalable controller"
-        own = Controller(vpa.metadata.namespace, ref.kind, ref.name, ref.api_version)
+        own = ControllerRef(vpa.metadata.namespace, ref.kind, ref.name, ref.api_version)
         try:
             top = await self._workloads.topmost(own)
         except TargetError as error:
@@ -301,7 +301,7 @@ class Recommender:
         for key, state in self.model.vpas.items():
             self._recommend(state, pods[key], now_s, now)
             status = state.status()
-            if msgspec.convert(status, Status, strict=False) != state.vpa.status:
+            if msgspec.convert(status, VpaStatus, strict=False) != state.vpa.status:
                 changed.append((state, status))
             has = state.recommendation is not None and bool(state.recommendation.container_recommendations)
             labels = (has, NO_PODS_MATCHED not in state.conditions, CONFIG_UNSUPPORTED in state.conditions)
@@ -476,7 +476,7 @@ class Recommender:
             if ref is None:
                 continue
             try:
-                top = await self._workloads.topmost(Controller(pod.namespace, ref.kind, ref.name, ref.api_version))
+                top = await self._workloads.topmost(ControllerRef(pod.namespace, ref.kind, ref.name, ref.api_version))
             except TargetError:
                 continue
             if top is not None:

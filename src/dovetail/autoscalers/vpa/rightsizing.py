@@ -83,7 +83,7 @@ class FleetCost(msgspec.Struct, frozen=True, kw_only=True):
     unschedulable_after: int = 0
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class RightsizingReport(msgspec.Struct, frozen=True, kw_only=True):
     workloads: list[WorkloadAdvice]
     cost: FleetCost
 
@@ -116,7 +116,7 @@ def workload_of(pod: Pod) -> WorkloadKey:
     return WorkloadKey(namespace, owner.kind, owner.name)
 
 
-class Evidence:
+class UsageEvidence:
     """What is known of the usage of workloads' containers, from all sources together."""
 
     def __init__(self) -> None:
@@ -174,7 +174,7 @@ def share_above(histogram: Histogram, amount: float) -> float:
 
 def advise(
     pods: Sequence[Pod],
-    evidence: Evidence,
+    evidence: UsageEvidence,
     vpas: Mapping[WorkloadKey, VerticalPodAutoscaler],
     *,
     estimators: EstimatorSettings,
@@ -330,7 +330,7 @@ def _resized(container: Container, item: ContainerAdvice) -> Container:
 
 def price(
     snapshot: Snapshot, advice: Sequence[WorkloadAdvice], plan: Plan, quote: Quote, node_price: NodePrice
-) -> Report:
+) -> RightsizingReport:
     """Plan the fleet as it is and as it would be, and with each change alone."""
     pods = all_pods(snapshot)
     by_key = {item.key: item for item in advice if not item.unknown}
@@ -351,7 +351,7 @@ def price(
         priced.append(replace(item, saving_per_month=saving))
     prices = [node_price(node) for node in snapshot.nodes if not node.deleting]
     standing = sum(price for price in prices if price is not None) if prices and None not in prices else None
-    return Report(
+    return RightsizingReport(
         workloads=priced,
         cost=FleetCost(
             nodes_now=standing,
@@ -367,7 +367,7 @@ def price(
 # For programs
 
 
-def as_json(report: Report) -> dict[str, Any]:
+def as_json(report: RightsizingReport) -> dict[str, Any]:
     cost = report.cost
 
     def monthly(per_hour: float | None) -> float | None:
@@ -414,7 +414,7 @@ _API_VERSIONS = {"Deployment": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet":
                  "Job": "batch/v1", "ReplicationController": "v1"}  # fmt: skip
 
 
-def as_patches(report: Report) -> list[dict[str, Any]]:
+def as_patches(report: RightsizingReport) -> list[dict[str, Any]]:
     """Partial objects for `kubectl apply --server-side`: the proposed resources of each workload's containers."""
     patches = []
     for item in report.workloads:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from dovetail.autoscalers.vpa.api import VPAS
-from dovetail.autoscalers.vpa.rightsizing import Report, WorkloadKey, as_patches
+from dovetail.autoscalers.vpa.rightsizing import RightsizingReport, WorkloadKey, as_patches
 from dovetail.autoscalers.vpa.targets import WELL_KNOWN
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, ApiError
@@ -30,7 +30,7 @@ class Written(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-def as_vpas(report: Report, targeted: Collection[WorkloadKey], mode: str) -> list[dict[str, Any]]:
+def as_vpas(report: RightsizingReport, targeted: Collection[WorkloadKey], mode: str) -> list[dict[str, Any]]:
     """A VerticalPodAutoscaler for each workload with a proposal that has none yet."""
     return [
         {
@@ -51,7 +51,7 @@ def as_vpas(report: Report, targeted: Collection[WorkloadKey], mode: str) -> lis
     ]
 
 
-async def write_patches(kube: Kube, report: Report) -> list[Written]:
+async def write_patches(kube: Kube, report: RightsizingReport) -> list[Written]:
     """Set the proposed requests and limits of workloads; their controllers replace the pods."""
     done = []
     for body in as_patches(report):
@@ -67,7 +67,9 @@ async def write_patches(kube: Kube, report: Report) -> list[Written]:
     return done
 
 
-async def write_vpas(kube: Kube, report: Report, targeted: Collection[WorkloadKey], mode: str) -> list[Written]:
+async def write_vpas(
+    kube: Kube, report: RightsizingReport, targeted: Collection[WorkloadKey], mode: str
+) -> list[Written]:
     """Create VerticalPodAutoscalers; one of the same name is left as it is."""
     done = []
     for body in as_vpas(report, targeted, mode):

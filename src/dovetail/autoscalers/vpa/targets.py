@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from dovetail.autoscalers.hpa.sources import NoScale, Targets
-from dovetail.autoscalers.hpa.spec import Scale
+from dovetail.autoscalers.hpa.spec import ScaleView
 from dovetail.autoscalers.hpa.spec import TargetRef as ScaleRef
 from dovetail.autoscalers.vpa.api import Pod, VerticalPodAutoscaler
 from dovetail.autoscalers.vpa.disruption import GroupKey
@@ -66,7 +66,7 @@ class _WorkloadStatus(View, frozen=True, kw_only=True):
     desired_number_scheduled: int = 0
 
 
-class Workload(View, frozen=True, kw_only=True):
+class ScaleTarget(View, frozen=True, kw_only=True):
     """Any of the seven kinds."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -74,7 +74,7 @@ class Workload(View, frozen=True, kw_only=True):
     status: _WorkloadStatus = _WorkloadStatus()
 
 
-class Controller(msgspec.Struct, frozen=True):
+class ControllerRef(msgspec.Struct, frozen=True):
     """A controller by namespace, kind and name; the API version only serves to ask for it."""
 
     namespace: str
@@ -83,10 +83,10 @@ class Controller(msgspec.Struct, frozen=True):
     api_version: str = ""
 
 
-def owner_of(namespace: str, owners: tuple[OwnerReference, ...]) -> Controller | None:
+def owner_of(namespace: str, owners: tuple[OwnerReference, ...]) -> ControllerRef | None:
     for owner in owners:
         if owner.controller:
-            return Controller(namespace, owner.kind, owner.name, owner.api_version)
+            return ControllerRef(namespace, owner.kind, owner.name, owner.api_version)
     return None
 
 
@@ -96,9 +96,9 @@ class Workloads:
     def __init__(self, kube: Kube, namespace: str = "") -> None:
         self._clock = kube.clock
         self._targets = Targets(kube)
-        self._scales: dict[Controller, tuple[float, Scale | NoScale]] = {}
+        self._scales: dict[ControllerRef, tuple[float, ScaleView | NoScale]] = {}
         self._reflectors = {
-            kind: Reflector(kube, resource, Workload, namespace=namespace or None)
+            kind: Reflector(kube, resource, ScaleTarget, namespace=namespace or None)
             for kind, resource in WELL_KNOWN.items()
         }
 
@@ -111,7 +111,7 @@ class Workloads:
         for reflector in self._reflectors.values():
             await reflector.synced.wait()
 
-    def get(self, kind: str, namespace: str, name: str) -> Workload | None:
+    def get(self, kind: str, namespace: str, name: str) -> ScaleTarget | None:
         return self._reflectors[kind].store.get(f"{namespace}/{name}")
 
     async def selector(self, vpa: VerticalPodAutoscaler) -> LabelQuery:
@@ -125,7 +125,7 @@ class Workloads:
                 raise TargetError(f"{target.kind} {namespace}/{target.name} does not exist")
             return workload_selector(target.kind, workload)
         try:
-            scale = await self._scale(Controller(namespace, target.kind, target.name, target.api_version))
+            scale = await self._scale(ControllerRef(namespace, target.kind, target.name, target.api_version))
             if not scale.status.selector:
                 raise NoScale(f"resource {namespace}/{target.name} has an empty selector for scale sub-resource")
             return parse_labels(scale.status.selector)
@@ -133,10 +133,10 @@ class Workloads:
             where = f"{target.api_version} / {target.kind} / {target.name}"
             raise TargetError(f"unhandled targetRef {where}, last error {error}") from error
 
-    async def topmost(self, controller: Controller | None) -> Controller | None:
+    async def topmost(self, controller: ControllerRef | None) -> ControllerRef | None:
         """The highest well-known or scalable controller above (or at) this one. Raises TargetError."""
-        top: Controller | None = None
-        visited: set[Controller] = set()
+        top: ControllerRef | None = None
+        visited: set[ControllerRef] = set()
         while controller is not None:
             if controller in visited:
                 raise TargetError("cycle detected in ownership chain")
@@ -158,13 +158,13 @@ class Workloads:
             controller = owner_of(controller.namespace, owners)
         return top
 
-    async def _scale(self, controller: Controller) -> Scale:
+    async def _scale(self, controller: ControllerRef) -> ScaleView:
         now = self._clock.monotonic()
         held = self._scales.get(controller)
         if held is None or now - held[0] > SCALE_CACHE_S:
             ref = ScaleRef(api_version=controller.api_version, kind=controller.kind, name=controller.name)
             try:
-                answer: Scale | NoScale = (await self._targets.read(controller.namespace, ref))[1]
+                answer: ScaleView | NoScale = (await self._targets.read(controller.namespace, ref))[1]
             except NoScale as error:
                 answer = error
             held = self._scales[controller] = (now, answer)
@@ -185,7 +185,7 @@ class Workloads:
         return 0
 
 
-def workload_selector(kind: str, workload: Workload) -> LabelQuery:
+def workload_selector(kind: str, workload: ScaleTarget) -> LabelQuery:
     """The selector of a workload; of a CronJob the labels of its pods."""
     if kind == "CronJob":
         template = workload.spec.job_template or _JobTemplate()
@@ -214,7 +214,7 @@ async def controlling(pod: Pod, candidates: list[Selected], workloads: Workloads
     return None if parent is None else strongest(pod, parent, candidates)
 
 
-def strongest(pod: Pod, parent: Controller, candidates: list[Selected]) -> Selected | None:
+def strongest(pod: Pod, parent: ControllerRef, candidates: list[Selected]) -> Selected | None:
     """The VPA whose target is the topmost controller of a pod and selects it: the oldest of several, then by name."""
     matching = [
         item

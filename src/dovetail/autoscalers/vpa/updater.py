@@ -30,7 +30,7 @@ from dovetail.autoscalers.vpa.api import (
 )
 from dovetail.autoscalers.vpa.capping import NamespaceLimits, fit
 from dovetail.autoscalers.vpa.disruption import (
-    Groups,
+    DisruptionGroups,
     InPlaceDecision,
     TooFewReplicas,
     asks_less,
@@ -43,7 +43,7 @@ from dovetail.autoscalers.vpa.disruption import (
 from dovetail.autoscalers.vpa.metrics import UpdaterMetrics, size_log2
 from dovetail.autoscalers.vpa.pace import at_intervals, lead
 from dovetail.autoscalers.vpa.patches import resize_annotation_patches, resize_patches
-from dovetail.autoscalers.vpa.priority import NOT_ACCEPTED, Verdict, meets_requirements, verdict
+from dovetail.autoscalers.vpa.priority import NOT_ACCEPTED, UpdateDecision, meets_requirements, verdict
 from dovetail.autoscalers.vpa.proportions import limit_bounds
 from dovetail.autoscalers.vpa.recommendation import targets_text
 from dovetail.autoscalers.vpa.settings import UpdaterSettings
@@ -266,7 +266,7 @@ class Updater:
         ranges = self._limit_ranges.store.by("namespace", namespace)
         return NamespaceLimits(container=limit_bounds(ranges, "Container"), pod=limit_bounds(ranges, "Pod"))
 
-    def _groups(self, pods: list[Pod], vpa: VerticalPodAutoscaler) -> Groups:
+    def _groups(self, pods: list[Pod], vpa: VerticalPodAutoscaler) -> DisruptionGroups:
         keys = {key for key in map(group_key, pods) if key is not None}
         sizes = {key: self._workloads.group_size(key) for key in keys}
         groups = group_pods(pods, vpa, sizes, self._settings.disruption)
@@ -316,7 +316,7 @@ class Updater:
         policy = vpa.spec.update_policy
         requirements = None if policy is None else policy.eviction_requirements or ()
         now, limits = self._clock.now(), self._limits(vpa.metadata.namespace)
-        ranked: list[tuple[Verdict, Pod]] = []
+        ranked: list[tuple[UpdateDecision, Pod]] = []
         for pod in pods:
             fitted = fit(vpa, pod, limits)
             items = fitted.items if fitted is not None else []
@@ -341,14 +341,14 @@ class Updater:
         ranked.sort(key=lambda item: item[0].priority.rank, reverse=True)
         return [pod for _, pod in ranked]
 
-    def _may_evict(self, pod: Pod, groups: Groups) -> bool:
+    def _may_evict(self, pod: Pod, groups: DisruptionGroups) -> bool:
         return may_evict(pod, groups, self._resizing_for_s(pod))
 
     def _resizing_for_s(self, pod: Pod) -> float:
         now_s = self._clock.monotonic()
         return now_s - self._resizing_since_s.get(pod.metadata.key, now_s)
 
-    def _decision(self, pod: Pod, vpa: VerticalPodAutoscaler, groups: Groups) -> InPlaceDecision:
+    def _decision(self, pod: Pod, vpa: VerticalPodAutoscaler, groups: DisruptionGroups) -> InPlaceDecision:
         return in_place_decision(
             pod,
             vpa,
@@ -363,7 +363,7 @@ class Updater:
         self,
         vpa: VerticalPodAutoscaler,
         pods: list[Pod],
-        groups: Groups,
+        groups: DisruptionGroups,
         size: str,
         evictions: list[Pod],
         deadline_s: float,
@@ -415,7 +415,7 @@ class Updater:
             self._metrics.vpas_updated.labels(size).inc()
         return True
 
-    def _resizable(self, pods: list[Pod], vpa: VerticalPodAutoscaler, groups: Groups, size: str) -> list[Pod]:
+    def _resizable(self, pods: list[Pod], vpa: VerticalPodAutoscaler, groups: DisruptionGroups, size: str) -> list[Pod]:
         """Pods that are not known to be without room; of the others an event says why they are left alone."""
         kept = []
         for pod in pods:
@@ -428,7 +428,7 @@ class Updater:
                 kept.append(pod)
         return kept
 
-    async def _resize(self, pod: Pod, vpa: VerticalPodAutoscaler, groups: Groups) -> None:
+    async def _resize(self, pod: Pod, vpa: VerticalPodAutoscaler, groups: DisruptionGroups) -> None:
         """Resize one pod, then note it on the pod; failing to note it is not a failure."""
         metadata, now = pod.metadata, self._clock.now()
         group = groups.of_pod.get(metadata.key)
@@ -450,7 +450,7 @@ class Updater:
         group.resized += 1
 
     async def _evict_all(
-        self, vpa: VerticalPodAutoscaler, pods: list[Pod], groups: Groups, size: str, deadline_s: float
+        self, vpa: VerticalPodAutoscaler, pods: list[Pod], groups: DisruptionGroups, size: str, deadline_s: float
     ) -> bool:
         mode, named = vpa.update_mode, (vpa.metadata.name, vpa.metadata.namespace)
         evicted = False

@@ -21,7 +21,7 @@ from dovetail.kube.resources import SERVICES
 _SERVICE_CIDR = "/apis/networking.k8s.io/v1/servicecidrs/kubernetes"
 
 
-class ApiServer(msgspec.Struct, frozen=True, kw_only=True):
+class ApiServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Empty is what it does not tell, or may not be asked for."""
 
     version: str = ""
@@ -30,12 +30,12 @@ class ApiServer(msgspec.Struct, frozen=True, kw_only=True):
     ca_bundle: str = ""
 
 
-async def read(kube: Kube, ca_bundle: str = "") -> ApiServer:
+async def read(kube: Kube, ca_bundle: str = "") -> ApiServerInfo:
     """`ca_bundle` is the authority that we ourselves check the API server by, in base64."""
     version = await _document(kube, "/version")
     service = await _document(kube, SERVICES.path("kube-system", "kube-dns"))
     ranges = ((await _document(kube, _SERVICE_CIDR)).get("spec") or {}).get("cidrs") or ()
-    return ApiServer(
+    return ApiServerInfo(
         version=_version(version),
         cluster_dns=_address((service.get("spec") or {}).get("clusterIP")),
         service_cidr=str(ranges[0]) if ranges else None,

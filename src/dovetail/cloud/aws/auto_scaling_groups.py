@@ -17,19 +17,19 @@ from dovetail.clock import Clock
 from dovetail.cloud.aws import catalog, group_tags
 from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.errors import code_of
-from dovetail.cloud.aws.group_tags import GroupSpec
+from dovetail.cloud.aws.group_tags import NodesFlag
 from dovetail.cloud.aws.group_templates import GroupTemplates
 from dovetail.cloud.aws.managed_node_groups import ManagedNodeGroups
 from dovetail.cloud.node_groups import (
     ErrorClass,
+    GroupMember,
     GroupOptions,
-    Instance,
     InstanceError,
     InstanceState,
     NodeGroup,
     NodeGroupError,
+    NodeTemplate,
     SizeRefused,
-    Template,
 )
 from dovetail.kube.log import Log
 
@@ -45,10 +45,10 @@ _FAILED_ACTIVITY = "Failed"
 _GONE = ("ValidationError", "InvalidInstanceID.NotFound")
 
 
-class Discovery(msgspec.Struct, frozen=True, kw_only=True):
+class GroupDiscovery(msgspec.Struct, frozen=True, kw_only=True):
     """Which groups are under control: named ones with our own bounds, and those that have all the tags."""
 
-    named: tuple[GroupSpec, ...] = ()
+    named: tuple[NodesFlag, ...] = ()
     tags: tuple[Mapping[str, str], ...] = ()
 
 
@@ -59,7 +59,7 @@ class AutoScalingGroups:
         self,
         calls: Calls,
         clock: Clock,
-        discovery: Discovery,
+        discovery: GroupDiscovery,
         defaults: GroupOptions | None = None,
         *,
         static_types: bool = False,
@@ -125,7 +125,7 @@ class AutoScalingGroups:
             zone = (described.get("AvailabilityZones") or ["unknown"])[0]
             for number in range(len(instances), desired):
                 provider_id = f"aws:///{zone}/{PLACEHOLDER}-{name}-{number}"
-                instances.append(Instance(provider_id, InstanceState.CREATING, failure))
+                instances.append(GroupMember(provider_id, InstanceState.CREATING, failure))
         return NodeGroup(
             id=name,
             min_size=named.min_size if named else int(described["MinSize"]),
@@ -159,7 +159,7 @@ class AutoScalingGroups:
         name = self._group_of.get(provider_id)
         return self._groups.get(name) if name is not None else None
 
-    async def template(self, group: NodeGroup) -> Template:
+    async def template(self, group: NodeGroup) -> NodeTemplate:
         raw = self._raw.get(group.id)
         if raw is None:
             raise NodeGroupError(f"group {group.id}: no Auto Scaling group of that name exists")
@@ -251,7 +251,7 @@ class AutoScalingGroups:
         if existing is None:
             return
         instances = tuple(
-            Instance(instance.provider_id, InstanceState.DELETING) if instance.provider_id == without else instance
+            GroupMember(instance.provider_id, InstanceState.DELETING) if instance.provider_id == without else instance
             for instance in existing.instances
         )
         self._groups[name] = msgspec.structs.replace(existing, target_size=size, instances=instances)
@@ -306,14 +306,14 @@ def is_placeholder(provider_id: str) -> bool:
     return instance_id(provider_id).startswith(PLACEHOLDER)
 
 
-def _instance(described: Mapping[str, Any]) -> Instance:
+def _instance(described: Mapping[str, Any]) -> GroupMember:
     state = InstanceState.RUNNING
     if (
         str(described.get("LifecycleState", "")).startswith("Terminating")
         or described.get("LifecycleState") == "Terminated"
     ):
         state = InstanceState.DELETING
-    return Instance(f"aws:///{described['AvailabilityZone']}/{described['InstanceId']}", state)
+    return GroupMember(f"aws:///{described['AvailabilityZone']}/{described['InstanceId']}", state)
 
 
 def _waits(group: NodeGroup) -> bool:

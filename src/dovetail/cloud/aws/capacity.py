@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from dovetail.cloud.aws.instance_type_info import Spec
+from dovetail.cloud.aws.instance_type_info import InstanceTypeSpec
 from dovetail.model.instance_type import Resources
 
 MI = 1 << 20
@@ -22,7 +22,7 @@ GI = 1 << 30
 VM_MEMORY_OVERHEAD = 0.075
 
 
-class Family(msgspec.Struct, frozen=True):
+class AmiFamilyCapacity(msgspec.Struct, frozen=True):
     """What an AMI family changes about capacity."""
 
     name: str
@@ -32,21 +32,27 @@ class Family(msgspec.Struct, frozen=True):
     windows: bool = False
     default_disk: int = 20 * GI
 
-    def runs_on(self, spec: Spec) -> bool:
+    def runs_on(self, spec: InstanceTypeSpec) -> bool:
         """Windows is not made for arm64."""
         return not self.windows or "x86_64" in spec.arches
 
 
-FAMILIES: Mapping[str, Family] = {
+FAMILIES: Mapping[str, AmiFamilyCapacity] = {
     family.name: family
     for family in (
-        Family("AL2"),
-        Family("AL2023"),
-        Family("Bottlerocket", pods_per_core=False, eni_limited_memory=False),
-        Family("Custom"),
-        Family("Windows2019", eni_limited_pods=False, eni_limited_memory=False, windows=True, default_disk=50 * GI),
-        Family("Windows2022", eni_limited_pods=False, eni_limited_memory=False, windows=True, default_disk=50 * GI),
-        Family("Windows2025", eni_limited_pods=False, eni_limited_memory=False, windows=True, default_disk=50 * GI),
+        AmiFamilyCapacity("AL2"),
+        AmiFamilyCapacity("AL2023"),
+        AmiFamilyCapacity("Bottlerocket", pods_per_core=False, eni_limited_memory=False),
+        AmiFamilyCapacity("Custom"),
+        AmiFamilyCapacity(
+            "Windows2019", eni_limited_pods=False, eni_limited_memory=False, windows=True, default_disk=50 * GI
+        ),
+        AmiFamilyCapacity(
+            "Windows2022", eni_limited_pods=False, eni_limited_memory=False, windows=True, default_disk=50 * GI
+        ),
+        AmiFamilyCapacity(
+            "Windows2025", eni_limited_pods=False, eni_limited_memory=False, windows=True, default_disk=50 * GI
+        ),
     )
 }
 
@@ -76,19 +82,19 @@ class CapacitySettings(msgspec.Struct, frozen=True, kw_only=True):
     efa: int | None = None  # interfaces configured for EFA; None leaves the type's own maximum
 
 
-def eni_limited_pods(spec: Spec, reserved: int = 0) -> int:
+def eni_limited_pods(spec: InstanceTypeSpec, reserved: int = 0) -> int:
     """Pods by the addresses the default network card can hold."""
     interfaces = max(spec.interfaces - reserved, 0)
     return interfaces * (spec.ipv4_per_interface - 1) + 2 if interfaces else 0
 
 
-def memory(spec: Spec, overhead: float) -> int:
+def memory(spec: InstanceTypeSpec, overhead: float) -> int:
     """Bytes a kubelet would report: less what firmware takes on arm64, less the hypervisor's share."""
     mib = spec.memory_mib - (64 if spec.arches[:1] == ("arm64",) else 0)
     return (mib - math.ceil(mib * overhead)) * MI
 
 
-def pods(spec: Spec, family: Family, kubelet: KubeletConfig, settings: CapacitySettings) -> int:
+def pods(spec: InstanceTypeSpec, family: AmiFamilyCapacity, kubelet: KubeletConfig, settings: CapacitySettings) -> int:
     if kubelet.max_pods is not None:
         count = kubelet.max_pods
     elif family.eni_limited_pods:
@@ -100,15 +106,15 @@ def pods(spec: Spec, family: Family, kubelet: KubeletConfig, settings: CapacityS
     return count
 
 
-def storage(spec: Spec, family: Family, disk: Disk) -> int:
+def storage(spec: InstanceTypeSpec, family: AmiFamilyCapacity, disk: Disk) -> int:
     if disk.raid0 and spec.storage_gb:
         return spec.storage_gb * 10**9
     return disk.size if disk.size is not None else family.default_disk
 
 
 def capacity(
-    spec: Spec,
-    family: Family = FAMILIES["AL2023"],
+    spec: InstanceTypeSpec,
+    family: AmiFamilyCapacity = FAMILIES["AL2023"],
     kubelet: KubeletConfig = KubeletConfig(),  # noqa: B008  (frozen)
     disk: Disk = Disk(),  # noqa: B008
     settings: CapacitySettings = CapacitySettings(),  # noqa: B008
@@ -149,8 +155,8 @@ def kube_reserved_cpu(milli: int) -> int:
 
 
 def overhead(
-    spec: Spec,
-    family: Family = FAMILIES["AL2023"],
+    spec: InstanceTypeSpec,
+    family: AmiFamilyCapacity = FAMILIES["AL2023"],
     kubelet: KubeletConfig = KubeletConfig(),  # noqa: B008
     disk: Disk = Disk(),  # noqa: B008
     settings: CapacitySettings = CapacitySettings(),  # noqa: B008

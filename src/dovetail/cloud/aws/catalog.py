@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dovetail.cloud.aws import capacity
-from dovetail.cloud.aws.instance_type_info import Spec
+from dovetail.cloud.aws.instance_type_info import InstanceTypeSpec
 from dovetail.cloud.aws.instance_type_labels import labels as type_labels
 from dovetail.cloud.aws.instance_type_labels import node_class_traits, suits
 from dovetail.language import message
@@ -50,9 +50,9 @@ def _read(name: str, type_: Any) -> Any:
 
 
 @functools.cache
-def specs() -> Mapping[str, Spec]:
+def specs() -> Mapping[str, InstanceTypeSpec]:
     """Every known type by name."""
-    return {spec.name: spec for spec in _read("types.json.gz", list[Spec])}
+    return {spec.name: spec for spec in _read("types.json.gz", list[InstanceTypeSpec])}
 
 
 class Region(msgspec.Struct, frozen=True):
@@ -116,7 +116,7 @@ def spot_estimate(quote: Quote, instance_type: str) -> Quote:
     return round(quote[0] * share, 6), f"estimated {share:.0%} of on-demand ({quote[1]})"
 
 
-def attach_limits(spec: Spec) -> Mapping[str, int]:
+def attach_limits(spec: InstanceTypeSpec) -> Mapping[str, int]:
     """EBS volumes an instance can attach beside its root volume; disks of its own share a shared limit."""
     if spec.ebs_volumes is None:
         return {}
@@ -124,7 +124,7 @@ def attach_limits(spec: Spec) -> Mapping[str, int]:
     return {EBS_DRIVER: max(1, spec.ebs_volumes - taken)}
 
 
-def offerings(spec: Spec, region_name: str) -> tuple[Offering, ...]:
+def offerings(spec: InstanceTypeSpec, region_name: str) -> tuple[Offering, ...]:
     """Every zone and capacity type of the region in which the type is sold."""
     place = region(region_name)
     quote = on_demand(region_name, spec.name)
@@ -154,7 +154,7 @@ def _offered(region_name: str) -> Mapping[str, frozenset[str]]:
     return {zone: frozenset(types) for zone, types in region(region_name).types.items()}
 
 
-def instance_type(spec: Spec, region_name: str) -> InstanceType:
+def instance_type(spec: InstanceTypeSpec, region_name: str) -> InstanceType:
     """The type as AL2023 nodes without block device mappings would show it."""
     offerings_ = offerings(spec, region_name)
     labels = type_labels(spec) | {

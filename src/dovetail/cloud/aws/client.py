@@ -58,7 +58,7 @@ def ec2_bucket(operation: str) -> tuple[float, float]:
     return EC2_BUCKETS.get(operation, READING if operation.startswith("describe_") else WRITING)
 
 
-class Record(msgspec.Struct, frozen=True):
+class CallRecord(msgspec.Struct, frozen=True):
     """One call that was made, for counting and for tests; `instances` is how many it starts or ends.
 
     A `dry` one only asked whether it might. `status` is that of HTTP, 0 if there was no answer; `seconds` is what this
@@ -91,7 +91,7 @@ class Calls:
         chance: Chance | None = None,
         share: float = OUR_SHARE,
         role: AssumedRole | None = None,
-        observe: Callable[[Record], None] = lambda record: None,
+        observe: Callable[[CallRecord], None] = lambda record: None,
     ) -> None:
         """A `session` that is handed in is kept; without one it is made anew whenever credentials ran out.
 
@@ -130,13 +130,13 @@ class Calls:
             await asyncio.sleep(PAUSE * 2 ** (attempt - 1) * (1.0 + 0.2 * self._chance.random()))
         raise AssertionError("the last try returns or raises")
 
-    def _tell(self, record: Record) -> None:
+    def _tell(self, record: CallRecord) -> None:
         for observe in self.observers:
             observe(record)
 
     async def _once(
         self, service: str, operation: str, region: str, arguments: Mapping[str, Any]
-    ) -> tuple[Record, Any]:
+    ) -> tuple[CallRecord, Any]:
         """What was called, and the answer or the error it came to."""
         buckets = self._buckets_of(operation, arguments) if service == "ec2" and self._share else ()
         for bucket, count in buckets:
@@ -144,7 +144,7 @@ class Calls:
             if pause > 0:
                 await asyncio.sleep(pause)
         instances, dry = _instances(operation, arguments), bool(arguments.get("DryRun"))
-        record = Record(service, operation, self._clock.monotonic(), instances=instances, dry=dry)
+        record = CallRecord(service, operation, self._clock.monotonic(), instances=instances, dry=dry)
         answer: Any
         try:
             client = await self._client(service, region)

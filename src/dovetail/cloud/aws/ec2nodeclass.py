@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dovetail.cloud.aws.capacity import FAMILIES, Disk, Family, KubeletConfig
+from dovetail.cloud.aws.capacity import FAMILIES, AmiFamilyCapacity, Disk, KubeletConfig
 from dovetail.model.kinds.devices import POD_DEVICES
 from dovetail.model.quantity import amount, whole
 from dovetail.model.requirements import Requirement, Requirements, requirement
@@ -33,7 +33,7 @@ def image_version(node_class: Mapping[str, Any]) -> str:
     return next((part for name in names for part in name.split("-") if part[:1] == "v" and "." in part), "")
 
 
-def family(spec: Mapping[str, Any]) -> Family:
+def family(spec: Mapping[str, Any]) -> AmiFamilyCapacity:
     return FAMILIES.get(family_name(spec), FAMILIES["Custom"])
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.cloud.aws.api_server import ApiServer
+from dovetail.cloud.aws.api_server import ApiServerInfo
 from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.errors import code_of, explain, message_of
 from dovetail.cloud.provider import UNAUTHORIZED, CloudError, Remedy
@@ -31,14 +31,14 @@ async def describe(
     ca_bundle: str = "",
     version: str = "",
     eks_version: bool = True,
-    api: ApiServer | None = None,
+    api: ApiServerInfo | None = None,
 ) -> ClusterFacts:
     """The cluster by what the operator set, by the API server and by EKS.
 
     EKS is needed for what the others leave out: its failure is none where endpoint and version are known, as in a
     cluster that is not of EKS. `eks_version`: EKS's word on the version goes before the API server's.
     """
-    api_server = api or ApiServer()
+    api_server = api or ApiServerInfo()
     cluster: Mapping[str, Any] = {}
     try:
         cluster = (await calls("eks", "describe_cluster", name=name))["cluster"]

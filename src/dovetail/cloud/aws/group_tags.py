@@ -32,7 +32,7 @@ class SpecError(ValueError):
     """A flag that names groups cannot be read; the text says how it is written."""
 
 
-class GroupSpec(msgspec.Struct, frozen=True):
+class NodesFlag(msgspec.Struct, frozen=True):
     """`--nodes=MIN:MAX:NAME`."""
 
     name: str
@@ -40,7 +40,7 @@ class GroupSpec(msgspec.Struct, frozen=True):
     max_size: int
 
 
-def parse_nodes_flag(text: str) -> GroupSpec:
+def parse_nodes_flag(text: str) -> NodesFlag:
     """A group named outright. Raises SpecError."""
     parts = text.split(":", 2)
     if len(parts) != 3:
@@ -65,7 +65,7 @@ def parse_nodes_flag(text: str) -> GroupSpec:
         raise SpecError(message("--nodes={text}: max size must be greater or equal to min size", text=text))
     if not parts[2]:
         raise SpecError(message("--nodes={text}: the group's name is missing", text=text))
-    return GroupSpec(parts[2], least, most)
+    return NodesFlag(parts[2], least, most)
 
 
 def parse_discovery(text: str) -> dict[str, str]:

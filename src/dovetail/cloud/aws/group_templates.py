@@ -11,7 +11,7 @@ from dovetail.clock import Clock
 from dovetail.cloud.aws import catalog, group_tags
 from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.managed_node_groups import ManagedNodeGroups
-from dovetail.cloud.node_groups import NodeGroupError, Template
+from dovetail.cloud.node_groups import NodeGroupError, NodeTemplate
 from dovetail.model.labels import ARCH, HOSTNAME, INSTANCE_TYPE, OS, REGION, ZONE
 from dovetail.model.meta import Amount, Condition, ObjectMeta
 from dovetail.model.nodes import Node, NodeSpec, NodeStatus
@@ -77,7 +77,7 @@ def mixed_policy(policy: Mapping[str, Any] | None) -> MixedPolicy | None:
     return MixedPolicy(launch_template_ref(template.get("LaunchTemplateSpecification")), types, requirements)
 
 
-class Launch(msgspec.Struct, frozen=True):
+class GroupLaunch(msgspec.Struct, frozen=True):
     """What a group launches: the type of its next instance, and its mixed instances policy if it has one."""
 
     instance_type: str
@@ -94,9 +94,9 @@ class GroupTemplates:
         self._static = static_types
         self._types: dict[str, TypeInfo] = {}
         #: By group: when it was looked up, what the group said then, and what it launches.
-        self._launches: dict[str, tuple[float, tuple[Any, ...], Launch]] = {}
+        self._launches: dict[str, tuple[float, tuple[Any, ...], GroupLaunch]] = {}
 
-    async def launch(self, group: Mapping[str, Any]) -> Launch:
+    async def launch(self, group: Mapping[str, Any]) -> GroupLaunch:
         """What the group launches. `$Latest` may change behind the same name, so it is looked up again in time."""
         name = group["AutoScalingGroupName"]
         source = tuple(group.get(field) for field in _LAUNCH_FIELDS)
@@ -108,26 +108,26 @@ class GroupTemplates:
         self._launches[name] = now, source, launch
         return launch
 
-    async def _look_up_launch(self, group: Mapping[str, Any]) -> Launch:
+    async def _look_up_launch(self, group: Mapping[str, Any]) -> GroupLaunch:
         """Configuration, template, policy: AWS's order of precedence."""
         name = group["AutoScalingGroupName"]
         if group.get("LaunchConfigurationName"):
-            return Launch(await self._of_configuration(group["LaunchConfigurationName"]))
+            return GroupLaunch(await self._of_configuration(group["LaunchConfigurationName"]))
         plain = launch_template_ref(group.get("LaunchTemplate"))
         if plain is not None:
-            return Launch((await self._of_template(plain, name))[0])
+            return GroupLaunch((await self._of_template(plain, name))[0])
         policy = mixed_policy(group.get("MixedInstancesPolicy"))
         if policy is None:
             raise NodeGroupError(f"group {name}: it has neither a launch template nor a launch configuration")
         if policy.instance_types:
-            return Launch(policy.instance_types[0], policy)
+            return GroupLaunch(policy.instance_types[0], policy)
         if policy.requirements is not None:
-            return Launch(await self._of_requirements(policy.requirements, policy.launch_template, name), policy)
+            return GroupLaunch(await self._of_requirements(policy.requirements, policy.launch_template, name), policy)
         if policy.launch_template is None:
             raise NodeGroupError(f"group {name}: its mixed instances policy names no launch template")
         instance_type, data = await self._of_template(policy.launch_template, name)
         requirements = data.get("InstanceRequirements")
-        return Launch(instance_type, msgspec.structs.replace(policy, requirements=requirements))
+        return GroupLaunch(instance_type, msgspec.structs.replace(policy, requirements=requirements))
 
     async def _of_configuration(self, name: str) -> str:
         answer = await self._calls("autoscaling", "describe_launch_configurations", LaunchConfigurationNames=[name])
@@ -192,7 +192,7 @@ class GroupTemplates:
         arch = "arm64" if spec.arches[:1] == ("arm64",) else "amd64"
         return TypeInfo(name, spec.vcpus, spec.memory_mib, sum(gpu.count for gpu in spec.gpus), arch)
 
-    async def template(self, group: Mapping[str, Any]) -> Template:
+    async def template(self, group: Mapping[str, Any]) -> NodeTemplate:
         """The node that the group would add."""
         zones: Sequence[str] = group.get("AvailabilityZones") or ()
         name = group["AutoScalingGroupName"]
@@ -220,7 +220,7 @@ class GroupTemplates:
                 conditions=(Condition(type="Ready", status="True"),),
             ),
         )
-        return Template(node, (kube_proxy(node.metadata.name),))
+        return NodeTemplate(node, (kube_proxy(node.metadata.name),))
 
 
 def capacity_of(info: TypeInfo, policy: MixedPolicy | None = None) -> dict[str, Amount]:

@@ -1,8 +1,8 @@
 """What EC2 says of an instance type, cut down to what decides labels and capacity.
 
-A `Spec` comes from a live DescribeInstanceTypes answer or from the packaged catalogue; everything
+An `InstanceTypeSpec` comes from a live DescribeInstanceTypes answer or from the packaged catalogue; everything
 after it is the same code. Two facts no EC2 call tells well: how many branch interfaces a type's trunk
-holds, and the baseline network bandwidth. Both come with the package (`Limits`); a type that is not in
+holds, and the baseline network bandwidth. Both come with the package (`InstanceTypeLimits`); a type that is not in
 its tables is not assumed to have any branch interface.
 """
 
@@ -34,14 +34,14 @@ class Accelerator(msgspec.Struct, frozen=True):
     count: int
 
 
-class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
+class InstanceTypeLimits(msgspec.Struct, frozen=True, omit_defaults=True):
     """Facts no EC2 call tells."""
 
     branch_interfaces: int = 0
     network_mbps: int | None = None
 
 
-class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class InstanceTypeSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     vcpus: int
     memory_mib: int
@@ -74,10 +74,10 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     network_mbps: int | None = None
 
 
-def from_ec2(record: Mapping[str, Any], limits: Limits | None = None) -> Spec:
+def from_ec2(record: Mapping[str, Any], limits: InstanceTypeLimits | None = None) -> InstanceTypeSpec:
     """A Spec of one element of DescribeInstanceTypes' answer."""
-    limits = limits or Limits(network_mbps=_baseline(record.get("NetworkInfo", {}).get("NetworkCards", ())))
-    return Spec(
+    limits = limits or InstanceTypeLimits(network_mbps=_baseline(record.get("NetworkInfo", {}).get("NetworkCards", ())))
+    return InstanceTypeSpec(
         name=record["InstanceType"],
         vcpus=record["VCpuInfo"]["DefaultVCpus"],
         memory_mib=record["MemoryInfo"]["SizeInMiB"],

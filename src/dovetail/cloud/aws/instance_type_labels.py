@@ -10,8 +10,8 @@ import msgspec
 
 from dovetail.cloud.aws import capacity, ec2nodeclass
 from dovetail.cloud.aws.ec2nodeclass import family_name
-from dovetail.cloud.aws.instance_type_info import Spec
-from dovetail.cloud.aws.placement_groups import Group
+from dovetail.cloud.aws.instance_type_info import InstanceTypeSpec
+from dovetail.cloud.aws.placement_groups import PlacementGroup
 from dovetail.model.labels import ARCH, AWS_GROUP, INSTANCE_TYPE, OS, TENANCY, WINDOWS_BUILD
 
 # What an EC2NodeClass makes of instance types: how much of them is left for pods, and which labels they have.
@@ -20,18 +20,18 @@ from dovetail.model.labels import ARCH, AWS_GROUP, INSTANCE_TYPE, OS, TENANCY, W
 class NodeClassTraits(msgspec.Struct, frozen=True):
     """Instances of a class, whatever their type."""
 
-    family: capacity.Family
+    family: capacity.AmiFamilyCapacity
     kubelet: capacity.KubeletConfig
     disk: capacity.Disk
     settings: capacity.CapacitySettings
 
-    def capacity(self, spec: Spec) -> dict[str, int]:
+    def capacity(self, spec: InstanceTypeSpec) -> dict[str, int]:
         return capacity.capacity(spec, self.family, self.kubelet, self.disk, self.settings)
 
-    def overhead(self, spec: Spec) -> dict[str, int]:
+    def overhead(self, spec: InstanceTypeSpec) -> dict[str, int]:
         return capacity.overhead(spec, self.family, self.kubelet, self.disk, self.settings)
 
-    def labels(self, spec: Spec) -> dict[str, tuple[str, ...]]:
+    def labels(self, spec: InstanceTypeSpec) -> dict[str, tuple[str, ...]]:
         """A type that the images are not made for has no operating system."""
         system = ("windows" if self.family.windows else "linux",) if self.family.runs_on(spec) else ()
         labels_ = labels(spec, system)
@@ -57,7 +57,7 @@ def node_class_traits(asked: Mapping[str, Any], settings: capacity.CapacitySetti
 # A type that cannot is still a type, with labels and capacity; it is not offered to this class.
 
 
-def suits(spec: Spec, asked: Mapping[str, Any], group: Group | None = None) -> bool:
+def suits(spec: InstanceTypeSpec, asked: Mapping[str, Any], group: PlacementGroup | None = None) -> bool:
     """`asked` is the class's spec, `group` the placement group that its instances stand in."""
     if group is not None and group.strategy not in spec.placement:
         return False
@@ -71,7 +71,7 @@ def suits(spec: Spec, asked: Mapping[str, Any], group: Group | None = None) -> b
     return interfaces is None or _takes(spec, interfaces)
 
 
-def _takes(spec: Spec, interfaces: Sequence[Mapping[str, Any]]) -> bool:
+def _takes(spec: InstanceTypeSpec, interfaces: Sequence[Mapping[str, Any]]) -> bool:
     """Whether the instance has the cards, and on each card the room, for these interfaces."""
     room = spec.card_interfaces or (spec.interfaces,) * spec.cards
     fabric = sum(interface["interfaceType"] == "efa-only" for interface in interfaces)
@@ -98,7 +98,7 @@ def _kebab(text: str) -> str:
     return text.lower().replace(" ", "-")
 
 
-def labels(spec: Spec, os: tuple[str, ...] = ("linux",)) -> dict[str, tuple[str, ...]]:
+def labels(spec: InstanceTypeSpec, os: tuple[str, ...] = ("linux",)) -> dict[str, tuple[str, ...]]:
     """Label -> the values it may take. Zone and capacity type belong to offerings, not here."""
     family, _, size = spec.name.partition(".")
     aws: dict[str, str | None] = {
@@ -128,7 +128,7 @@ def labels(spec: Spec, os: tuple[str, ...] = ("linux",)) -> dict[str, tuple[str,
     }
 
 
-def _devices(spec: Spec) -> dict[str, str | None]:
+def _devices(spec: InstanceTypeSpec) -> dict[str, str | None]:
     devices: dict[str, str | None] = {}
     if len(spec.gpus) == 1:
         gpu = spec.gpus[0]

@@ -11,9 +11,9 @@ from dovetail.clock import Clock
 from dovetail.cloud.aws import capacity, catalog
 from dovetail.cloud.aws.capacity_reservations import Reservation
 from dovetail.cloud.aws.client import Calls
-from dovetail.cloud.aws.instance_type_info import Limits, Spec, from_ec2
+from dovetail.cloud.aws.instance_type_info import InstanceTypeLimits, InstanceTypeSpec, from_ec2
 from dovetail.cloud.aws.instance_type_labels import NodeClassTraits, node_class_traits, suits
-from dovetail.cloud.aws.placement_groups import Group
+from dovetail.cloud.aws.placement_groups import PlacementGroup
 from dovetail.cloud.aws.pricing import Pricing
 from dovetail.cloud.aws.ttl_cache import Ageing
 from dovetail.cloud.unavailable_offerings import UnavailableOfferings
@@ -29,7 +29,7 @@ from dovetail.model.labels import (
 )
 
 if TYPE_CHECKING:
-    from dovetail.cloud.aws.placement_groups import Group
+    from dovetail.cloud.aws.placement_groups import PlacementGroup
 
 REFRESH = 12 * 3600.0
 DERIVED = 300.0
@@ -65,7 +65,7 @@ class Types:
         self._pricing = pricing
         self._unavailable = unavailable
         self._settings = settings
-        self._specs: Ageing[Mapping[str, Spec]] = Ageing(clock, REFRESH)
+        self._specs: Ageing[Mapping[str, InstanceTypeSpec]] = Ageing(clock, REFRESH)
         self._zones: Ageing[Mapping[str, frozenset[str]]] = Ageing(clock, REFRESH)
         self._derived: Ageing[tuple[InstanceType, ...]] = Ageing(clock, DERIVED)
         self._shown: dict[bytes, tuple[tuple[InstanceType, ...], int, tuple[InstanceType, ...]]] = {}
@@ -76,7 +76,7 @@ class Types:
         node_class: Mapping[str, Any],
         zones: Mapping[str, str],
         reservations: Sequence[Reservation] = (),
-        group: Group | None = None,
+        group: PlacementGroup | None = None,
     ) -> tuple[InstanceType, ...]:
         """Every type, those that cannot be had now included. `zones`: the subnets' zones with their ids.
 
@@ -129,7 +129,7 @@ class Types:
         return msgspec.structs.replace(t, offerings=offerings, labels=labels)
 
     async def _derive(
-        self, spec: Mapping[str, Any], zones: Mapping[str, str], group: Group | None
+        self, spec: Mapping[str, Any], zones: Mapping[str, str], group: PlacementGroup | None
     ) -> tuple[InstanceType, ...]:
         specs = await self._specs.get("specs", self._describe)
         offered = await self._zones.get("zones", self._offered)
@@ -151,7 +151,7 @@ class Types:
         )
 
     def _labels(
-        self, spec: Spec, kind: NodeClassTraits, offered: Iterable[str], zones: Mapping[str, str]
+        self, spec: InstanceTypeSpec, kind: NodeClassTraits, offered: Iterable[str], zones: Mapping[str, str]
     ) -> dict[str, tuple[str, ...]]:
         labels = kind.labels(spec)
         labels[REGION] = (self._calls.region,)
@@ -160,7 +160,7 @@ class Types:
         return labels
 
     def _offerings(
-        self, spec: Spec, fits: bool, offered: frozenset[str], zones: Mapping[str, str]
+        self, spec: InstanceTypeSpec, fits: bool, offered: frozenset[str], zones: Mapping[str, str]
     ) -> tuple[Offering, ...]:
         offerings = []
         for zone in sorted(offered):
@@ -194,7 +194,7 @@ class Types:
             reservation_capacity=reservation.free,
         )
 
-    async def _describe(self) -> Mapping[str, Spec]:
+    async def _describe(self) -> Mapping[str, InstanceTypeSpec]:
         rows = await self._calls.all(
             "ec2",
             "describe_instance_types",
@@ -205,7 +205,7 @@ class Types:
         specs = {}
         for row in rows:
             packaged = cached.get(row["InstanceType"])
-            limits = Limits(packaged.branch_interfaces, packaged.network_mbps) if packaged else None
+            limits = InstanceTypeLimits(packaged.branch_interfaces, packaged.network_mbps) if packaged else None
             spec = from_ec2(row, limits)
             if spec.arches:
                 specs[spec.name] = spec

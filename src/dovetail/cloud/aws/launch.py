@@ -25,9 +25,9 @@ from dovetail.cloud.aws.errors import (
 from dovetail.cloud.aws.launch_template_params import EFA, LaunchConfigs, has_fabric, tenancy
 from dovetail.cloud.aws.launch_templates import LaunchTemplates
 from dovetail.cloud.aws.min_values import Needs, lacking
-from dovetail.cloud.aws.placement_groups import Place, PlacementGroups, is_full
+from dovetail.cloud.aws.placement_groups import InstancePlacement, PlacementGroups, is_full
 from dovetail.cloud.aws.subnets import Network, Subnet
-from dovetail.cloud.provider import Instance, InsufficientCapacity, Launch, LaunchOption
+from dovetail.cloud.provider import Instance, InsufficientCapacity, LaunchOption, LaunchRequest
 from dovetail.cloud.unavailable_offerings import UnavailableOfferings, inside
 from dovetail.model import labels as keys
 
@@ -64,7 +64,7 @@ class FleetLauncher:
         self._joint = Joint()
         self._attempts = Attempts()
 
-    async def launch_fleet(self, launch: Launch) -> Instance:
+    async def launch_fleet(self, launch: LaunchRequest) -> Instance:
         kind, options = create_fleet.choose(launch.options, _needs(launch))
         network, spec = self._parts.network, launch.node_class["spec"]
         place = await asked(self._parts.placement.place(launch.node_class, launch.claim))
@@ -87,7 +87,12 @@ class FleetLauncher:
         return self._instance(launch, launched, kind, chosen, place)
 
     async def _launched(
-        self, launch: Launch, kind: str, options: Sequence[LaunchOption], subnets: Mapping[str, Subnet], place: Place
+        self,
+        launch: LaunchRequest,
+        kind: str,
+        options: Sequence[LaunchOption],
+        subnets: Mapping[str, Subnet],
+        place: InstancePlacement,
     ) -> Sale:
         """A fleet call, shared with equal requests; if a template was deleted under us, another with a new one."""
         for last in (False, True):
@@ -103,7 +108,7 @@ class FleetLauncher:
         raise AssertionError("the last try returns or raises")
 
     async def _ordered(
-        self, launch: Launch, kind: str, options: Sequence[LaunchOption], configs: Sequence[Mapping[str, Any]]
+        self, launch: LaunchRequest, kind: str, options: Sequence[LaunchOption], configs: Sequence[Mapping[str, Any]]
     ) -> Sale:
         relaxed = (launch.claim["metadata"].get("annotations") or {}).get(RELAXED) == "true"
         context = None if relaxed else launch.node_class["spec"].get("context")
@@ -131,7 +136,12 @@ class FleetLauncher:
         return await self._joint.order(goods, _order(launch), purchase)
 
     def _instance(
-        self, launch: Launch, launched: create_fleet.FleetInstance, kind: str, chosen: LaunchOption | None, place: Place
+        self,
+        launch: LaunchRequest,
+        launched: create_fleet.FleetInstance,
+        kind: str,
+        chosen: LaunchOption | None,
+        place: InstancePlacement,
     ) -> Instance:
         labels = dict(launch.labels)
         room: Mapping[str, int] = {}
@@ -170,7 +180,10 @@ class FleetLauncher:
         )
 
     def _remember(
-        self, refusals: Sequence[create_fleet.RefusedOffering], options: Sequence[LaunchOption], place: Place
+        self,
+        refusals: Sequence[create_fleet.RefusedOffering],
+        options: Sequence[LaunchOption],
+        place: InstancePlacement,
     ) -> None:
         unavailable = self._parts.unavailable
         for refusal in refusals:
@@ -189,7 +202,7 @@ class FleetLauncher:
             elif is_shortage(refusal.code, refusal.message):
                 unavailable.mark((name, zone, inside(kind, place.group_id)))
 
-    def _tags(self, launch: Launch, orders: Sequence[Order]) -> dict[str, str]:
+    def _tags(self, launch: LaunchRequest, orders: Sequence[Order]) -> dict[str, str]:
         """An instance that is launched alone carries its claim; a class may give all its instances one name."""
         name = instances.pool_of(launch.claim)
         pool = {instances.POOL_TAG: name}
@@ -200,11 +213,11 @@ class FleetLauncher:
         return instances.names(name, order.name) | {instances.UID_TAG: order.uid} | shared
 
 
-def _order(launch: Launch) -> Order:
+def _order(launch: LaunchRequest) -> Order:
     return Order(launch.token, launch.claim["metadata"]["name"])
 
 
-def _needs(launch: Launch) -> Needs:
+def _needs(launch: LaunchRequest) -> Needs:
     """What a claim wants to be launched as several of; one that was planned so must still have the choice."""
     needs = {
         key: requirement for key, requirement in ec2nodeclass.of_claim(launch.claim).items() if requirement.min_values

@@ -12,10 +12,10 @@ from dovetail.cloud.aws.amis import Images
 from dovetail.cloud.aws.eks import ClusterFacts
 from dovetail.cloud.aws.errors import asked, explain
 from dovetail.cloud.aws.launch_templates import Blueprint, LaunchTemplates, own
-from dovetail.cloud.aws.placement_groups import Place
+from dovetail.cloud.aws.placement_groups import InstancePlacement
 from dovetail.cloud.aws.subnets import Subnet
 from dovetail.cloud.aws.userdata import BadUserData, Boot, render
-from dovetail.cloud.provider import CloudError, Launch, LaunchOption, NodeClassNotReady, Remedy
+from dovetail.cloud.provider import CloudError, LaunchOption, LaunchRequest, NodeClassNotReady, Remedy
 from dovetail.model import labels as keys
 
 #: How much user data is kept for the next instance that starts alike.
@@ -46,7 +46,7 @@ def tenancy(claim: Mapping[str, Any]) -> str:
     return "default" if asked_for is None or asked_for.has("default") else "dedicated"
 
 
-def has_fabric(launch: Launch) -> bool:
+def has_fabric(launch: LaunchRequest) -> bool:
     """Whether instances get fabric interfaces: if pods ask for them, or the class lists interfaces of its own."""
     return EFA in _requests(launch) or bool(launch.node_class["spec"].get("networkInterfaces"))
 
@@ -71,7 +71,12 @@ class LaunchConfigs:
         self._user_data: dict[tuple[str, bytes], str] = {}
 
     async def of(
-        self, launch: Launch, kind: str, options: Sequence[LaunchOption], subnets: Mapping[str, Subnet], place: Place
+        self,
+        launch: LaunchRequest,
+        kind: str,
+        options: Sequence[LaunchOption],
+        subnets: Mapping[str, Subnet],
+        place: InstancePlacement,
     ) -> list[dict[str, Any]]:
         """Templates with their overrides, as CreateFleet takes them."""
         if not any(option.offering.zone in subnets for option in options):
@@ -85,7 +90,7 @@ class LaunchConfigs:
                 configs.append(_config(await self._template(launch, kind, mould, market, place), listed))
         return configs
 
-    async def _moulds(self, launch: Launch, options: Sequence[LaunchOption]) -> dict[Mould, list[LaunchOption]]:
+    async def _moulds(self, launch: LaunchRequest, options: Sequence[LaunchOption]) -> dict[Mould, list[LaunchOption]]:
         terms = launch.node_class["spec"].get("amiSelectorTerms") or ()
         images = await asked(self._images.select(terms, (await self._facts()).version))
         fabric = EFA in _requests(launch)
@@ -106,7 +111,9 @@ class LaunchConfigs:
             )
         return moulds
 
-    async def _template(self, launch: Launch, kind: str, mould: Mould, market: str, place: Place) -> str:
+    async def _template(
+        self, launch: LaunchRequest, kind: str, mould: Mould, market: str, place: InstancePlacement
+    ) -> str:
         node_class = launch.node_class
         name, spec, status = node_class["metadata"]["name"], node_class["spec"], node_class.get("status") or {}
         groups = tuple(group["id"] for group in status.get("securityGroups") or ())
@@ -153,7 +160,7 @@ class LaunchConfigs:
         return self._user_data[key]
 
 
-def _boot(launch: Launch, kind: str, pods: int, facts: ClusterFacts) -> Boot:
+def _boot(launch: LaunchRequest, kind: str, pods: int, facts: ClusterFacts) -> Boot:
     spec = launch.node_class["spec"]
     return Boot(
         cluster_name=facts.name,
@@ -172,7 +179,7 @@ def _boot(launch: Launch, kind: str, pods: int, facts: ClusterFacts) -> Boot:
     )
 
 
-def _requests(launch: Launch) -> Mapping[str, Any]:
+def _requests(launch: LaunchRequest) -> Mapping[str, Any]:
     requests: Mapping[str, Any] = ((launch.claim.get("spec") or {}).get("resources") or {}).get("requests") or {}
     return requests
 

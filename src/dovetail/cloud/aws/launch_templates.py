@@ -18,7 +18,7 @@ from dovetail.clock import Clock
 from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.errors import code_of, is_not_found
 from dovetail.cloud.aws.instances import CLASS_TAG, CLUSTER_TAG
-from dovetail.cloud.aws.placement_groups import Place
+from dovetail.cloud.aws.placement_groups import InstancePlacement
 from dovetail.model.kinds.convert_v1alpha5 import LAUNCH_TEMPLATE_ANNOTATION
 from dovetail.model.quantity import whole
 
@@ -53,7 +53,7 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     enclave: bool = False
     tenancy: str = "default"
     ipv6: bool = False
-    place: Place = Place()
+    place: InstancePlacement = InstancePlacement()
     reservation_id: str | None = None
     market: str = ""  # of a reservation that is not of the usual sort
     open_reservations: bool = False  # on-demand instances may fill open capacity reservations

@@ -22,7 +22,7 @@ from dovetail.cloud.aws.launch_template_params import LaunchConfigs
 from dovetail.cloud.aws.launch_templates import own
 from dovetail.cloud.aws.placement_groups import PlacementGroups
 from dovetail.cloud.aws.subnets import Network, Subnet
-from dovetail.cloud.provider import CloudError, Launch, LaunchOption, Remedy
+from dovetail.cloud.provider import CloudError, LaunchOption, LaunchRequest, Remedy
 from dovetail.model import labels as keys
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.kinds.nodeclass_hash import unmarked
@@ -39,7 +39,7 @@ NodeClass = Mapping[str, Any]
 Types = Callable[[NodeClass], Awaitable[tuple[InstanceType, ...]]]
 
 
-class Fault(msgspec.Struct, frozen=True):
+class LaunchFault(msgspec.Struct, frozen=True):
     """Why instances of a class cannot be launched: a reason for the condition, words for people, all that was said."""
 
     reason: str
@@ -50,7 +50,7 @@ class Fault(msgspec.Struct, frozen=True):
 class _Verdict(msgspec.Struct, frozen=True):
     of: bytes
     until: float
-    fault: Fault | None
+    fault: LaunchFault | None
 
 
 class Rehearsal:
@@ -73,7 +73,7 @@ class Rehearsal:
         self._tags = tags
         self._verdicts: dict[str, _Verdict] = {}
 
-    async def fault(self, node_class: NodeClass, pools: Sequence[Mapping[str, Any]]) -> Fault | None:
+    async def fault(self, node_class: NodeClass, pools: Sequence[Mapping[str, Any]]) -> LaunchFault | None:
         """What stands against launching instances of a class, whose status is filled in; of `pools`, those that use it.
 
         Raises a CloudError where AWS did not answer: that is no evidence.
@@ -90,7 +90,7 @@ class Rehearsal:
         """The class is gone."""
         self._verdicts.pop(name, None)
 
-    async def _played(self, node_class: NodeClass, pools: Sequence[Mapping[str, Any]]) -> Fault | None:
+    async def _played(self, node_class: NodeClass, pools: Sequence[Mapping[str, Any]]) -> LaunchFault | None:
         options = candidates(await self._types(node_class), pools, node_class)
         if not options:
             return None  # nothing to try it with is no fault of the class
@@ -171,13 +171,15 @@ def _rank(t: InstanceType) -> tuple[bool, float, str]:
     return devices, min(prices, default=float("inf")), t.name
 
 
-def _launch(node_class: NodeClass, pools: Iterable[Mapping[str, Any]], options: tuple[LaunchOption, ...]) -> Launch:
+def _launch(
+    node_class: NodeClass, pools: Iterable[Mapping[str, Any]], options: tuple[LaunchOption, ...]
+) -> LaunchRequest:
     """A request that is never sent; on hardware of its own if any pool allows that, which needs the rights of both."""
     asked_for = (ec2nodeclass.of_pool(pool).get(keys.TENANCY) for pool in pools)
     dedicated = any(placement is not None and placement.has("dedicated") for placement in asked_for)
     needs = [{"key": keys.TENANCY, "operator": "In", "values": ["dedicated"]}] if dedicated else []
     claim = {"metadata": {"name": "", "labels": {}}, "spec": {"requirements": needs}}
-    return Launch(token="", claim=claim, node_class=node_class, options=options, labels={})
+    return LaunchRequest(token="", claim=claim, node_class=node_class, options=options, labels={})
 
 
 def _run(
@@ -217,7 +219,7 @@ def _essence(node_class: NodeClass) -> bytes:
     return msgspec.json.encode((notes, node_class["spec"], sorted(ids), status.get("instanceProfile")), order="sorted")
 
 
-async def _tried(right: str, act: Callable[[], Awaitable[None]]) -> Fault | None:
+async def _tried(right: str, act: Callable[[], Awaitable[None]]) -> LaunchFault | None:
     """What came of an act that needs a right; raises where it is not known."""
     try:
         await asked(act())
@@ -225,10 +227,10 @@ async def _tried(right: str, act: Callable[[], Awaitable[None]]) -> Fault | None
         code = code_of(problem.__cause__ or problem)
         if code == _DENIED:
             said = f"Controller isn't authorized to call ec2:{right}: {problem.message}"
-            return Fault(f"{right}AuthCheckFailed", said, problem.detail)
+            return LaunchFault(f"{right}AuthCheckFailed", said, problem.detail)
         if code == _WOULD or problem.remedy is Remedy.NEXT_OFFERING:
             return None  # it would be done, or only capacity is lacking just now
         if problem.remedy is Remedy.OPERATOR and code not in CREDENTIAL_CODES:
-            return Fault(problem.reason, problem.message, problem.detail)
+            return LaunchFault(problem.reason, problem.message, problem.detail)
         raise
     return None

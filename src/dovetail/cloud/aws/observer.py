@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from dovetail.cloud.aws.client import Record
+from dovetail.cloud.aws.client import CallRecord
 
 
-class Observer(Protocol):
-    def call(self, record: Record) -> None: ...
+class CallObserver(Protocol):
+    def call(self, record: CallRecord) -> None: ...
 
     def launch_refused(self, zone: str, zone_id: str, capacity_type: str, reason: str) -> None: ...
 
@@ -18,7 +18,7 @@ class Observer(Protocol):
 
 
 class _Silent:
-    def call(self, record: Record) -> None:
+    def call(self, record: CallRecord) -> None:
         return None
 
     def launch_refused(self, zone: str, zone_id: str, capacity_type: str, reason: str) -> None:
@@ -31,4 +31,4 @@ class _Silent:
         return None
 
 
-SILENT: Observer = _Silent()
+SILENT: CallObserver = _Silent()

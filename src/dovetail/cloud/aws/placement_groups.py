@@ -26,7 +26,7 @@ _FULL = "limit of instances in this spread placement group"
 _UNKNOWN = frozenset({"InvalidPlacementGroup.Unknown", "InvalidPlacementGroupId.NotFound"})
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class PlacementGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A placement group; `partitions` counts those of a group that has any."""
 
     id: str
@@ -40,10 +40,10 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         return {PLACEMENT_GROUP: (self.id,)} | ({PLACEMENT_PARTITION: numbers} if numbers else {})
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class InstancePlacement(msgspec.Struct, frozen=True, kw_only=True):
     """Where an instance is to stand; without a `partition` EC2 chooses one, if the group has any."""
 
-    group: Group | None = None
+    group: PlacementGroup | None = None
     partition: str = ""
 
     @property
@@ -84,27 +84,29 @@ class PlacementGroups:
 
     def __init__(self, calls: Calls, clock: Clock) -> None:
         self._calls = calls
-        self._found: Ageing[Group | None] = Ageing(clock, 60.0)
+        self._found: Ageing[PlacementGroup | None] = Ageing(clock, 60.0)
 
-    async def of(self, node_class: Mapping[str, Any]) -> Group | None:
+    async def of(self, node_class: Mapping[str, Any]) -> PlacementGroup | None:
         """The group that a class asks for; None if it asks for none, or if there is none such."""
         asked = selector(node_class)
         if not asked:
             return None
         return await self._found.get(tuple(sorted(asked.items())), lambda: self._ask(asked))
 
-    async def place(self, node_class: Mapping[str, Any], claim: Mapping[str, Any]) -> Place:
+    async def place(self, node_class: Mapping[str, Any], claim: Mapping[str, Any]) -> InstancePlacement:
         """Where an instance of a class goes for a claim: of the partitions that it may choose among, the lowest."""
         group = await self.of(node_class)
         if group is None:
             if selector(node_class):
                 raise NodeClassNotReady(f"{missing(node_class)} (BAD_NODECLASS)")
-            return Place()
+            return InstancePlacement()
         asked = wanted(claim, PLACEMENT_PARTITION)
         numbers = group.labels().get(PLACEMENT_PARTITION, ()) if asked else ()
-        return Place(group=group, partition=next((number for number in numbers if asked and asked.has(number)), ""))
+        return InstancePlacement(
+            group=group, partition=next((number for number in numbers if asked and asked.has(number)), "")
+        )
 
-    async def _ask(self, asked: Mapping[str, str]) -> Group | None:
+    async def _ask(self, asked: Mapping[str, str]) -> PlacementGroup | None:
         named: dict[str, Any] = {"GroupIds": [asked["id"]]} if asked.get("id") else {"GroupNames": [asked["name"]]}
         try:
             answer = await self._calls("ec2", "describe_placement_groups", **named)
@@ -116,9 +118,9 @@ class PlacementGroups:
         return _group(rows[0]) if rows else None
 
 
-def _group(row: Mapping[str, Any]) -> Group:
+def _group(row: Mapping[str, Any]) -> PlacementGroup:
     strategy = row.get("Strategy", "")
-    return Group(
+    return PlacementGroup(
         id=row["GroupId"],
         name=row.get("GroupName", ""),
         strategy=strategy,

@@ -29,7 +29,7 @@ _FILTERS = {
 _KINDS = (("Shared", "Compute Instance"), ("Dedicated", "Compute Instance (bare metal)"))
 
 
-class Price(msgspec.Struct, frozen=True):
+class RegionPrice(msgspec.Struct, frozen=True):
     dollars: float
     source: str
     at: datetime | None = None
@@ -56,16 +56,16 @@ class Pricing:
         self._calls = calls
         self._clock = clock
         self._isolated = isolated
-        self._on_demand: Mapping[str, Price] = {}
-        self._spot: Mapping[tuple[str, str], Price] = {}
+        self._on_demand: Mapping[str, RegionPrice] = {}
+        self._spot: Mapping[tuple[str, str], RegionPrice] = {}
 
-    def on_demand(self, instance_type: str) -> Price | None:
+    def on_demand(self, instance_type: str) -> RegionPrice | None:
         if price := self._on_demand.get(instance_type):
             return price
         packaged = price_estimates.on_demand(self._calls.region, instance_type)
-        return Price(packaged[0], f"catalogue: {packaged[1]}") if packaged else None
+        return RegionPrice(packaged[0], f"catalogue: {packaged[1]}") if packaged else None
 
-    def spot(self, instance_type: str, zone: str) -> Price | None:
+    def spot(self, instance_type: str, zone: str) -> RegionPrice | None:
         """Until EC2 has reported spot prices once, an estimate; afterwards a zone without a price has none."""
         if self._spot:
             return self._spot.get((instance_type, zone))
@@ -73,7 +73,7 @@ class Pricing:
         if packaged is None:
             return None
         dollars, source = catalog.spot_estimate(packaged, instance_type)
-        return Price(dollars, f"catalogue: {source}")
+        return RegionPrice(dollars, f"catalogue: {source}")
 
     async def refresh(self) -> None:
         await self.refresh_spot()
@@ -83,7 +83,7 @@ class Pricing:
         """Nothing where the price list cannot be asked: an isolated VPC, GovCloud, the isolated partitions."""
         if self._isolated or not has_price_list(self._calls.region):
             return
-        prices: dict[str, Price] = {}
+        prices: dict[str, RegionPrice] = {}
         for tenancy, family in _KINDS:
             prices |= await self._list(tenancy, family)
         if prices:
@@ -105,22 +105,24 @@ class Pricing:
                 newest[key] = (time, dollars)
         if newest:
             now = self._clock.now()
-            self._spot = {key: Price(dollars, "ec2 spot price history", now) for key, (_, dollars) in newest.items()}
+            self._spot = {
+                key: RegionPrice(dollars, "ec2 spot price history", now) for key, (_, dollars) in newest.items()
+            }
 
-    async def _list(self, tenancy: str, family: str) -> dict[str, Price]:
+    async def _list(self, tenancy: str, family: str) -> dict[str, RegionPrice]:
         asked = _FILTERS | {"regionCode": self._calls.region, "tenancy": tenancy, "productFamily": family}
         arguments = {
             "ServiceCode": "AmazonEC2",
             "Filters": [{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in asked.items()],
         }
-        prices: dict[str, Price] = {}
+        prices: dict[str, RegionPrice] = {}
         now = self._clock.now()
         where = endpoint_region(self._calls.region)
         source = "aws price list, in CNY" if where.startswith("cn-") else "aws price list"
         async for text in self._calls.pages("pricing", "get_products", "PriceList", region=where, **arguments):
             name, dollars = _product(json.loads(text) if isinstance(text, str) else text)
             if name and dollars and self._believable(name, dollars):
-                prices[name] = Price(dollars, source, now)
+                prices[name] = RegionPrice(dollars, source, now)
         return prices
 
     def _believable(self, instance_type: str, dollars: float) -> bool:

@@ -11,7 +11,7 @@ import msgspec
 from dovetail.clock import Clock
 from dovetail.cloud.aws import capacity, drift, eks, instance_status, instances, upkeep
 from dovetail.cloud.aws.amis import Images
-from dovetail.cloud.aws.api_server import ApiServer
+from dovetail.cloud.aws.api_server import ApiServerInfo
 from dovetail.cloud.aws.assumed_role import AssumedRole
 from dovetail.cloud.aws.capacity_reservations import Reservations
 from dovetail.cloud.aws.client import OUR_SHARE, Calls
@@ -24,7 +24,7 @@ from dovetail.cloud.aws.launch_template_params import LaunchConfigs, full
 from dovetail.cloud.aws.launch_templates import IDLE, LaunchTemplates
 from dovetail.cloud.aws.nodeclass_status import Resolver
 from dovetail.cloud.aws.nodeclass_validation import Rehearsal
-from dovetail.cloud.aws.observer import SILENT, Observer
+from dovetail.cloud.aws.observer import SILENT, CallObserver
 from dovetail.cloud.aws.placement_groups import PlacementGroups, selector
 from dovetail.cloud.aws.pricing import REFRESH, Pricing
 from dovetail.cloud.aws.read_only import ReadOnlyCalls
@@ -38,7 +38,7 @@ from dovetail.cloud.provider import (
     Instance,
     InstanceNotFound,
     Interruption,
-    Launch,
+    LaunchRequest,
     NodeClassStatus,
     NodeRole,
     Remedy,
@@ -105,14 +105,14 @@ class Aws:
         clock: Clock,
         calls: Calls | None = None,
         *,
-        api_server: Callable[[], Awaitable[ApiServer]] | None = None,
+        api_server: Callable[[], Awaitable[ApiServerInfo]] | None = None,
     ) -> None:
         """`api_server` tells what the cluster says of itself; without it EKS is asked for everything."""
         self._settings = settings
         self._clock = clock
         self._api_server = api_server
         self.calls = calls or _calls(settings, clock)
-        self.observer: Observer = SILENT
+        self.observer: CallObserver = SILENT
         self.unavailable = UnavailableOfferings(clock)
         self.pricing = Pricing(self.calls, clock, isolated=settings.isolated_vpc)
         self._network = Network(self.calls, clock, settings.subnet_refresh_interval)
@@ -182,7 +182,7 @@ class Aws:
         group = await asked(self._placement.of(node_class))
         return await asked(self._types.list(node_class, zones, held, group))
 
-    async def launch(self, launch: Launch) -> Instance:
+    async def launch(self, launch: LaunchRequest) -> Instance:
         launched = await asked(self._known())
         if launch.token in launched:
             return launched[launch.token]
@@ -376,7 +376,7 @@ class Aws:
                 raise
         return self._last_facts
 
-    def observe(self, observer: Observer) -> None:
+    def observe(self, observer: CallObserver) -> None:
         """Report calls, refusals, failed terminations and batches to it from now on."""
         self.observer = observer
         self.calls.observers.append(observer.call)

@@ -39,7 +39,7 @@ class Stock(Some, frozen=True, kw_only=True):
     instances: int = 0
 
 
-class Curve(Some, frozen=True, kw_only=True):
+class PriceCurve(Some, frozen=True, kw_only=True):
     """A price over time: from `after` seconds on, the catalogue's price times `factor`."""
 
     steps: tuple[tuple[float, float], ...] = ()
@@ -53,7 +53,7 @@ class Curve(Some, frozen=True, kw_only=True):
         return answer
 
 
-class Market(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class SimulatedMarket(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Delays are (least, most) in seconds; rates are probabilities of a call, interruptions are per instance-hour."""
 
     boot: tuple[float, float] = (0.0, 0.0)
@@ -65,7 +65,7 @@ class Market(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
     error_rate: float = 0.0
     never_joins: float = 0.0
     stock: tuple[Stock, ...] = ()
-    curves: tuple[Curve, ...] = ()
+    curves: tuple[PriceCurve, ...] = ()
     interruptions_per_hour: float = 0.0
     notice: float = 120.0
     unavailable_for: float = 180.0
@@ -78,12 +78,12 @@ class MarketError(ValueError):
     """What is wrong with a market, and where."""
 
 
-def read(text: bytes | str) -> Market:
+def read(text: bytes | str) -> SimulatedMarket:
     """A market from YAML or JSON; unknown fields are errors. Raises MarketError."""
     import yaml
 
     try:
-        return msgspec.convert(_with_todays_keys(yaml.safe_load(text) or {}), Market)
+        return msgspec.convert(_with_todays_keys(yaml.safe_load(text) or {}), SimulatedMarket)
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
         raise MarketError(message("not YAML: {problem}", problem=yaml_problem(problem))) from problem
     except RecursionError as problem:
@@ -91,7 +91,7 @@ def read(text: bytes | str) -> Market:
     except msgspec.ValidationError as problem:
         what, _, where = str(problem).partition(" - at ")
         field = where.strip("`").removeprefix("$").removeprefix(".")
-        names = ", ".join(field_info.encode_name for field_info in msgspec.structs.fields(Market))
+        names = ", ".join(field_info.encode_name for field_info in msgspec.structs.fields(SimulatedMarket))
         raise MarketError(
             message("{field}: {what}; there are {known}", field=field or message("a market"), what=what, known=names)
         ) from problem

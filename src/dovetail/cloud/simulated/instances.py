@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from dovetail.cloud.provider import Instance, Launch, LaunchOption
+from dovetail.cloud.provider import Instance, LaunchOption, LaunchRequest
 from dovetail.model import labels as keys
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.quantity import resources
@@ -49,7 +49,7 @@ def instance_of(claim: Mapping[str, Any], created: datetime, types: Mapping[str,
     )
 
 
-def labels_of(launch: Launch, option: LaunchOption) -> dict[str, str]:
+def labels_of(launch: LaunchRequest, option: LaunchOption) -> dict[str, str]:
     """What the node of an instance will be labelled with."""
     t, offering = option.instance_type, option.offering
     labels = {key: launch.labels.get(key, values[0]) for key, values in t.labels.items() if values}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from dovetail.clock import Clock
-from dovetail.cloud.simulated.config import Market
+from dovetail.cloud.simulated.config import SimulatedMarket
 from dovetail.cloud.unavailable_offerings import UnavailableOfferings
 from dovetail.model.instance_type import InstanceType, Offering
 
@@ -29,7 +29,7 @@ class OfferingTable:
         cached = self._types.get(instance_type)
         return cached.offerings if cached is not None else ()
 
-    def types(self, market: Market, used: Mapping[str, int]) -> tuple[InstanceType, ...]:
+    def types(self, market: SimulatedMarket, used: Mapping[str, int]) -> tuple[InstanceType, ...]:
         """All types as they are sold now; `used` counts the instances in each reservation.
 
         The answer is the same object while nothing changed, so that others can cache what they make of it.
@@ -42,7 +42,7 @@ class OfferingTable:
             self._shown = (stamp, self._unavailable.apply(changed))
         return self._shown[1]
 
-    def price(self, market: Market, instance_type: str, offering: Offering) -> float | None:
+    def price(self, market: SimulatedMarket, instance_type: str, offering: Offering) -> float | None:
         """Today's price."""
         if offering.price is None:
             return None
@@ -55,7 +55,7 @@ class OfferingTable:
     def _age(self) -> float:
         return self._clock.monotonic() - self._opened
 
-    def _today(self, t: InstanceType, market: Market, used: Mapping[str, int]) -> InstanceType:
+    def _today(self, t: InstanceType, market: SimulatedMarket, used: Mapping[str, int]) -> InstanceType:
         offerings = tuple(
             msgspec.structs.replace(o, price=self.price(market, t.name, o), reservation_capacity=_left(o, used))
             for o in t.offerings

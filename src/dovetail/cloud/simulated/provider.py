@@ -1,7 +1,7 @@
 """A cloud provider whose instances do not exist.
 
-It keeps the state of a cloud (the instances, their NodeClaims, their states) and obeys its `Market`: stock runs
-out, calls take time, are throttled or fail, prices move, spot instances are called back. Joining the cluster
+It keeps the state of a cloud (the instances, their NodeClaims, their states) and obeys its `SimulatedMarket`: stock
+runs out, calls take time, are throttled or fail, prices move, spot instances are called back. Joining the cluster
 is the fleet's business (`fleet.py`). An instance's id follows from the launch token alone, so a repeated
 launch is the same instance even after the books were lost.
 """
@@ -23,15 +23,15 @@ from dovetail.cloud.provider import (
     InstanceNotFound,
     InsufficientCapacity,
     Interruption,
-    Launch,
     LaunchOption,
+    LaunchRequest,
     NodeClassStatus,
     NodeRole,
     Remedy,
     RepairAction,
     RepairPolicy,
 )
-from dovetail.cloud.simulated.config import Market
+from dovetail.cloud.simulated.config import SimulatedMarket
 from dovetail.cloud.simulated.instances import IMAGE, SCHEME, labels_of, provider_id
 from dovetail.cloud.simulated.offerings import OfferingTable
 from dovetail.cloud.unavailable_offerings import UnavailableOfferings
@@ -80,9 +80,9 @@ class SimulatedCloud:
     node_class_required = False
 
     def __init__(
-        self, clock: Clock, chance: Chance, catalogue: Iterable[InstanceType], market: Market | None = None
+        self, clock: Clock, chance: Chance, catalogue: Iterable[InstanceType], market: SimulatedMarket | None = None
     ) -> None:
-        self.market = market or Market()
+        self.market = market or SimulatedMarket()
         self.calls: dict[str, int] = {}
         self.sold = 0
         self._clock = clock
@@ -125,7 +125,7 @@ class SimulatedCloud:
 
     # -- launching and giving back
 
-    async def launch(self, launch: Launch) -> Instance:
+    async def launch(self, launch: LaunchRequest) -> Instance:
         await self._call("launch")
         provider = self._books_entry(launch.token)
         if provider is not None:
@@ -229,7 +229,7 @@ class SimulatedCloud:
         standing = (stock.covers(m.instance_type, m.zone, m.capacity_type) for m in self._instances.values())
         return sum(standing) < stock.instances
 
-    def _sell(self, launch: Launch, option: LaunchOption) -> Instance:
+    def _sell(self, launch: LaunchRequest, option: LaunchOption) -> Instance:
         t, offering = option.instance_type, option.offering
         metadata = launch.claim.get("metadata") or {}
         instance = Instance(

@@ -17,7 +17,7 @@ from dovetail.controllers.disruption.candidates import Offered, candidate_of
 from dovetail.controllers.disruption.consolidation import (
     ConsolidationContext,
     ConsolidationProposal,
-    Rejection,
+    RejectedConsolidation,
     instead,
     rank,
 )
@@ -30,7 +30,7 @@ ALONE = 10
 POLICY = "Balanced"
 
 
-class Score(msgspec.Struct, frozen=True):
+class BalancedScore(msgspec.Struct, frozen=True):
     """The shares of a NodePool's cost and of its disruption cost, and what the saving would have to be."""
 
     savings: float
@@ -50,12 +50,12 @@ class Score(msgspec.Struct, frozen=True):
         return f"score {self.value:.2f} >= threshold {1 / K:.2f} (k: {K}, {shares})"
 
 
-def weigh(saving: float, disturbed: float, cost: float, disturbance: float) -> Score:
+def weigh(saving: float, disturbed: float, cost: float, disturbance: float) -> BalancedScore:
     """A saving and its disruption against all that the NodePool costs and all that could be disrupted."""
     if cost <= 0 or disturbance <= 0:
-        return Score(0.0, 1.0, saving)
+        return BalancedScore(0.0, 1.0, saving)
     share = disturbed / disturbance
-    return Score(saving / cost, share, share * cost / K)
+    return BalancedScore(saving / cost, share, share * cost / K)
 
 
 class Balance:
@@ -66,14 +66,14 @@ class Balance:
 
     async def agreed(
         self, best: ConsolidationProposal, question: ConsolidationContext, prices: Mapping[Offered, float | None]
-    ) -> tuple[ConsolidationProposal | None, dict[str, Rejection]]:
+    ) -> tuple[ConsolidationProposal | None, dict[str, RejectedConsolidation]]:
         """The set, or else one of its nodes alone, that every NodePool approves; and why the others stay."""
         rejections = self.rejections(best, prices)
         if not rejections:
             return best, {}
         alone = rank(best.candidates)[:ALONE] if len(best.candidates) > 1 else []
 
-        def evaluate_alone() -> list[ConsolidationProposal | Rejection]:
+        def evaluate_alone() -> list[ConsolidationProposal | RejectedConsolidation]:
             return [question.evaluate((candidate,)) for candidate in alone]
 
         for proposal in await beside(evaluate_alone):
@@ -83,9 +83,9 @@ class Balance:
 
     def rejections(
         self, proposal: ConsolidationProposal, prices: Mapping[Offered, float | None]
-    ) -> dict[str, Rejection]:
+    ) -> dict[str, RejectedConsolidation]:
         """Why the nodes stay whose NodePool rejects the move; nothing if all approve."""
-        rejected: dict[str, Rejection] = {}
+        rejected: dict[str, RejectedConsolidation] = {}
         for name in sorted({candidate.pool for candidate in proposal.candidates}):
             pool = self._context.cluster_state.pools.store.get(name)
             if pool is None or pool.spec.disruption.consolidation_policy != POLICY:
@@ -97,7 +97,7 @@ class Balance:
             self._report(name, proposal, mine, score)
             if not score.approved:
                 text = "the saving is not worth the disruption"
-                why = Rejection("NOT_BALANCED", text, saving, score.needed, instead(proposal.plan))
+                why = RejectedConsolidation("NOT_BALANCED", text, saving, score.needed, instead(proposal.plan))
                 rejected |= {candidate.node: why for candidate in mine}
         return rejected
 
@@ -106,7 +106,7 @@ class Balance:
         standing = [(cluster_state.node_for(claim), claim) for claim in cluster_state.claims_of(pool)]
         return [candidate_of(self._context, node, claim, prices, guarded=True) for node, claim in standing if node]
 
-    def _report(self, pool: str, proposal: ConsolidationProposal, mine: list[Candidate], score: Score) -> None:
+    def _report(self, pool: str, proposal: ConsolidationProposal, mine: list[Candidate], score: BalancedScore) -> None:
         context = self._context
         labels = ("approved" if score.approved else "rejected", pool, snake(POLICY))
         context.metrics.consolidation_moves.labels(*labels).inc()

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from dovetail.cluster.nominations import Target
+from dovetail.cluster.nominations import NominationTarget
 from dovetail.cluster.pdb import PdbIndex
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.context import Context
@@ -163,8 +163,8 @@ def blocking(
     """Everything that blocks the disruption of one node."""
     cluster_state = context.cluster_state
     name = node.metadata.name
-    nominated_pods = any(cluster_state.nominations.on(Target("node", name))) or any(
-        cluster_state.nominations.on(Target("claim", claim.name))
+    nominated_pods = any(cluster_state.nominations.on(NominationTarget("node", name))) or any(
+        cluster_state.nominations.on(NominationTarget("claim", claim.name))
     )
     why = node_blockers(node, claim, terminating=cluster_state.is_terminating(claim, node), nominated=nominated_pods)
     if waive_pods and claim.spec.grace is not None:

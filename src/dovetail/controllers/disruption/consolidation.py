@@ -85,7 +85,7 @@ class ConsolidationProposal(msgspec.Struct, frozen=True, kw_only=True):
         return _moves(self.candidates)
 
 
-class Rejection(msgspec.Struct, frozen=True):
+class RejectedConsolidation(msgspec.Struct, frozen=True):
     """The best that was found for one node, why it is not done, and what it would have had to save.
 
     `instead` describes the replacements.
@@ -117,16 +117,16 @@ def evaluate(
     spot_to_spot: bool,
     baseline: float = 0.0,
     types: Types = NO_TYPES,
-) -> ConsolidationProposal | Rejection:
+) -> ConsolidationProposal | RejectedConsolidation:
     """Whether removing exactly these nodes pays. `types` say how different offerings are."""
     before = sum(candidate.price or 0.0 for candidate in candidates)
     plan = simulate(candidates)
     if plan is None:
-        return Rejection("PODS_WOULD_NOT_FIT", "not all pods would schedule")
+        return RejectedConsolidation("PODS_WOULD_NOT_FIT", "not all pods would schedule")
     ceiling = before * (1 - MIN_SAVING_SHARE) + baseline
     if plan.cost.per_hour >= ceiling:
         saving = before + baseline - plan.cost.per_hour
-        return Rejection(
+        return RejectedConsolidation(
             "NOT_CHEAPER", "can't replace with a cheaper node", saving, before * MIN_SAVING_SHARE, instead(plan)
         )
     spot = all(candidate.capacity_type == "spot" for candidate in candidates)
@@ -134,7 +134,7 @@ def evaluate(
     for planned in plan.nodes:
         limited = cheaper(planned, ceiling - (plan.cost.per_hour - planned.price), types)
         if limited is None:
-            return Rejection("NOT_CHEAPER", "can't replace with a cheaper node")
+            return RejectedConsolidation("NOT_CHEAPER", "can't replace with a cheaper node")
         if spot and limited.choice.capacity_type == "spot":
             problem = _spot_to_spot(limited, len(candidates), spot_to_spot)
             if problem is not None:
@@ -160,14 +160,14 @@ class ConsolidationContext(msgspec.Struct, frozen=True, kw_only=True):
     thinned: tuple[Candidate, ...] = ()
     fresh: float | None = None
     above: float = math.inf
-    refused: Mapping[str, Rejection] = MappingProxyType({})
+    refused: Mapping[str, RejectedConsolidation] = MappingProxyType({})
     spot_to_spot: bool = False
     baseline: float = 0.0
     types: Types = NO_TYPES
 
     def evaluate(
         self, candidates: Sequence[Candidate], simulate: Simulate | None = None
-    ) -> ConsolidationProposal | Rejection:
+    ) -> ConsolidationProposal | RejectedConsolidation:
         """Whether removing exactly these nodes pays."""
         return evaluate(
             candidates,
@@ -180,7 +180,7 @@ class ConsolidationContext(msgspec.Struct, frozen=True, kw_only=True):
 
 def choose(
     candidates: Sequence[Candidate], question: ConsolidationContext
-) -> tuple[ConsolidationProposal | None, dict[str, Rejection]]:
+) -> tuple[ConsolidationProposal | None, dict[str, RejectedConsolidation]]:
     """The set that saves most, and why each of the others stays.
 
     First the best of whole sets; then, while the fleet is clearly dearer than a fresh one for the same pods, further
@@ -188,30 +188,36 @@ def choose(
     """
     judge = _Judge(question, candidates)
     best = _whole(question, judge)
-    stays: dict[str, Rejection] = {}
+    stays: dict[str, RejectedConsolidation] = {}
     removed_nodes = {candidate.node for candidate in best.candidates} if best else set()
     for candidate in rank(candidates):
         if candidate.node in removed_nodes:
             continue
         tried = (*best.candidates, candidate) if best else (candidate,)
         if not question.allow(tried):
-            stays[candidate.node] = Rejection("BUDGET", message("no disruption budget is left for this node now"))
+            stays[candidate.node] = RejectedConsolidation(
+                "BUDGET", message("no disruption budget is left for this node now")
+            )
         elif judge.above(best, SLACK) is False:
             text = "no cheaper replacement: the fleet costs about as much as a freshly planned one"
-            stays[candidate.node] = Rejection("NEAR_BEST", text, *judge.slack(best))
+            stays[candidate.node] = RejectedConsolidation("NEAR_BEST", text, *judge.slack(best))
         elif candidate.node in question.refused:
             stays[candidate.node] = question.refused[candidate.node]
         elif judge.asked >= MAX_SIMULATIONS:
-            stays[candidate.node] = Rejection("NOT_LOOKED_AT", "other nodes were evaluated first in this pass")
+            stays[candidate.node] = RejectedConsolidation(
+                "NOT_LOOKED_AT", "other nodes were evaluated first in this pass"
+            )
         else:
             answer = judge(tried)
-            if isinstance(answer, Rejection):
+            if isinstance(answer, RejectedConsolidation):
                 stays[candidate.node] = answer
             elif judge.pays(answer, best):
                 best = answer
             else:
                 text = "can't replace with a cheaper node"
-                stays[candidate.node] = Rejection("NOT_CHEAPER", text, answer.saving, instead=instead(answer.plan))
+                stays[candidate.node] = RejectedConsolidation(
+                    "NOT_CHEAPER", text, answer.saving, instead=instead(answer.plan)
+                )
     return best, stays
 
 
@@ -226,7 +232,7 @@ class _Judge:
 
     def __call__(
         self, candidates: Sequence[Candidate], simulate: Simulate | None = None
-    ) -> ConsolidationProposal | Rejection:
+    ) -> ConsolidationProposal | RejectedConsolidation:
         self.asked += 1
         return self._question.evaluate(candidates, simulate)
 
@@ -254,7 +260,7 @@ class _Judge:
         return proposal.saving - (best.saving if best else 0.0) > max(1e-9, charged * more)
 
     def better(
-        self, best: ConsolidationProposal | None, answer: ConsolidationProposal | Rejection | None
+        self, best: ConsolidationProposal | None, answer: ConsolidationProposal | RejectedConsolidation | None
     ) -> ConsolidationProposal | None:
         """The better of the best so far and another, if that pays."""
         if not isinstance(answer, ConsolidationProposal) or not self.pays(answer):
@@ -325,14 +331,14 @@ def _together(thinned: Sequence[Candidate], judge: _Judge) -> ConsolidationPropo
     return best
 
 
-def _spot_to_spot(planned: PlannedNode, replaced: int, enabled: bool) -> Rejection | None:
+def _spot_to_spot(planned: PlannedNode, replaced: int, enabled: bool) -> RejectedConsolidation | None:
     if not enabled:
-        return Rejection(
+        return RejectedConsolidation(
             "SPOT_TO_SPOT_OFF", "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
         )
     types = {offering.instance_type for offering in planned.offerings}
     if replaced == 1 and len(types) < SPOT_CHOICES:
-        return Rejection(
+        return RejectedConsolidation(
             "SPOT_INFLEXIBLE",
             f"SpotToSpotConsolidation requires {SPOT_CHOICES} cheaper instance type options than the current"
             f" candidate to consolidate, got {len(types)}",

@@ -17,7 +17,7 @@ from typing import Any
 
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import expiration
-from dovetail.controllers.disruption.consolidation import Rejection
+from dovetail.controllers.disruption.consolidation import RejectedConsolidation
 from dovetail.controllers.disruption.types import Candidate
 from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import NODECLAIMS, NODEPOOLS, NODES, PDBS, PODS
@@ -158,11 +158,13 @@ LASTING = frozenset({"NOT_CHEAPER", "PODS_WOULD_NOT_FIT", "SPOT_TO_SPOT_OFF", "S
 
 class RejectionCache:
     def __init__(self) -> None:
-        self._rejections: dict[str, tuple[Candidate, Rejection, float]] = {}
+        self._rejections: dict[str, tuple[Candidate, RejectedConsolidation, float]] = {}
         self._offers: tuple[object, ...] = ()
         self._vain: dict[bool, tuple[float, float]] = {}
 
-    def still(self, candidates: Sequence[Candidate], pools: Sequence[Pool], now: float) -> dict[str, Rejection]:
+    def still(
+        self, candidates: Sequence[Candidate], pools: Sequence[Pool], now: float
+    ) -> dict[str, RejectedConsolidation]:
         """The rejections that still hold."""
         offers = tuple(pool.types for pool in pools)
         if len(offers) != len(self._offers) or any(a is not b for a, b in zip(offers, self._offers, strict=True)):
@@ -177,7 +179,7 @@ class RejectionCache:
         }
         return {node: why for node, (_, why, _) in self._rejections.items()}
 
-    def note(self, candidates: Sequence[Candidate], stays: Mapping[str, Rejection], now: float) -> None:
+    def note(self, candidates: Sequence[Candidate], stays: Mapping[str, RejectedConsolidation], now: float) -> None:
         for candidate in candidates:
             why = stays.get(candidate.node)
             if why is not None and why.code in LASTING and candidate.node not in self._rejections:

@@ -23,7 +23,12 @@ from dovetail.controllers.disruption.balanced import Balance
 from dovetail.controllers.disruption.budgets import RemainingBudgets
 from dovetail.controllers.disruption.candidate_cache import CandidateCache, Evaluations
 from dovetail.controllers.disruption.candidates import candidate_of, joined, prices
-from dovetail.controllers.disruption.consolidation import ConsolidationContext, ConsolidationProposal, Rejection, choose
+from dovetail.controllers.disruption.consolidation import (
+    ConsolidationContext,
+    ConsolidationProposal,
+    RejectedConsolidation,
+    choose,
+)
 from dovetail.controllers.disruption.consolidation_state import ConsolidationState, RejectionCache
 from dovetail.controllers.disruption.drift import DriftMethod
 from dovetail.controllers.disruption.move_rate_limit import MoveRateLimit
@@ -91,7 +96,7 @@ class Disruption:
         self._candidate_cache = CandidateCache(context)
         #: Why each node stays, as of the last pass: for `explain` and the events.
         self.evaluations = Evaluations()
-        self.stays: dict[str, Rejection] = {}
+        self.stays: dict[str, RejectedConsolidation] = {}
         #: The last published reason of each node that stays, and until when it need not be published again.
         self._published_stays: dict[str, tuple[str, float]] = {}
         #: Whether a candidate waits for a budget or for time to pass, when the next pass is due, and the last search.
@@ -286,14 +291,16 @@ class Disruption:
             spot_to_spot=context.settings.gate("SpotToSpotConsolidation"),
         )
 
-        def search() -> tuple[ConsolidationContext, tuple[ConsolidationProposal | None, dict[str, Rejection]]]:
+        def search() -> tuple[
+            ConsolidationContext, tuple[ConsolidationProposal | None, dict[str, RejectedConsolidation]]
+        ]:
             question = ask()
             return question, choose(ready, question)
 
         began = stopwatch()
         question, (best, self.stays) = await beside(search)
         self._took("underutilized", began)
-        rejections: dict[str, Rejection] = {}
+        rejections: dict[str, RejectedConsolidation] = {}
         if best is not None:
             best, rejections = await self._balance.agreed(best, question, prices(pools))
             self.stays |= rejections
@@ -392,7 +399,7 @@ class Disruption:
 
     # -- events and history
 
-    def _record_stay(self, decision: str, candidate: Candidate, why: Rejection) -> None:
+    def _record_stay(self, decision: str, candidate: Candidate, why: RejectedConsolidation) -> None:
         decision_history = self._context.decision_history
         decision_history.record(
             Decision(
@@ -423,7 +430,7 @@ class Disruption:
                 self._publish_stay(candidate, why, published[1] - now)
             self._published_stays[candidate.node] = published
 
-    def _publish_stay(self, candidate: Candidate, why: Rejection, pause: float) -> None:
+    def _publish_stay(self, candidate: Candidate, why: RejectedConsolidation, pause: float) -> None:
         claim = self._context.cluster_state.claims.store.get(candidate.claim)
         node = self._context.cluster_state.nodes.store.get(candidate.node)
         text, decision = why.message[:1].upper() + why.message[1:], self._context.decision_history.new_id()
@@ -464,7 +471,9 @@ def publish_candidates(context: Context, proposal: ConsolidationProposal) -> Non
         )
 
 
-def publish_rejections(context: Context, proposal: ConsolidationProposal, stays: Mapping[str, Rejection]) -> None:
+def publish_rejections(
+    context: Context, proposal: ConsolidationProposal, stays: Mapping[str, RejectedConsolidation]
+) -> None:
     """The pending consolidation did not hold."""
     for candidate in proposal.candidates:
         why = _WHY.get(stays[candidate.node].code, "churn") if candidate.node in stays else "churn"

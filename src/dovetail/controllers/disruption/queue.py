@@ -14,13 +14,20 @@ from typing import Any
 
 import msgspec
 
-from dovetail.cluster.nominations import REPLACEMENT_POD_TIMEOUT_S, Slot, Target
+from dovetail.cluster.nominations import REPLACEMENT_POD_TIMEOUT_S, NominationTarget, Slot
 from dovetail.controllers import logs
 from dovetail.controllers.conditions import of_claim, status_patch
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import validation
 from dovetail.controllers.disruption.candidates import movable
-from dovetail.controllers.disruption.types import Candidate, Command, Copy, DisruptionReason, Note, legacy_log_text
+from dovetail.controllers.disruption.types import (
+    Candidate,
+    Command,
+    CommandNote,
+    Copy,
+    DisruptionReason,
+    legacy_log_text,
+)
 from dovetail.controllers.disruption.validation import ValidationResult
 from dovetail.controllers.history import disruption
 from dovetail.controllers.metrics.definitions import snake
@@ -30,7 +37,7 @@ from dovetail.controllers.nodeclaim import binding
 from dovetail.controllers.nodeclaim.deletion import delete, termination_mode
 from dovetail.controllers.nodepool.static import remaining_nodes
 from dovetail.controllers.provisioning import nodeclaim_template
-from dovetail.controllers.settings import Place
+from dovetail.controllers.settings import BindingMode
 from dovetail.kube.errors import ApiError, Conflict, KubeError, NotFound
 from dovetail.kube.resources import NODECLAIMS
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -50,7 +57,7 @@ class Queue:
         self._context = context
         self.commands: dict[str, Command] = {}
         self._has_commands = asyncio.Event()
-        self._slots: dict[str, list[tuple[str, str, Target]]] = {}
+        self._slots: dict[str, list[tuple[str, str, NominationTarget]]] = {}
 
     def busy(self) -> frozenset[str]:
         """NodeClaims that a command already has."""
@@ -150,7 +157,7 @@ class Queue:
         """Taint nodes that receive replacement pods until these are created: the scheduler would pack them worse."""
         context = self._context
         slots = self._slots.pop(command.id, [])
-        if context.settings.place is not Place.BIND or not slots:
+        if context.settings.place is not BindingMode.BIND or not slots:
             return
         nodes = {target: binding.node_of(context, target) for _, _, target in slots}
         names = sorted({name for name in nodes.values() if name})
@@ -161,7 +168,9 @@ class Queue:
         for owner, uid, target in slots:
             name = nodes[target]
             if name and closed[name]:
-                context.cluster_state.nominations.expect_replacement(owner, Slot(Target("node", name), uid, until))
+                context.cluster_state.nominations.expect_replacement(
+                    owner, Slot(NominationTarget("node", name), uid, until)
+                )
 
     async def _remove(self, candidate: Candidate, command: Command) -> None:
         context = self._context
@@ -273,7 +282,7 @@ class Queue:
         self, command: Command, plan: Plan | None, copy: Copy | None
     ) -> Iterator[tuple[NodePool | None, dict[str, Any]]]:
         """The replacement NodeClaims, each with its NodePool if that still exists; the command is annotated on them."""
-        note = msgspec.json.encode(Note.of(command)).decode()
+        note = msgspec.json.encode(CommandNote.of(command)).decode()
         bodies: list[tuple[NodePool | None, dict[str, Any]]] = []
         if copy is not None:
             bodies.append((copy.pool, nodeclaim_template.static(copy.pool, command.id)))
@@ -299,9 +308,12 @@ class Queue:
             for pod in context.cluster_state.pods_on(candidate.node):
                 placement = plan.placements.get(pod.metadata.key)
                 if placement is not None and placement.new_node in names:
-                    target, until = Target("claim", names[placement.new_node]), None
+                    target, until = NominationTarget("claim", names[placement.new_node]), None
                 elif placement is not None and placement.node is not None:
-                    target, until = Target("node", placement.node), context.clock.monotonic() + REPLACEMENT_TIMEOUT_S
+                    target, until = (
+                        NominationTarget("node", placement.node),
+                        context.clock.monotonic() + REPLACEMENT_TIMEOUT_S,
+                    )
                 else:
                     continue
                 context.cluster_state.nominate(pod, target, until)
@@ -311,7 +323,7 @@ class Queue:
 
     def resume(self) -> None:
         """Resume the commands that a previous process wrote on its replacements."""
-        commands: dict[str, tuple[Note, list[str]]] = {}
+        commands: dict[str, tuple[CommandNote, list[str]]] = {}
         for claim in self._context.cluster_state.claims.store.all():
             note = self._read_note(claim)
             if note is not None:
@@ -331,13 +343,13 @@ class Queue:
                 )
                 self._context.cluster_state.mark_for_deletion(candidate.provider_id for candidate in alive)
 
-    def _read_note(self, claim: NodeClaim) -> Note | None:
+    def _read_note(self, claim: NodeClaim) -> CommandNote | None:
         """The command annotated on a replacement. With an unreadable one the node stays until it is found empty."""
         text = claim.metadata.annotations.get(COMMAND)
         if not text or claim.metadata.deletion_timestamp is not None:
             return None
         try:
-            return msgspec.json.decode(text, type=Note)
+            return msgspec.json.decode(text, type=CommandNote)
         except msgspec.DecodeError as problem:
             self._context.log.error(
                 "unreadable command",

@@ -18,7 +18,7 @@ from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.budgets import RemainingBudgets
 from dovetail.controllers.disruption.candidates import blocking, candidate_of, prices
-from dovetail.controllers.disruption.repair_policies import Diagnosis, Policies
+from dovetail.controllers.disruption.repair_policies import Diagnosis, RepairPolicies
 from dovetail.controllers.disruption.replacement import ReplacementRefused, stage
 from dovetail.controllers.disruption.types import Candidate, Command, CommandQueue, DisruptionReason
 from dovetail.controllers.history.decisions import Decision
@@ -62,7 +62,7 @@ class Repair:
         self._queue = queue
         settings = context.settings
         open_ = settings.gate("NodeRepair") and not settings.legacy_node_repair
-        self._policies = Policies(context.cloud.repair_policies()) if open_ else None
+        self._policies = RepairPolicies(context.cloud.repair_policies()) if open_ else None
         #: What was last recorded about each unhealthy NodeClaim.
         self._recorded: dict[str, str] = {}
 

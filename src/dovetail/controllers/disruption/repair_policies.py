@@ -70,7 +70,7 @@ class _Finding(msgspec.Struct, frozen=True):
         return gentle, -self.policy.priority, self.due.timestamp(), self.condition.type
 
 
-class Policies:
+class RepairPolicies:
     """A cloud's policies, checked and compiled once."""
 
     def __init__(self, policies: Sequence[RepairPolicy]) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import removal_sets
 from dovetail.controllers.disruption.budgets import RemainingBudgets
-from dovetail.controllers.disruption.consolidation import CLOSE, ConsolidationContext, Rejection
+from dovetail.controllers.disruption.consolidation import CLOSE, ConsolidationContext, RejectedConsolidation
 from dovetail.controllers.disruption.removal_sets import DEAR, FreeCapacity, removable
 from dovetail.controllers.disruption.types import Candidate
 from dovetail.controllers.provisioning import provisionable_pods
@@ -67,7 +67,7 @@ class Simulation:
         self,
         candidates: Sequence[Candidate],
         remaining_budgets: RemainingBudgets,
-        refused: Mapping[str, Rejection],
+        refused: Mapping[str, RejectedConsolidation],
         *,
         spot_to_spot: bool,
         vain: float = -math.inf,

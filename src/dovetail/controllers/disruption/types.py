@@ -107,7 +107,7 @@ class CommandQueue(Protocol):
         ...
 
 
-class Note(msgspec.Struct, frozen=True, kw_only=True):
+class CommandNote(msgspec.Struct, frozen=True, kw_only=True):
     """A command as annotated on its replacements, for the next process.
 
     The candidates have no pods there: those are read from the cluster again, and the annotations of an object may not
@@ -122,7 +122,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     candidates: tuple[Candidate, ...] = ()
 
     @classmethod
-    def of(cls, command: Command) -> Note:
+    def of(cls, command: Command) -> CommandNote:
         bare = tuple(msgspec.structs.replace(candidate, pods=()) for candidate in command.candidates)
         return cls(
             id=command.id,

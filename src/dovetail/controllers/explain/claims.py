@@ -21,7 +21,7 @@ JOIN_GRACE = timedelta(minutes=3)
 STARTUP_TAINT_GRACE = timedelta(minutes=2)
 
 
-class Progress(NamedTuple):
+class ClaimProgress(NamedTuple):
     """How far a NodeClaim is, in words that follow its name; `code` if something is wrong with it."""
 
     text: str
@@ -36,11 +36,11 @@ def progress(
     claim: NodeClaim,
     now: datetime,
     events: Sequence[Event] = (),
-) -> Progress:
+) -> ClaimProgress:
     if claim.metadata.deletion_timestamp is not None:
-        return Progress(message("is terminating"))
+        return ClaimProgress(message("is terminating"))
     if claim.is_true("Initialized"):
-        return Progress(message("is ready"))
+        return ClaimProgress(message("is ready"))
     launched = claim.condition("Launched")
     if launched is None or launched.status != "True":
         return _not_launched(claim, now)
@@ -50,13 +50,13 @@ def progress(
     return _not_initialized(cluster_state, claim, now)
 
 
-def _not_launched(claim: NodeClaim, now: datetime) -> Progress:
+def _not_launched(claim: NodeClaim, now: datetime) -> ClaimProgress:
     launched = claim.condition("Launched")
     if launched is None or not launched.message or launched.reason == "AwaitingReconciliation":
-        return Progress(message("is being launched"))
+        return ClaimProgress(message("is being launched"))
     last = launched.message.rpartition(" (")[2]
     code = last.rstrip(")") if last.endswith(")") else ""
-    return Progress(
+    return ClaimProgress(
         message("is not launched yet: {message}", message=launched.message), code, "", f"nodeclaim/{claim.name}"
     )
 
@@ -69,7 +69,9 @@ def diagnosis(decisions: Sequence[Decision], claim: str) -> Refusal | None:
     return None
 
 
-def _not_joined(decisions: Sequence[Decision], claim: NodeClaim, now: datetime, events: Sequence[Event]) -> Progress:
+def _not_joined(
+    decisions: Sequence[Decision], claim: NodeClaim, now: datetime, events: Sequence[Event]
+) -> ClaimProgress:
     launched = claim.condition("Launched")
     since = launched.last_transition_time if launched is not None else None
     waited = message(" for {age}", age=age(since, now)) if since is not None else ""
@@ -88,32 +90,32 @@ def _not_joined(decisions: Sequence[Decision], claim: NodeClaim, now: datetime, 
             runs=runs,
             why=why.removesuffix(" (NEVER_JOINED)"),
         )
-        return Progress(text, "NEVER_JOINED", "", mine)
+        return ClaimProgress(text, "NEVER_JOINED", "", mine)
     if since is not None and now - since > JOIN_GRACE:
         text = message("{runs} and has not joined the cluster", runs=runs)
         remedy = message(
             "dovetail doctor checks its role, security groups and subnets; its console output says the rest"
         )
-        return Progress(text, "NEVER_JOINED", remedy, mine)
-    return Progress(message("instance {instance} has been starting{waited}", instance=instance, waited=waited))
+        return ClaimProgress(text, "NEVER_JOINED", remedy, mine)
+    return ClaimProgress(message("instance {instance} has been starting{waited}", instance=instance, waited=waited))
 
 
-def _not_initialized(cluster_state: ClusterState, claim: NodeClaim, now: datetime) -> Progress:
+def _not_initialized(cluster_state: ClusterState, claim: NodeClaim, now: datetime) -> ClaimProgress:
     node = cluster_state.node_for(claim)
     missing = initialization.missing(node, claim)
     registered = claim.condition("Registered")
     since = registered.last_transition_time if registered is not None else None
     name = node.metadata.name if node is not None else claim.status.node_name
     if missing is None:
-        return Progress(message("node {name} is being filled", name=name))
+        return ClaimProgress(message("node {name} is being filled", name=name))
     if missing.reason == "StartupTaintsExist":
         taint = missing.message.partition('"')[2].partition('"')[0]
         waited = message(", {age} after it joined", age=age(since, now)) if since is not None else ""
         text = message("node {name} still has the startup taint {taint}{waited}", name=name, taint=taint, waited=waited)
         if since is not None and now - since <= STARTUP_TAINT_GRACE:
-            return Progress(text)
+            return ClaimProgress(text)
         startup_taint = reason("STARTUP_TAINT")
-        return Progress(
+        return ClaimProgress(
             message("{text}: nothing has removed it", text=text),
             "STARTUP_TAINT",
             startup_taint.remedy,
@@ -121,7 +123,7 @@ def _not_initialized(cluster_state: ClusterState, claim: NodeClaim, now: datetim
         )
     ready = condition(node.status.conditions, "Ready") if node is not None else None
     said = f": {ready.message}" if ready is not None and ready.status != "True" and ready.message else ""
-    return Progress(
+    return ClaimProgress(
         message(
             "node {name} has joined and is not initialized yet ({message}{said})",
             name=name,

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from dovetail.cluster.state import ClusterState
 from dovetail.cluster.state_node import launch_price
-from dovetail.cluster.unusable_nodepools import Cause, cause
+from dovetail.cluster.unusable_nodepools import UnusableCause, cause
 from dovetail.controllers.disruption.candidates import totals
 from dovetail.controllers.explain.answer import (
     Answer,
@@ -93,7 +93,7 @@ def nodepool(
     )
 
 
-def _cause(cluster_state: ClusterState, pool: NodePool) -> Cause | None:
+def _cause(cluster_state: ClusterState, pool: NodePool) -> UnusableCause | None:
     classes = [
         str((node_class.get("metadata") or {}).get("name")) for node_class in cluster_state.node_classes.store.all()
     ]

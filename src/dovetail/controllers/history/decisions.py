@@ -88,7 +88,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     detail: Mapping[str, Any] = {}
 
 
-class Store(Protocol):
+class DecisionStore(Protocol):
     """Where decisions survive the process."""
 
     async def load(self) -> Iterable[Decision]: ...
@@ -101,7 +101,7 @@ class Store(Protocol):
 class DecisionHistory:
     """Decisions in memory, newest last, and on their way to the store."""
 
-    def __init__(self, clock: Clock, chance: Chance, store: Store | None = None) -> None:
+    def __init__(self, clock: Clock, chance: Chance, store: DecisionStore | None = None) -> None:
         self._clock = clock
         self._chance = chance
         self._store = store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from dovetail.cloud.aws.client import Record
+from dovetail.cloud.aws.client import CallRecord
 from dovetail.cloud.aws.errors import THROTTLE_CODES
 
 _SERVICES = {"ec2": "EC2", "eks": "EKS", "iam": "IAM", "pricing": "Pricing", "sqs": "SQS", "ssm": "SSM", "sts": "STS"}
@@ -83,7 +83,7 @@ class AwsMetrics:
             buckets=_GATHERED,
         )
 
-    def call(self, record: Record) -> None:
+    def call(self, record: CallRecord) -> None:
         service = _SERVICES.get(record.service, record.service)
         action = "".join(part.capitalize() for part in record.operation.split("_"))
         labels = (service, action, str(record.status))

@@ -23,7 +23,7 @@ from prometheus_client import (
 from dovetail import __version__
 from dovetail.clock import Clock
 from dovetail.controllers.metrics.condition_metrics import ConditionMetrics
-from dovetail.controllers.metrics.exposition import Summary
+from dovetail.controllers.metrics.exposition import SummaryMetric
 from dovetail.controllers.metrics.runtime import RECONCILE_BUCKETS, RuntimeMetrics
 from dovetail.controllers.shadow.metrics import ShadowMetrics
 
@@ -294,8 +294,8 @@ class Metrics:
             self.queue_depth.remove(controller, decision)
             self.unfinished_plans.remove(controller, decision)
 
-    def _summary(self, name: str, text: str, labels: Sequence[str]) -> Summary:
-        made = Summary(f"karpenter_{name}", text, labels, self._clock.monotonic)
+    def _summary(self, name: str, text: str, labels: Sequence[str]) -> SummaryMetric:
+        made = SummaryMetric(f"karpenter_{name}", text, labels, self._clock.monotonic)
         self.sources.append(made.pieces)
         return made
 

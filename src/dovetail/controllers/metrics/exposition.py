@@ -34,7 +34,7 @@ def gauge(name: str, text: str, rows: Iterable[Row]) -> Iterator[str]:
         yield "".join([f"{name}{{{labels}}} {value}\n" for labels, value in some])
 
 
-class Summary:
+class SummaryMetric:
     """A summary: count, sum, and the quantiles of the last ten minutes."""
 
     def __init__(self, name: str, text: str, labels: Sequence[str], now: Callable[[], float]) -> None:

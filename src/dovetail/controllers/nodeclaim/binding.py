@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from dovetail.cluster.nominations import REPLACEMENT_POD_TIMEOUT_S, Slot, Target
+from dovetail.cluster.nominations import REPLACEMENT_POD_TIMEOUT_S, NominationTarget, Slot
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim import daemon_pods, initialization
@@ -24,7 +24,7 @@ from dovetail.controllers.nodeclaim.binding_check import BindingCheck
 from dovetail.controllers.nodeclaim.registration import manifest
 from dovetail.controllers.provisioning.provisionable_pods import queued
 from dovetail.controllers.rights import BIND_PODS
-from dovetail.controllers.settings import Place
+from dovetail.controllers.settings import BindingMode
 from dovetail.controllers.worker import Again
 from dovetail.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from dovetail.kube.reflector import CacheChange
@@ -96,7 +96,7 @@ class Binding:
     def _expect_replacement(self, pod: Pod, owner: str) -> None:
         """The nomination of a pod that is evicted from a terminating node goes to its replacement."""
         target = self._context.cluster_state.nominations.of(pod.metadata.uid)
-        if target is not None and _is_replaced(pod) and self._context.settings.place is Place.BIND:
+        if target is not None and _is_replaced(pod) and self._context.settings.place is BindingMode.BIND:
             until = self._context.clock.monotonic() + REPLACEMENT_POD_TIMEOUT_S
             self._context.cluster_state.nominations.expect_replacement(owner, Slot(target, pod.metadata.uid, until))
 
@@ -121,7 +121,7 @@ class Binding:
         context, name = self._context, node.metadata.name
         if context.cluster_state.is_terminating(claim, node):
             return None
-        if context.settings.place is Place.NOMINATE:
+        if context.settings.place is BindingMode.NOMINATE:
             await self._nominate(claim, node)
         if not initialization.placing(node):
             self._placed.pop(name, None)
@@ -282,7 +282,7 @@ class Binding:
         """Set nominatedNodeName on the nominated pods, as a hint to the scheduler."""
         cluster_state = self._context.cluster_state
         body = {"status": {"nominatedNodeName": node.metadata.name}}
-        for uid in tuple(cluster_state.nominations.on(Target("claim", claim.name))):
+        for uid in tuple(cluster_state.nominations.on(NominationTarget("claim", claim.name))):
             pod = cluster_state.pod(uid)
             if pod is None or pod.spec.node_name or pod.status.nominated_node_name or pod.finished:
                 continue
@@ -294,7 +294,7 @@ class Binding:
                 continue
 
 
-def node_of(context: Context, target: Target) -> str | None:
+def node_of(context: Context, target: NominationTarget) -> str | None:
     """The name of a target's node, if it has one yet."""
     if target.kind == "node":
         return target.name
@@ -303,9 +303,9 @@ def node_of(context: Context, target: Target) -> str | None:
     return node.metadata.name if node else None
 
 
-def _targets(claim: NodeClaim, node: Node) -> tuple[Target, Target]:
+def _targets(claim: NodeClaim, node: Node) -> tuple[NominationTarget, NominationTarget]:
     """The targets that mean one node."""
-    return Target("claim", claim.name), Target("node", node.metadata.name)
+    return NominationTarget("claim", claim.name), NominationTarget("node", node.metadata.name)
 
 
 def _is_replaced(pod: Pod) -> bool:

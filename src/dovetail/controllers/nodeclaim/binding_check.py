@@ -18,7 +18,7 @@ from dovetail.cluster.state import ClusterState
 from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import NAMESPACES, NODES, PODS
 from dovetail.model import wellknown
-from dovetail.model.fit.cluster import Cluster
+from dovetail.model.fit.cluster import ClusterNodes
 from dovetail.model.fit.fit import Fit
 from dovetail.model.fit.podinfo import pod_info, shape_of
 from dovetail.model.fit.storage import Storage
@@ -36,7 +36,7 @@ class BindingCheck:
     def __init__(self, cluster_state: ClusterState, clock: Clock) -> None:
         self._cluster_state = cluster_state
         self._clock = clock
-        self._cluster: Cluster | None = None
+        self._cluster: ClusterNodes | None = None
         self._asked = 0.0
         #: Bound pods with required anti-affinity: while there are any, every binding is checked.
         self._repelling = {pod.metadata.uid for pod in cluster_state.pods.store.all() if _repels(pod)}
@@ -75,17 +75,17 @@ class BindingCheck:
         if self._cluster is not None:
             self._cluster.remove(pod_info(pod).key)
 
-    def _view(self) -> Cluster:
+    def _view(self) -> ClusterNodes:
         self._asked = self._clock.monotonic()
         if self._cluster is None:
             cluster_state = self._cluster_state
             nodes = map(_open, cluster_state.nodes.store.all())
-            self._cluster = Cluster.of(
+            self._cluster = ClusterNodes.of(
                 nodes, cluster_state.pods.store.all(), cluster_state.namespaces.store.all(), self._storage()
             )
         return self._cluster
 
-    def _storage(self, cluster: Cluster | None = None) -> Storage:
+    def _storage(self, cluster: ClusterNodes | None = None) -> Storage:
         cluster_state = self._cluster_state
         storage = Storage(
             cluster_state.volume_claims.store.all(),
@@ -98,7 +98,7 @@ class BindingCheck:
             storage.used = cluster.storage.used
         return storage
 
-    def _kept(self) -> Cluster | None:
+    def _kept(self) -> ClusterNodes | None:
         if self._cluster is not None and self._clock.monotonic() - self._asked > VIEW_KEPT_FOR_S:
             self._cluster = None
         return self._cluster

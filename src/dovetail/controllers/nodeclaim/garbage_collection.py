@@ -19,7 +19,7 @@ from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.history.decisions import Decision
 from dovetail.controllers.nodeclaim.deletion import delete
-from dovetail.controllers.safemode import Cause
+from dovetail.controllers.safemode import SafeModeCause
 from dovetail.controllers.worker import every, reconcile_ids
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import NODECLAIMS
@@ -71,7 +71,7 @@ class GarbageCollection:
             claim for claim in launched if claim.status.provider_id not in listed
         )
         many = len(unlisted) > max(MAX_UNLISTED, MAX_UNLISTED_SHARE * len(launched))
-        context.safety.set(Cause.CLOUD_EMPTY, _cloud_empty(len(unlisted), len(launched)) if many else None)
+        context.safety.set(SafeModeCause.CLOUD_EMPTY, _cloud_empty(len(unlisted), len(launched)) if many else None)
         for claim in [*terminated, *(() if many else unlisted)]:
             if self._may_exist(claim):
                 continue

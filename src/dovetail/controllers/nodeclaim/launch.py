@@ -15,13 +15,13 @@ from dovetail.cloud.provider import (
     CloudError,
     Instance,
     InsufficientCapacity,
-    Launch,
     LaunchOption,
+    LaunchRequest,
     NodeClassNotReady,
     Remedy,
 )
 from dovetail.cluster import nodepools
-from dovetail.cluster.nominations import Target
+from dovetail.cluster.nominations import NominationTarget
 from dovetail.controllers import logs
 from dovetail.controllers.conditions import Conditions, truncated
 from dovetail.controllers.context import Context
@@ -109,7 +109,7 @@ class InstanceLauncher:
             raise InsufficientCapacity("all requested instance types were unavailable during launch")
         labels_ = {**custom_labels(claim, types), **labels(claim)}
         began = context.clock.monotonic()
-        request = Launch(
+        request = LaunchRequest(
             token=claim.metadata.uid,
             claim=msgspec.to_builtins(claim),
             node_class=node_class or {},
@@ -211,7 +211,7 @@ def waiting_for(context: Context, claim: NodeClaim) -> list[Pod]:
     """The pods a NodeClaim was created for that still have no node."""
     pods = (
         context.cluster_state.pod(uid)
-        for uid in tuple(context.cluster_state.nominations.on(Target("claim", claim.name)))
+        for uid in tuple(context.cluster_state.nominations.on(NominationTarget("claim", claim.name)))
     )
     return [pod for pod in pods if pod and not pod.spec.node_name and not pod.finished and not pod.terminating]
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from dovetail.cloud.provider import Instance
-from dovetail.cluster.nominations import Target
+from dovetail.cluster.nominations import NominationTarget
 from dovetail.controllers import logs
 from dovetail.controllers.conditions import TRUE, UNKNOWN, Conditions, of_claim, status_patch
 from dovetail.controllers.context import Context
@@ -23,7 +23,7 @@ from dovetail.controllers.nodeclaim.deletion import delete
 from dovetail.controllers.nodeclaim.launch import InstanceLauncher
 from dovetail.controllers.nodeclaim.termination import finalize
 from dovetail.controllers.rights import BIND_PODS
-from dovetail.controllers.settings import Place
+from dovetail.controllers.settings import BindingMode
 from dovetail.controllers.worker import Again, Worker
 from dovetail.kube.errors import NotFound
 from dovetail.kube.reflector import CacheChange
@@ -197,7 +197,7 @@ class Lifecycle:
                 error="missing taint prevents registration-related race conditions on Karpenter-managed nodes",
             )
         place = (
-            context.settings.place is Place.BIND
+            context.settings.place is BindingMode.BIND
             and not context.rights.is_denied(BIND_PODS)
             and any(context.cluster_state.nominations.on(_target(claim)))
         )
@@ -318,5 +318,5 @@ class Lifecycle:
                 context.log.info("initialized nodeclaim", **fields, allocatable=allocatable)
 
 
-def _target(claim: NodeClaim) -> Target:
-    return Target("claim", claim.name)
+def _target(claim: NodeClaim) -> NominationTarget:
+    return NominationTarget("claim", claim.name)

@@ -12,7 +12,7 @@ import msgspec
 
 from dovetail.clock import beside, virtual
 from dovetail.controllers.context import Context
-from dovetail.controllers.safemode import Cause
+from dovetail.controllers.safemode import SafeModeCause
 from dovetail.model.pods import Pod
 from dovetail.planner.optimise.improve import better_by_work
 from dovetail.planner.optimise.worker import apart
@@ -64,7 +64,7 @@ class Planning:
                 self._refused(f"planning failed: {bug!r}", bug)
                 continue
             if not problems:
-                self._context.safety.set(Cause.BROKEN_INVARIANT, None)
+                self._context.safety.set(SafeModeCause.BROKEN_INVARIANT, None)
                 return plan
             self._refused("; ".join(problems[:5]))
         return None
@@ -73,7 +73,7 @@ class Planning:
         context, self.refusal = self._context, why
         context.metrics.refused_plans.labels("provisioner").inc()
         context.log.error("plan refused by the verifier", controller="provisioner", error=why, exc_info=bug)
-        context.safety.set(Cause.BROKEN_INVARIANT, why)
+        context.safety.set(SafeModeCause.BROKEN_INVARIANT, why)
 
     async def _checked(self, snapshot: Snapshot, deadline: float | None) -> Checked:
         """In virtual time only work counts; in real time the quick plan is improved in a separate process."""

@@ -11,7 +11,7 @@ from dovetail.controllers.node.termination import deadline, drain
 from dovetail.model.fit.storage import claim_volumes
 from dovetail.model.meta import condition
 from dovetail.model.pods import Pod, Volume, owned_by, returning
-from dovetail.model.pvc_problems import Trouble, bound_trouble, class_name, missing, open_class
+from dovetail.model.pvc_problems import PvcProblem, bound_trouble, class_name, missing, open_class
 from dovetail.model.workloads import PodDisruptionBudget
 from dovetail.planner.plan import Unschedulable
 
@@ -123,7 +123,7 @@ def refusal(cluster_state: ClusterState, pod: Pod) -> Unschedulable | None:
     return None
 
 
-def _trouble(cluster_state: ClusterState, pod: Pod, volume: Volume, name: str) -> Trouble | None:
+def _trouble(cluster_state: ClusterState, pod: Pod, volume: Volume, name: str) -> PvcProblem | None:
     """What keeps a PVC from being used. One that is still to be created for an ephemeral volume is no trouble."""
     claim = cluster_state.volume_claims.store.get(f"{pod.metadata.namespace}/{name}")
     if claim is None:
@@ -135,4 +135,4 @@ def _trouble(cluster_state: ClusterState, pod: Pod, volume: Volume, name: str) -
         storage_class.metadata.name: storage_class for storage_class in cluster_state.storage_classes.store.all()
     }
     node_class = open_class(name, class_name(claim), classes)
-    return node_class if isinstance(node_class, Trouble) else None
+    return node_class if isinstance(node_class, PvcProblem) else None

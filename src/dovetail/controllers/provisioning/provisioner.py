@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from dovetail.cluster import nodepools
-from dovetail.cluster.nominations import Target
+from dovetail.cluster.nominations import NominationTarget
 from dovetail.cluster.state import NOMINATION_TTL_S
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
@@ -326,7 +326,9 @@ class Provisioner:
             node = cluster_state.nodes.store.get(place.node)
             claim = cluster_state.claim_for(node) if node else cluster_state.claims.store.get(place.node)
             starting = claim is not None and not claim.is_true("Initialized")
-            target = Target("claim", claim.name) if claim and starting else Target("node", place.node)
+            target = (
+                NominationTarget("claim", claim.name) if claim and starting else NominationTarget("node", place.node)
+            )
             cluster_state.nominate(
                 pods[key],
                 target,

@@ -26,7 +26,7 @@ EKS_CAPACITY_TYPE = "eks.amazonaws.com/capacityType"
 _CAPACITY_TYPES = {"SPOT": "spot", "ON_DEMAND": "on-demand", "CAPACITY_BLOCK": "reserved"}
 
 
-class Outcome(StrEnum):
+class ComparisonOutcome(StrEnum):
     SAME = "Same"
     CHEAPER = "PlannedCheaper"
     DEARER = "PlannedDearer"
@@ -47,7 +47,7 @@ class ActualNode(msgspec.Struct, frozen=True, kw_only=True):
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Dollars are per hour. `planned` and `actual` count nodes by `type/capacity type`."""
 
-    outcome: Outcome
+    outcome: ComparisonOutcome
     planned_cost: float
     actual_cost: float | None
     planned: Mapping[str, int]
@@ -55,7 +55,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def differs(self) -> bool:
-        return self.outcome is not Outcome.SAME
+        return self.outcome is not ComparisonOutcome.SAME
 
 
 def actual_node(node: Node, types: Types) -> ActualNode:
@@ -96,9 +96,9 @@ def compare(launches: Sequence[PlannedNode], actual: Sequence[ActualNode]) -> Co
     )
 
 
-def _outcome(planned: float, actual: float | None, *, same_nodes: bool) -> Outcome:
+def _outcome(planned: float, actual: float | None, *, same_nodes: bool) -> ComparisonOutcome:
     if actual is None:
-        return Outcome.UNKNOWN
+        return ComparisonOutcome.UNKNOWN
     if abs(planned - actual) <= SAME_COST:
-        return Outcome.SAME if same_nodes else Outcome.DIFFERENT
-    return Outcome.CHEAPER if planned < actual else Outcome.DEARER
+        return ComparisonOutcome.SAME if same_nodes else ComparisonOutcome.DIFFERENT
+    return ComparisonOutcome.CHEAPER if planned < actual else ComparisonOutcome.DEARER

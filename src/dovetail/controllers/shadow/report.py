@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from dovetail.controllers.history.decisions import Decision
-from dovetail.controllers.shadow.comparison import Outcome
+from dovetail.controllers.shadow.comparison import ComparisonOutcome
 from dovetail.language import message
 
 #: Decisions that differ, shown in the text; the JSON has all of them.
 MAX_DIFFERENCES = 20
 
 
-class Difference(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class LaunchDifference(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A decision for which the cluster's autoscaler launched other nodes. Dollars are per hour."""
 
     decision: str
@@ -26,7 +26,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     actual_dollars_per_hour: float | None
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ShadowReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Launches are compared where the price of everything that was launched is known."""
 
     since: str
@@ -45,10 +45,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ended_disruptions: int
     saved_dollars: float
     removed_by_autoscaler: int
-    differences: tuple[Difference, ...]
+    differences: tuple[LaunchDifference, ...]
 
 
-def report(decisions: Iterable[Decision]) -> Report:
+def report(decisions: Iterable[Decision]) -> ShadowReport:
     """All of a dry run's decisions, oldest first, in one."""
     entries = tuple(decisions)
     launches = [decision for decision in entries if decision.kind == "provision"]
@@ -56,7 +56,7 @@ def report(decisions: Iterable[Decision]) -> Report:
     over = [decision for decision in entries if decision.kind == "shadow" and decision.reason == "DisruptionOver"]
     compared = [decision for decision in entries if decision.kind == "shadow" and decision.reason != "DisruptionOver"]
     priced = [decision for decision in compared if decision.before is not None]
-    return Report(
+    return ShadowReport(
         since=entries[0].time if entries else "",
         until=entries[-1].time if entries else "",
         provisioning_decisions=len(launches),
@@ -73,11 +73,11 @@ def report(decisions: Iterable[Decision]) -> Report:
         ended_disruptions=len(over),
         saved_dollars=sum(decision.cost or 0.0 for decision in over),
         removed_by_autoscaler=sum(len(decision.removed) for decision in over),
-        differences=tuple(_difference(decision) for decision in compared if decision.reason != Outcome.SAME),
+        differences=tuple(_difference(decision) for decision in compared if decision.reason != ComparisonOutcome.SAME),
     )
 
 
-def text(made: Report) -> str:
+def text(made: ShadowReport) -> str:
     """The report for reading."""
     if not made.since:
         return message("no decisions yet: the dry run has seen no pending pod and nothing to disrupt")
@@ -128,14 +128,14 @@ def text(made: Report) -> str:
     return "\n".join(lines)
 
 
-def _share(made: Report) -> str:
+def _share(made: ShadowReport) -> str:
     if not made.actual_dollars_per_hour:
         return ""
     share = 100.0 * (1.0 - made.planned_dollars_per_hour / made.actual_dollars_per_hour)
     return message(" (planned is {abs:.1f} % {value})", abs=abs(share), value="cheaper" if share >= 0 else "dearer")
 
 
-def _differing(differences: Sequence[Difference]) -> list[str]:
+def _differing(differences: Sequence[LaunchDifference]) -> list[str]:
     if not differences:
         return [message("No decision differs.")]
     rows = [
@@ -168,8 +168,8 @@ def _nodes(nodes: Mapping[str, int]) -> str:
     return ", ".join(f"{count}x {name}" for name, count in sorted(nodes.items())) or message("no node")
 
 
-def _difference(decision: Decision) -> Difference:
-    return Difference(
+def _difference(decision: Decision) -> LaunchDifference:
+    return LaunchDifference(
         decision=decision.subject,
         time=decision.time,
         outcome=decision.reason,

@@ -11,7 +11,7 @@ from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.subnets import filters
 from dovetail.install.doctor import permissions
 from dovetail.install.doctor.aws_call import ask
-from dovetail.install.doctor.facts import Answer, Json, State, environment, images
+from dovetail.install.doctor.facts import Json, SourceAnswer, State, environment, images
 from dovetail.kube import resources as kinds
 from dovetail.language import message
 
@@ -52,12 +52,12 @@ ACTIONS = (
     "sqs:GetQueueUrl",
 )
 
-Answers = dict[str, Answer]
+Answers = dict[str, SourceAnswer]
 
 
 async def collect_account(
     calls: Calls,
-    answers: Mapping[str, Answer],
+    answers: Mapping[str, SourceAnswer],
     cluster: str,
     server: str,
     now: datetime,
@@ -87,11 +87,11 @@ async def collect_account(
     return name, made
 
 
-def _data(answers: Mapping[str, Answer], source: str) -> list[Json]:
+def _data(answers: Mapping[str, SourceAnswer], source: str) -> list[Json]:
     return list(answers[source].data or ()) if source in answers else []
 
 
-async def _cluster(calls: Calls, name: str) -> Answer | None:
+async def _cluster(calls: Calls, name: str) -> SourceAnswer | None:
     return await ask(calls, "eks", "describe_cluster", "eks:DescribeCluster", "cluster", name=name) if name else None
 
 
@@ -128,12 +128,12 @@ async def _eks(calls: Calls, cluster: str, made: Answers) -> None:
             groups = answer
             break
         described.append(answer.data)
-    made["node groups"] = Answer(data=described, right=groups.right) if groups.state is State.READ else groups
+    made["node groups"] = SourceAnswer(data=described, right=groups.right) if groups.state is State.READ else groups
 
 
 async def _network(calls: Calls, made: Answers) -> None:
     """Routes and endpoints of the cluster's VPC, its subnets and the control plane's security groups."""
-    network = (made.get("eks:DescribeCluster", Answer()).data or {}).get("resourcesVpcConfig") or {}
+    network = (made.get("eks:DescribeCluster", SourceAnswer()).data or {}).get("resourcesVpcConfig") or {}
     if not network.get("vpcId"):
         return
     in_vpc = [{"Name": "vpc-id", "Values": [network["vpcId"]]}]
@@ -152,10 +152,10 @@ async def _network(calls: Calls, made: Answers) -> None:
     )
 
 
-async def _by_id(calls: Calls, operation: str, field: str, key: str, ids: list[str]) -> Answer:
+async def _by_id(calls: Calls, operation: str, field: str, key: str, ids: list[str]) -> SourceAnswer:
     right = f"ec2:Describe{field}"
     if not ids:
-        return Answer(data=[], right=right)
+        return SourceAnswer(data=[], right=right)
     return await ask(calls, "ec2", operation, right, field, Filters=[{"Name": key, "Values": ids}])
 
 
@@ -204,11 +204,11 @@ async def _node_role(calls: Calls, role: str, cluster: str, made: Answers) -> No
 
 
 def _mode(made: Answers) -> str:
-    described = made.get("eks:DescribeCluster", Answer()).data or {}
+    described = made.get("eks:DescribeCluster", SourceAnswer()).data or {}
     return str((described.get("accessConfig") or {}).get("authenticationMode") or "CONFIG_MAP")
 
 
-async def _selected(calls: Calls, operation: str, field: str, terms: Any, ids: str) -> Answer:
+async def _selected(calls: Calls, operation: str, field: str, terms: Any, ids: str) -> SourceAnswer:
     """All rows that any of the terms selects."""
     right = f"ec2:Describe{field}"
     names = "group-name" if field == "SecurityGroups" else None
@@ -224,7 +224,7 @@ async def _selected(calls: Calls, operation: str, field: str, terms: Any, ids: s
             tags = {tag["Key"] for tag in row.get("Tags") or ()}
             if set(term.get("tags") or {}) <= tags:
                 rows[row.get("SubnetId") or row["GroupId"]] = row
-    return Answer(data=list(rows.values()), right=right)
+    return SourceAnswer(data=list(rows.values()), right=right)
 
 
 def volume_keys(classes: Iterable[Json], storage_classes: Iterable[Json]) -> list[str]:
@@ -267,7 +267,7 @@ async def _role(calls: Calls, role: str, made: Answers) -> None:
     )
 
 
-def _controllers(answers: Mapping[str, Answer]) -> list[Json]:
+def _controllers(answers: Mapping[str, SourceAnswer]) -> list[Json]:
     """Deployments of Karpenter's and ours; the one that runs comes last."""
     rows = [
         deployment
@@ -277,7 +277,7 @@ def _controllers(answers: Mapping[str, Answer]) -> list[Json]:
     return sorted(rows, key=lambda deployment: bool(deployment["spec"].get("replicas", 1)))
 
 
-async def _controller(calls: Calls, answers: Mapping[str, Answer], now: datetime, made: Answers) -> None:
+async def _controller(calls: Calls, answers: Mapping[str, SourceAnswer], now: datetime, made: Answers) -> None:
     """The controller's role and queue, and the service-linked role for spot instances."""
     made[f"role {SPOT_ROLE}"] = await ask(calls, "iam", "get_role", "iam:GetRole", "Role", RoleName=SPOT_ROLE)
     for deployment in _controllers(answers):
@@ -287,7 +287,7 @@ async def _controller(calls: Calls, answers: Mapping[str, Answer], now: datetime
             await _role(calls, arn.rsplit("/", 1)[-1], made)
 
 
-def role_of_account(answers: Mapping[str, Answer], workload: Json) -> str:
+def role_of_account(answers: Mapping[str, SourceAnswer], workload: Json) -> str:
     """The role that the service account of a workload is annotated with; empty if there is none."""
     namespace = workload["metadata"].get("namespace")
     account = workload["spec"]["template"]["spec"].get("serviceAccountName")
@@ -322,7 +322,7 @@ async def _queue(calls: Calls, queue: str, now: datetime, made: Answers) -> None
         made[f"rules of {queue}"] = await _rules(calls, arn)
 
 
-async def _queue_age(calls: Calls, queue: str, now: datetime) -> Answer:
+async def _queue_age(calls: Calls, queue: str, now: datetime) -> SourceAnswer:
     """Seconds that the oldest message has waited, by CloudWatch; None where it states none."""
     answer = await ask(
         calls,
@@ -341,10 +341,10 @@ async def _queue_age(calls: Calls, queue: str, now: datetime) -> Answer:
     rows = sorted(answer.data or (), key=lambda row: str(row.get("Timestamp")))
     if answer.state is not State.READ:
         return answer
-    return Answer(data=rows[-1]["Maximum"] if rows else None, right=answer.right)
+    return SourceAnswer(data=rows[-1]["Maximum"] if rows else None, right=answer.right)
 
 
-async def _rules(calls: Calls, queue_arn: str) -> Answer:
+async def _rules(calls: Calls, queue_arn: str) -> SourceAnswer:
     names = await ask(
         calls, "events", "list_rule_names_by_target", "events:ListRuleNamesByTarget", "RuleNames", TargetArn=queue_arn
     )
@@ -356,10 +356,10 @@ async def _rules(calls: Calls, queue_arn: str) -> Answer:
         if rule.state is not State.READ:
             return rule
         rules.append(rule.data)
-    return Answer(data=rules, right=names.right)
+    return SourceAnswer(data=rules, right=names.right)
 
 
-async def _scaling_groups(calls: Calls, answers: Mapping[str, Answer], made: Answers) -> None:
+async def _scaling_groups(calls: Calls, answers: Mapping[str, SourceAnswer], made: Answers) -> None:
     """Only where a Cluster Autoscaler runs."""
     autoscalers = [row for row in _data(answers, kinds.DEPLOYMENTS.name) if is_cluster_autoscaler(row)]
     if not autoscalers:
@@ -377,13 +377,13 @@ def is_cluster_autoscaler(deployment: Json) -> bool:
     return bool(deployment.get("flags")) or any("/cluster-autoscaler:" in image for image in images(deployment))
 
 
-async def _permissions(calls: Calls, answers: Mapping[str, Answer], cluster: str, made: Answers) -> None:
+async def _permissions(calls: Calls, answers: Mapping[str, SourceAnswer], cluster: str, made: Answers) -> None:
     """What the controller's role is denied, if its role is known."""
     deployment = next(iter(reversed(_controllers(answers))), None)
     if deployment is None or not cluster:
         return
     arn = role_of_account(answers, deployment) or await _associated_role(calls, deployment, cluster, made)
-    described = made.get(f"role {arn.rsplit('/', 1)[-1]}", Answer(state=State.ABSENT))
+    described = made.get(f"role {arn.rsplit('/', 1)[-1]}", SourceAnswer(state=State.ABSENT))
     if not arn or described.data is None:
         return
     classes, pools = _data(answers, kinds.EC2NODECLASSES.name), _data(answers, kinds.NODEPOOLS.name)
@@ -393,18 +393,20 @@ async def _permissions(calls: Calls, answers: Mapping[str, Answer], cluster: str
     roles |= {
         role["RoleName"]
         for spec in specs
-        for role in (made.get(f"instance profile {spec.get('instanceProfile')}", Answer()).data or {}).get("Roles", ())
+        for role in (made.get(f"instance profile {spec.get('instanceProfile')}", SourceAnswer()).data or {}).get(
+            "Roles", ()
+        )
     }
     keys = [made[f"key {key}"].data for key in volume_keys(classes, ()) if made[f"key {key}"].data]
     made["denied to the controller"] = await permissions.simulate(
         calls,
-        permissions.Role(
+        permissions.ControllerRole(
             arn=described.data["Arn"],
             cluster=cluster,
             region=calls.region,
-            queue_arn=(made.get(f"queue {queue}", Answer()).data or {}).get("QueueArn", ""),
+            queue_arn=(made.get(f"queue {queue}", SourceAnswer()).data or {}).get("QueueArn", ""),
             node_roles=sorted(
-                made[f"role {role}"].data["Arn"] for role in roles if made.get(f"role {role}", Answer()).data
+                made[f"role {role}"].data["Arn"] for role in roles if made.get(f"role {role}", SourceAnswer()).data
             ),
             makes_profiles=any(spec.get("role") for spec in specs),
             reads_aliases=any(term.get("alias") for spec in specs for term in spec.get("amiSelectorTerms") or ()),
@@ -428,7 +430,7 @@ async def _associated_role(calls: Calls, deployment: Json, cluster: str, made: A
         deployment["metadata"].get("namespace"),
         deployment["spec"]["template"]["spec"].get("serviceAccountName"),
     )
-    for row in made.get("eks:ListPodIdentityAssociations", Answer()).data or ():
+    for row in made.get("eks:ListPodIdentityAssociations", SourceAnswer()).data or ():
         if (row.get("namespace"), row.get("serviceAccount")) != account:
             continue
         answer = await ask(

@@ -8,7 +8,7 @@ from typing import Any
 
 from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.errors import code_of, is_not_found, message_of
-from dovetail.install.doctor.facts import Answer, State
+from dovetail.install.doctor.facts import SourceAnswer, State
 from dovetail.language import message
 
 #: A call that takes longer is given up, so that the whole command stays below 15 s.
@@ -35,15 +35,17 @@ PAGED = frozenset(
 REFUSED_MARKS = ("AccessDenied", "Unauthorized", "NotAuthorized", "AuthFailure", "AuthorizationError")
 
 
-async def ask(calls: Calls, service: str, operation: str, right: str, field: str = "", **arguments: Any) -> Answer:
+async def ask(
+    calls: Calls, service: str, operation: str, right: str, field: str = "", **arguments: Any
+) -> SourceAnswer:
     """One answer, over all pages of a list. `field`: the part of it that is kept."""
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             if operation.startswith("list_") or operation in PAGED:
-                return Answer(data=_plain(await calls.all(service, operation, field, **arguments)), right=right)
+                return SourceAnswer(data=_plain(await calls.all(service, operation, field, **arguments)), right=right)
             said = await calls(service, operation, **arguments)
     except TimeoutError:
-        return Answer(
+        return SourceAnswer(
             state=State.UNREACHABLE,
             right=right,
             message=message(
@@ -53,16 +55,16 @@ async def ask(calls: Calls, service: str, operation: str, right: str, field: str
     except Exception as error:  # each failure of botocore is kept as what it means for the evidence
         return _without(error, right)
     kept = said.get(field) if field else {key: value for key, value in said.items() if key != "ResponseMetadata"}
-    return Answer(data=_plain(kept), right=right)
+    return SourceAnswer(data=_plain(kept), right=right)
 
 
-def _without(error: Exception, right: str) -> Answer:
+def _without(error: Exception, right: str) -> SourceAnswer:
     code = code_of(error)
     if is_not_found(error) or code in ABSENT_CODES:
-        return Answer(state=State.ABSENT, right=right)
+        return SourceAnswer(state=State.ABSENT, right=right)
     refused = any(mark in code for mark in REFUSED_MARKS)
     state = State.REFUSED if refused else State.UNREACHABLE
-    return Answer(state=state, right=right, message=f"{code}: {message_of(error)}"[:400])
+    return SourceAnswer(state=state, right=right, message=f"{code}: {message_of(error)}"[:400])
 
 
 def _plain(value: Any) -> Any:

@@ -27,7 +27,7 @@ from dovetail.install.doctor.pending import check_pending
 from dovetail.kube.resources import DAEMONSETS, DEPLOYMENTS, EC2NODECLASSES, NODECLAIMS, NODEPOOLS, NODES, PODS
 from dovetail.language import message
 from dovetail.model import quantity
-from dovetail.model.lint import Source, lint
+from dovetail.model.lint import SourceFile, lint
 from dovetail.model.lint.catalog import InstanceCatalog
 
 #: A node that takes longer to initialise waits for something that does not arrive.
@@ -59,7 +59,7 @@ def check_node_pools(facts: Facts) -> Iterator[Fault]:
         name = pool["metadata"]["name"]
         bare = {**pool, "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name}}
         bare.pop("status", None)
-        for finding in lint([Source(name, json.dumps(bare))], facts.time, instances):
+        for finding in lint([SourceFile(name, json.dumps(bare))], facts.time, instances):
             if finding.code in IMPOSSIBLE_CODES:
                 make = warning if finding.code == "DV202" and _is_paused(pool) else failure
                 yield make(

@@ -52,7 +52,7 @@ ACCOUNT, CONTROLLER, CAPACITY, WORKLOADS = (
 BEFORE = source("before the installation")
 
 
-class When(StrEnum):
+class CheckPhase(StrEnum):
     """In which run a check is made: with `--pre`, without, or both."""
 
     INSTALLED = "installed"
@@ -68,17 +68,17 @@ class Check(msgspec.Struct, frozen=True):
     title: str
     faults: Callable[[Facts], Iterator[Fault]]
     causes: tuple[str, ...] = ()
-    when: When = When.INSTALLED
+    when: CheckPhase = CheckPhase.INSTALLED
 
 
 #: What keeps a controller from starting, and so leads to most of what it does not do.
 START = ("D04", "D06", "V02")
 
 CHECKS: tuple[Check, ...] = (
-    Check("P01", BEFORE, source("EKS knows the cluster, and supports it"), check_cluster, when=When.BEFORE),
-    Check("P02", BEFORE, source("nodes have room for the controller"), check_room, when=When.BEFORE),
-    Check("P03", BEFORE, source("the cluster's subnets are usable"), check_subnets, when=When.BEFORE),
-    Check("P04", BEFORE, source("no other autoscaler of nodes runs"), check_other_controllers, when=When.BEFORE),
+    Check("P01", BEFORE, source("EKS knows the cluster, and supports it"), check_cluster, when=CheckPhase.BEFORE),
+    Check("P02", BEFORE, source("nodes have room for the controller"), check_room, when=CheckPhase.BEFORE),
+    Check("P03", BEFORE, source("the cluster's subnets are usable"), check_subnets, when=CheckPhase.BEFORE),
+    Check("P04", BEFORE, source("no other autoscaler of nodes runs"), check_other_controllers, when=CheckPhase.BEFORE),
     Check("D01", ACCOUNT, source("the node role may join the cluster"), check_node_role_may_join),
     Check("D02", ACCOUNT, source("subnets and security groups are selected"), check_network, ("D03", "D04")),
     Check("D03", ACCOUNT, source("the controller's policy allows launches"), check_controller_policy, ("D04",)),
@@ -98,8 +98,8 @@ CHECKS: tuple[Check, ...] = (
     Check("V01", CONTROLLER, source("one controller holds the lease"), check_lease, (*START, "D03", "D09", "V04")),
     Check("V02", CONTROLLER, source("the controller has its rights in the cluster"), check_rights),
     Check("V07", CONTROLLER, source("the controller is not in safe mode"), check_safe_mode),
-    Check("V08", CONTROLLER, source("clocks agree"), check_clocks, when=When.BOTH),
-    Check("V09", CONTROLLER, source("no fault is injected into a lab"), check_lab, when=When.BOTH),
+    Check("V08", CONTROLLER, source("clocks agree"), check_clocks, when=CheckPhase.BOTH),
+    Check("V09", CONTROLLER, source("no fault is injected into a lab"), check_lab, when=CheckPhase.BOTH),
     Check(
         "D08", CAPACITY, source("spot interruptions reach the controller"), check_spot, (*START, "D03", "D09", "V01")
     ),
@@ -119,16 +119,20 @@ CHECKS: tuple[Check, ...] = (
     Check("V05", CAPACITY, source("changed NodePools replace their nodes"), check_rollout),
     Check("V06", CAPACITY, source("Cluster Autoscaler finds its groups"), check_cluster_autoscaler),
     Check("D12", WORKLOADS, source("DaemonSet pods fit the nodes that exist"), check_daemon_sets),
-    Check("D19", WORKLOADS, source("admission webhooks answer"), check_webhooks, when=When.BOTH),
+    Check("D19", WORKLOADS, source("admission webhooks answer"), check_webhooks, when=CheckPhase.BOTH),
     Check(
-        "D20", WORKLOADS, source("metrics are served, and autoscalers do not collide"), check_metrics, when=When.BOTH
+        "D20",
+        WORKLOADS,
+        source("metrics are served, and autoscalers do not collide"),
+        check_metrics,
+        when=CheckPhase.BOTH,
     ),
-    Check("V04", WORKLOADS, source("the cluster's DNS runs"), check_dns, ("D19",), when=When.BOTH),
+    Check("V04", WORKLOADS, source("the cluster's DNS runs"), check_dns, ("D19",), when=CheckPhase.BOTH),
 )
 
 
 def checks_of(*, pre: bool = False) -> tuple[Check, ...]:
-    left_out = When.INSTALLED if pre else When.BEFORE
+    left_out = CheckPhase.INSTALLED if pre else CheckPhase.BEFORE
     return tuple(check for check in CHECKS if check.when is not left_out)
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from dovetail.cloud.aws.client import Calls
 from dovetail.install.doctor.aws_answers import collect_account
-from dovetail.install.doctor.facts import Answer, Facts, State, environment
+from dovetail.install.doctor.facts import Facts, SourceAnswer, State, environment
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError, Disconnected, Forbidden, KubeError, NotFound, Unauthorized
@@ -240,18 +240,18 @@ async def collect(
     return Facts(time=now, cluster=cluster, region=region, answers=answers)
 
 
-async def _list(kube: Kube, resource: Resource, fields: str = "") -> Answer:
+async def _list(kube: Kube, resource: Resource, fields: str = "") -> SourceAnswer:
     right = f"list {resource.name}"
     try:
         listing = await kube.list(resource, fields=fields or None, trim=lambda obj: trimmed(resource, obj))
     except KubeError as error:
         return _without(error, right)
-    return Answer(data=listing.items, right=right)
+    return SourceAnswer(data=listing.items, right=right)
 
 
-async def _logs(kube: Kube, answers: Mapping[str, Answer]) -> dict[str, Answer]:
+async def _logs(kube: Kube, answers: Mapping[str, SourceAnswer]) -> dict[str, SourceAnswer]:
     """Of each pod of the controllers the last lines and the metrics, and what the nodes use."""
-    made: dict[str, Answer] = {}
+    made: dict[str, SourceAnswer] = {}
     made[NODE_METRICS], _ = await _raw(kube, NODE_METRICS)
     for pod in answers[kinds.PODS.name].data or ():
         labels = pod["metadata"].get("labels") or {}
@@ -263,7 +263,7 @@ async def _logs(kube: Kube, answers: Mapping[str, Answer]) -> dict[str, Answer]:
     return made
 
 
-async def _text(kube: Kube, path: str, query: tuple[tuple[str, str], ...] = ()) -> Answer:
+async def _text(kube: Kube, path: str, query: tuple[tuple[str, str], ...] = ()) -> SourceAnswer:
     """A page of text without what looks like a secret."""
     right = f"get {path}"
     try:
@@ -271,19 +271,19 @@ async def _text(kube: Kube, path: str, query: tuple[tuple[str, str], ...] = ()) 
     except KubeError as error:
         return _without(error, right)
     text = response.body.decode(errors="replace")
-    return Answer(data=SECRET_TEXT.sub("(removed)", text), right=right)
+    return SourceAnswer(data=SECRET_TEXT.sub("(removed)", text), right=right)
 
 
-async def _aws_auth(kube: Kube) -> Answer:
+async def _aws_auth(kube: Kube) -> SourceAnswer:
     right = message("get configmaps in kube-system")
     try:
         config_map = await kube.get(kinds.CONFIGMAPS, "aws-auth", "kube-system")
     except KubeError as error:
         return _without(error, right)
-    return Answer(data={"mapRoles": (config_map.get("data") or {}).get("mapRoles", "")}, right=right)
+    return SourceAnswer(data={"mapRoles": (config_map.get("data") or {}).get("mapRoles", "")}, right=right)
 
 
-async def _raw(kube: Kube, path: str) -> tuple[Answer, datetime | None]:
+async def _raw(kube: Kube, path: str) -> tuple[SourceAnswer, datetime | None]:
     """A page of the API server, and the time that the server says it is: a lab's may run faster than ours."""
     right = f"get {path}"
     try:
@@ -294,19 +294,19 @@ async def _raw(kube: Kube, path: str) -> tuple[Answer, datetime | None]:
     try:
         data = msgspec.json.decode(response.body)
     except msgspec.DecodeError as error:
-        return Answer(state=State.UNREACHABLE, right=right, message=f"{path}: {error}"), None
-    return Answer(data=data, right=right), parsedate_to_datetime(stated) if stated else None
+        return SourceAnswer(state=State.UNREACHABLE, right=right, message=f"{path}: {error}"), None
+    return SourceAnswer(data=data, right=right), parsedate_to_datetime(stated) if stated else None
 
 
-def _without(error: KubeError, right: str) -> Answer:
+def _without(error: KubeError, right: str) -> SourceAnswer:
     if isinstance(error, NotFound):
-        return Answer(state=State.ABSENT, right=right)
+        return SourceAnswer(state=State.ABSENT, right=right)
     refused = isinstance(error, (Forbidden, Unauthorized))
     message = error.message if isinstance(error, ApiError) else str(error)
-    return Answer(state=State.REFUSED if refused else State.UNREACHABLE, right=right, message=message)
+    return SourceAnswer(state=State.REFUSED if refused else State.UNREACHABLE, right=right, message=message)
 
 
-def _cluster_name(answers: Mapping[str, Answer]) -> str:
+def _cluster_name(answers: Mapping[str, SourceAnswer]) -> str:
     """What the controller's Deployment says; empty where there is none."""
     for deployment in answers[kinds.DEPLOYMENTS.name].data or ():
         labels = deployment["metadata"].get("labels") or {}

@@ -18,7 +18,7 @@ from dovetail.install.doctor.facts import (
     name_of,
     warning,
 )
-from dovetail.install.rbac import RULES, Grant, Scope, When, grants
+from dovetail.install.rbac import RULES, Grant, RuleCondition, Scope, grants
 from dovetail.kube.resources import CRDS, DEPLOYMENTS, ENDPOINTSLICES, LEASES, NODES, SERVICES
 from dovetail.language import message, source
 from dovetail.model.kinds import crds
@@ -435,7 +435,7 @@ def check_rights(facts: Facts) -> Iterator[Fault]:
     for binding in facts.items(CLUSTERROLEBINDINGS.name):
         if any(_is_account(subject, namespace, name) for subject in binding.get("subjects") or ()):
             rules += (roles.get(binding["roleRef"]["name"]) or {}).get("rules") or []
-    needed = grants(rule for rule in RULES if rule.scope is Scope.CLUSTER and rule.when is When.ALWAYS)
+    needed = grants(rule for rule in RULES if rule.scope is Scope.CLUSTER and rule.when is RuleCondition.ALWAYS)
     missing = sorted(grant for grant in needed if not any(_grants(rule, grant) for rule in rules))
     if missing:
         shown = ", ".join(f"{grant.verb} {grant.resource}" for grant in missing[:3])

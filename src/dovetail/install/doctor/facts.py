@@ -27,7 +27,7 @@ class State(StrEnum):
     UNREACHABLE = "unreachable"
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SourceAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a source said; `right` is what reading it takes (`list pods`, `iam:GetRole`)."""
 
     state: State = State.READ
@@ -46,7 +46,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     time: datetime
     cluster: str = ""
     region: str = ""
-    answers: Mapping[str, Answer] = {}
+    answers: Mapping[str, SourceAnswer] = {}
 
     def read(self, source: str) -> Any:
         """What the source said; None if it said that there is none. Raises if it was not read."""

@@ -16,7 +16,7 @@ import msgspec
 
 from dovetail.cloud.aws.client import Calls
 from dovetail.install.doctor.aws_call import ask
-from dovetail.install.doctor.facts import Answer, State
+from dovetail.install.doctor.facts import SourceAnswer, State
 from dovetail.install.iam import EKS_CLUSTER, NODECLASS, NODEPOOL, REGION_TAG
 from dovetail.model.labels import PROVISIONER_NAME
 
@@ -62,7 +62,7 @@ class Denial(msgspec.Struct, frozen=True):
         return self.decision == "explicitDeny"
 
 
-class Role(msgspec.Struct, frozen=True, kw_only=True):
+class ControllerRole(msgspec.Struct, frozen=True, kw_only=True):
     """The controller's role, and what it works with."""
 
     arn: str
@@ -88,7 +88,7 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
         return self.arn.split(":")[4]
 
 
-def trials(role: Role) -> list[Trial]:
+def trials(role: ControllerRole) -> list[Trial]:
     ec2 = f"arn:{role.partition}:ec2:{role.region}:{role.account}"
     tags = {
         f"kubernetes.io/cluster/{role.cluster}": "owned",
@@ -185,7 +185,7 @@ def trials(role: Role) -> list[Trial]:
     return made
 
 
-async def simulate(calls: Calls, role: Role) -> Answer:
+async def simulate(calls: Calls, role: ControllerRole) -> SourceAnswer:
     """All denials of the role; the first refused simulation stands for all."""
     answers = await asyncio.gather(*(_simulated(calls, role, trial) for trial in trials(role)))
     refused = next((answer for answer in answers if answer.state is not State.READ), None)
@@ -198,7 +198,7 @@ async def simulate(calls: Calls, role: Role) -> Answer:
             msgspec.structs.replace(denial, policy=_denying(documents, denial.action)) if denial.is_explicit else denial
             for denial in denials
         ]
-    return Answer(data=msgspec.to_builtins(denials), right=RIGHT)
+    return SourceAnswer(data=msgspec.to_builtins(denials), right=RIGHT)
 
 
 async def _documents(calls: Calls, role: str) -> dict[str, Any]:
@@ -241,7 +241,7 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value] if value else []
 
 
-async def _simulated(calls: Calls, role: Role, trial: Trial) -> Answer:
+async def _simulated(calls: Calls, role: ControllerRole, trial: Trial) -> SourceAnswer:
     entries = [
         {"ContextKeyName": key, "ContextKeyValues": [value], "ContextKeyType": "string"}
         for key, value in trial.context.items()
@@ -264,7 +264,7 @@ async def _simulated(calls: Calls, role: Role, trial: Trial) -> Answer:
         for row in said.data or ()
         if row["EvalDecision"] != "allowed" and (trial.purpose in UNWANTED or not _inconclusive(row, trial.context))
     ]
-    return Answer(data=denials, right=RIGHT)
+    return SourceAnswer(data=denials, right=RIGHT)
 
 
 def _inconclusive(row: Mapping[str, Any], context: Mapping[str, str]) -> bool:

@@ -11,7 +11,7 @@ import msgspec
 
 from dovetail.kube.transport import Request
 from dovetail.lab.apiserver import rbac, status_errors
-from dovetail.lab.apiserver.registry import Cluster
+from dovetail.lab.apiserver.registry import StoredObjects
 from dovetail.lab.apiserver.routes import Route
 from dovetail.lab.apiserver.status_errors import StatusError
 
@@ -56,7 +56,7 @@ def impersonate(request: Request, user: User) -> User:
     return User(name, groups, request.headers.get("impersonate-uid", ""), borrowed=True)
 
 
-def authorize(user: User, route: Route, verb: str, cluster: Cluster) -> None:
+def authorize(user: User, route: Route, verb: str, cluster: StoredObjects) -> None:
     if user is not ANONYMOUS and not (user.borrowed and not _may(user, route, verb, cluster)):
         return
     plural = f"{route.plural}/{route.subresource}" if route.subresource else route.plural
@@ -65,7 +65,7 @@ def authorize(user: User, route: Route, verb: str, cluster: Cluster) -> None:
     raise status_errors.forbidden(route.group, route.plural, route.name, why)
 
 
-def _may(user: User, route: Route, verb: str, cluster: Cluster) -> bool:
+def _may(user: User, route: Route, verb: str, cluster: StoredObjects) -> bool:
     plural = f"{route.plural}/{route.subresource}" if route.subresource else route.plural
     ask = rbac.Ask(verb=verb, group=route.group, resource=plural, namespace=route.namespace, name=route.name)
     return rbac.allowed(cluster, user.name, user.groups, ask)

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from dovetail.lab.apiserver.gocompat import gotime
-from dovetail.lab.apiserver.registry import Field, Schema
+from dovetail.lab.apiserver.registry import GoField, Schema
 from dovetail.model import quantity
 
 Json = dict[str, Any]
@@ -40,12 +40,12 @@ class Embedded(str):
     """The name of a struct that Go embeds: errors of types name it on the way, other paths do not."""
 
 
-class Slot:
+class FieldReader:
     """A field, ready for reading."""
 
     __slots__ = ("default", "drop_zero", "embedded", "name", "read", "schema", "struct")
 
-    def __init__(self, field: Field, schema: Schema) -> None:
+    def __init__(self, field: GoField, schema: Schema) -> None:
         self.name = field.name
         self.schema = field.schema
         self.struct = schema.struct
@@ -56,7 +56,7 @@ class Slot:
         self.default = _default_of(field)
 
 
-def _default_of(field: Field) -> Callable[[], Any] | None:
+def _default_of(field: GoField) -> Callable[[], Any] | None:
     """What is printed for an absent field; None: nothing."""
     kind = field.schema.kind
     if field.pointer:
@@ -84,7 +84,7 @@ class StructPlan:
     __slots__ = ("always", "slots")
 
     def __init__(self, schema: Schema) -> None:
-        self.slots = {name: Slot(field, schema) for name, field in schema.fields.items()}
+        self.slots = {name: FieldReader(field, schema) for name, field in schema.fields.items()}
         self.always = [(slot.name, slot.default) for slot in self.slots.values() if slot.default is not None]
 
 

@@ -12,11 +12,11 @@ from dovetail.lab.apiserver.canonicalize import settle
 from dovetail.lab.apiserver.decode import decode
 from dovetail.lab.apiserver.gocompat.gotime import stamp
 from dovetail.lab.apiserver.options import WriteOptions, write_options
-from dovetail.lab.apiserver.registry import Context, Refusal, ResourceType
-from dovetail.lab.apiserver.request import Call
+from dovetail.lab.apiserver.registry import RequestContext, RequestRefused, ResourceType
+from dovetail.lab.apiserver.request import RequestCall
 from dovetail.lab.apiserver.routes import Route
 from dovetail.lab.apiserver.status_errors import StatusError
-from dovetail.lab.apiserver.store import Passing, Record
+from dovetail.lab.apiserver.store import Passing, StoredVersion
 from dovetail.lab.apiserver.webhooks import chain
 from dovetail.lab.apiserver.webhooks.questions import after_commit
 from dovetail.model.validation import field_errors
@@ -25,7 +25,7 @@ from dovetail.model.validation.field_errors import quoted
 # Owner references in a request: named twice, they are kept once, and the client gets a warning.
 
 
-def dedupe(call: Call, obj: Json, admitted: bool) -> None:
+def dedupe(call: RequestCall, obj: Json, admitted: bool) -> None:
     """Drop owner references that are repeated word for word, with a warning to the client."""
     owners = obj["metadata"].get("ownerReferences")
     if not owners or len(owners) < 2:
@@ -51,7 +51,7 @@ Json = dict[str, Any]
 GENERATED_PREFIX = 58
 
 
-def refused(refusal: Refusal) -> StatusError:
+def refused(refusal: RequestRefused) -> StatusError:
     details = None if refusal.details is None else dict(refusal.details)
     headers = {} if refusal.retry_after is None else {"retry-after": str(refusal.retry_after)}
     return StatusError(refusal.code, refusal.reason, refusal.message, details, headers)
@@ -62,7 +62,7 @@ def key_of(resource: ResourceType, obj: Json) -> str:
     return f"{metadata.get('namespace', '')}/{metadata['name']}" if resource.namespaced else str(metadata["name"])
 
 
-def create(call: Call) -> Response:
+def create(call: RequestCall) -> Response:
     resource = call.resource
     responses.check_form(call)
     options = write_options(call.request, "CreateOptions")
@@ -88,7 +88,7 @@ def create(call: Call) -> Response:
     return created(call, record)
 
 
-def _bind(call: Call, binding: Json, options: WriteOptions) -> Response:
+def _bind(call: RequestCall, binding: Json, options: WriteOptions) -> Response:
     """The old resource for bindings, which names the pod in the body."""
     pods = call.server.registry.lookup("", "v1", "pods")
     assert pods is not None
@@ -96,11 +96,13 @@ def _bind(call: Call, binding: Json, options: WriteOptions) -> Response:
     if not name:
         raise status_errors.bad_request("Name parameter required.")
     route = Route("", "v1", "pods", call.namespace, name, "binding")
-    through = Call(call.server, call.request, route, pods, "create", call.user, call.groups, call.uid, call.borrowed)
+    through = RequestCall(
+        call.server, call.request, route, pods, "create", call.user, call.groups, call.uid, call.borrowed
+    )
     return act(through, binding, options)
 
 
-def created(call: Call, record: Record, code: int = 201) -> Response:
+def created(call: RequestCall, record: StoredVersion, code: int = 201) -> Response:
     resource = call.resource
 
     def show() -> Response:
@@ -110,11 +112,11 @@ def created(call: Call, record: Record, code: int = 201) -> Response:
     return after_commit(show)
 
 
-def context(call: Call, operation: Any, options: WriteOptions) -> Context:
+def context(call: RequestCall, operation: Any, options: WriteOptions) -> RequestContext:
     return call.context(operation, dry_run=options.dry_run, manager=call.manager(options.manager))
 
 
-def check_namespace(call: Call, obj: Json) -> None:
+def check_namespace(call: RequestCall, obj: Json) -> None:
     """A namespaced object takes the namespace of the URL; another one is a mistake. Others have none, whatever said."""
     metadata = obj["metadata"]
     given = metadata.get("namespace", "")
@@ -129,7 +131,7 @@ def check_namespace(call: Call, obj: Json) -> None:
         metadata["namespace"] = call.namespace
 
 
-def _check_name(call: Call, obj: Json) -> None:
+def _check_name(call: RequestCall, obj: Json) -> None:
     metadata = obj["metadata"]
     given = metadata.get("name", "")
     if given and given != call.name:
@@ -139,7 +141,9 @@ def _check_name(call: Call, obj: Json) -> None:
     metadata["name"] = call.name
 
 
-def create_object(call: Call, obj: Json, options: WriteOptions, track: Callable[[Json], None] | None = None) -> Record:
+def create_object(
+    call: RequestCall, obj: Json, options: WriteOptions, track: Callable[[Json], None] | None = None
+) -> StoredVersion:
     """Everything between a decoded body and the stored object."""
     resource = call.resource
     strategy = resource.strategy
@@ -176,7 +180,7 @@ def create_object(call: Call, obj: Json, options: WriteOptions, track: Callable[
             call.warn(text)
         chain.review(call, obj, None, ctx)
         strategy.review(obj, None, ctx)
-    except Refusal as refusal:
+    except RequestRefused as refusal:
         raise refused(refusal) from refusal
     return commit_new(call, obj, ctx)
 
@@ -184,7 +188,7 @@ def create_object(call: Call, obj: Json, options: WriteOptions, track: Callable[
 _EMPTY_LIST = re.compile(rb"\[\s*\]")
 
 
-def settle_lists(call: Call, obj: Json) -> None:
+def settle_lists(call: RequestCall, obj: Json) -> None:
     """Empty lists were there for field ownership; the store keeps none."""
     if not call.resource.custom and _EMPTY_LIST.search(call.request.body):
         settle(call.resource.schema, obj)
@@ -200,7 +204,7 @@ def _name_required(metadata: Json) -> list[field_errors.FieldError]:
 SYSTEM_METADATA = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
 
 
-def fill_metadata(obj: Json, ctx: Context, drawn: dict[str, str]) -> None:
+def fill_metadata(obj: Json, ctx: RequestContext, drawn: dict[str, str]) -> None:
     """Name a new object, if it has only the beginning of a name, and give it its uid and its time.
 
     `drawn` holds what was drawn at random for an earlier run of the same request.
@@ -218,7 +222,7 @@ def fill_metadata(obj: Json, ctx: Context, drawn: dict[str, str]) -> None:
     metadata["creationTimestamp"] = stamp(ctx.now)
 
 
-def commit_new(call: Call, obj: Json, ctx: Context) -> Record:
+def commit_new(call: RequestCall, obj: Json, ctx: RequestContext) -> StoredVersion:
     resource = call.resource
     store = call.server.store
     key = key_of(resource, obj)
@@ -243,7 +247,7 @@ def storage_version(resource: ResourceType) -> str:
     return f"{group}/{version}" if group else version
 
 
-def dry_record(key: str, obj: Json, rv: int) -> Record:
+def dry_record(key: str, obj: Json, rv: int) -> StoredVersion:
     metadata = dict(obj["metadata"])
     if rv:
         metadata["resourceVersion"] = str(rv)
@@ -253,7 +257,7 @@ def dry_record(key: str, obj: Json, rv: int) -> Record:
     return Passing(key, rv, obj=shown)
 
 
-def act(call: Call, body: Json, options: WriteOptions) -> Response:
+def act(call: RequestCall, body: Json, options: WriteOptions) -> Response:
     """A subresource that is a verb: eviction, binding, token."""
     subresource = call.subresource_type
     assert subresource is not None and subresource.act is not None
@@ -264,14 +268,14 @@ def act(call: Call, body: Json, options: WriteOptions) -> Response:
     body = chain.admit_body(call, body, ctx)
     try:
         reply = subresource.act(None if record is None else record.obj, body, ctx)
-    except Refusal as refusal:
+    except RequestRefused as refusal:
         raise refused(refusal) from refusal
     if reply.text is not None:
         return Response(status=reply.code, headers={"content-type": "text/plain"}, body=reply.text)
     return responses.value(reply.body, reply.code, call.wanted())
 
 
-def incoming(call: Call) -> tuple[Json, WriteOptions]:
+def incoming(call: RequestCall) -> tuple[Json, WriteOptions]:
     """The body of a PUT, in the right place and under the right name."""
     responses.check_form(call)
     options = write_options(call.request, "UpdateOptions")
@@ -287,7 +291,7 @@ def incoming(call: Call) -> tuple[Json, WriteOptions]:
     return obj, options
 
 
-def update(call: Call) -> Response:
+def update(call: RequestCall) -> Response:
     """PUT: the whole object anew."""
     resource = call.resource
     obj, options = incoming(call)
@@ -300,24 +304,24 @@ def update(call: Call) -> Response:
     return updated(call, update_object(call, record, obj, options))
 
 
-def no_name(call: Call) -> StatusError:
+def no_name(call: RequestCall) -> StatusError:
     return status_errors.bad_request(
         f"the name of the object ({call.name} based on URL) was undeterminable: name must be provided"
     )
 
 
-def updated(call: Call, record: Record) -> Response:
+def updated(call: RequestCall, record: StoredVersion) -> Response:
     return created(call, record, 200)
 
 
 def update_object(
-    call: Call,
-    record: Record,
+    call: RequestCall,
+    record: StoredVersion,
     obj: Json,
     options: WriteOptions,
     track: Callable[[Json], None] | None = None,
     unconditional: bool = False,
-) -> Record:
+) -> StoredVersion:
     """Everything between a new state and the stored one: `obj` is in the request's version and the caller's to give."""
     resource = call.resource
     strategy = resource.strategy
@@ -351,12 +355,12 @@ def update_object(
             call.warn(text)
         chain.review(call, obj, old, ctx)
         strategy.review(obj, old, ctx)
-    except Refusal as refusal:
+    except RequestRefused as refusal:
         raise refused(refusal) from refusal
     return commit_update(call, record, obj, ctx)
 
 
-def wrong_uid(call: Call, given: str, actual: str) -> StatusError:
+def wrong_uid(call: RequestCall, given: str, actual: str) -> StatusError:
     resource = call.resource
     where = f"/registry/{registry_path(resource)}/{call.key}"
     why = (
@@ -371,7 +375,7 @@ def registry_path(resource: ResourceType) -> str:
     return f"{resource.group}/{resource.plural}" if resource.custom else resource.plural
 
 
-def check_version(call: Call, obj: Json, record: Record, unconditional: bool) -> None:
+def check_version(call: RequestCall, obj: Json, record: StoredVersion, unconditional: bool) -> None:
     """Optimistic concurrency: an unset version means any, where the kind allows it."""
     metadata = obj["metadata"]
     text = metadata.get("resourceVersion", "")
@@ -406,7 +410,7 @@ def keep_metadata(obj: Json, old: Json) -> None:
     metadata.pop("selfLink", None)
 
 
-def commit_update(call: Call, record: Record, obj: Json, ctx: Context) -> Record:
+def commit_update(call: RequestCall, record: StoredVersion, obj: Json, ctx: RequestContext) -> StoredVersion:
     resource = call.resource
     store = call.server.store
     old = record.obj

@@ -15,10 +15,10 @@ from dovetail.lab.apiserver.create_update import dry_record, held_by_spec, refus
 from dovetail.lab.apiserver.gocompat import gotime
 from dovetail.lab.apiserver.gocompat.gotime import stamp
 from dovetail.lab.apiserver.kinds.types import meta_schema
-from dovetail.lab.apiserver.registry import Context, Refusal, ResourceType
-from dovetail.lab.apiserver.request import Call, table_of
+from dovetail.lab.apiserver.registry import RequestContext, RequestRefused, ResourceType
+from dovetail.lab.apiserver.request import RequestCall, table_of
 from dovetail.lab.apiserver.server_state import ServerState
-from dovetail.lab.apiserver.store import Record
+from dovetail.lab.apiserver.store import StoredVersion
 from dovetail.lab.apiserver.webhooks import chain
 from dovetail.lab.apiserver.webhooks.questions import Answers, Outstanding, after_commit
 from dovetail.model.validation import field_errors
@@ -35,7 +35,7 @@ class Deleted(msgspec.Struct):
     gone: bool
 
 
-def read_options(call: Call) -> Json:
+def read_options(call: RequestCall) -> Json:
     """DeleteOptions of the body or of the query, checked."""
     body: Json | None = None
     if call.request.body:
@@ -61,7 +61,7 @@ def read_options(call: Call) -> Json:
     return options
 
 
-def _body_options(call: Call) -> Json:
+def _body_options(call: RequestCall) -> Json:
     media = decode.media_type(call.content_type)
     if media == decode.PROTOBUF:
         from dovetail.lab.apiserver import protobuf
@@ -98,7 +98,7 @@ def _body_options(call: Call) -> Json:
     return options  # type: ignore[no-any-return]
 
 
-def delete(call: Call) -> Response:
+def delete(call: RequestCall) -> Response:
     wanted = call.wanted()
     options = read_options(call)
     ctx = call.context("DELETE", dry_run=bool(options.get("dryRun")), options=options)
@@ -114,8 +114,8 @@ def delete_object(
     namespace: str,
     name: str,
     options: Json,
-    ctx: Context,
-    call: Call | None = None,
+    ctx: RequestContext,
+    call: RequestCall | None = None,
 ) -> Deleted:
     """Delete an object; policies and webhooks decide about deletions that a `call` asks for."""
     table = table_of(resource)
@@ -129,12 +129,12 @@ def delete_object(
         if call is not None:
             chain.review_deletion(call, record.obj, ctx)
         resource.strategy.review(None, record.obj, ctx)
-    except Refusal as refusal:
+    except RequestRefused as refusal:
         raise refused(refusal) from refusal
     return _delete(server, resource, record, options, ctx)
 
 
-def _check_preconditions(resource: ResourceType, record: Record, name: str, options: Json) -> None:
+def _check_preconditions(resource: ResourceType, record: StoredVersion, name: str, options: Json) -> None:
     wanted = options.get("preconditions") or {}
     metadata = record.obj["metadata"]
     uid, version = wanted.get("uid"), wanted.get("resourceVersion")
@@ -151,7 +151,9 @@ def _check_preconditions(resource: ResourceType, record: Record, name: str, opti
         raise status_errors.conflict(resource.group, resource.kind, name, why)
 
 
-def _delete(server: ServerState, resource: ResourceType, record: Record, options: Json, ctx: Context) -> Deleted:
+def _delete(
+    server: ServerState, resource: ResourceType, record: StoredVersion, options: Json, ctx: RequestContext
+) -> Deleted:
     """Mark, or take away. Kinds with grace are always marked first, even where the grace is nothing."""
     waiting = resource.strategy.terminate(record.obj, ctx)
     if waiting is not None:
@@ -186,7 +188,7 @@ def _delete(server: ServerState, resource: ResourceType, record: Record, options
     return _take(server, resource, record, ctx)
 
 
-def _end(server: ServerState, resource: ResourceType, record: Record, ctx: Context) -> Deleted:
+def _end(server: ServerState, resource: ResourceType, record: StoredVersion, ctx: RequestContext) -> Deleted:
     """A namespace ends in its own time: it is marked, and goes when its spec's finalizers are gone."""
     if "deletionTimestamp" not in record.obj["metadata"]:
         metadata = {**record.obj["metadata"], "deletionTimestamp": stamp(ctx.now)}
@@ -205,12 +207,12 @@ def _set_finalizers(metadata: Json, finalizers: list[str]) -> bool:
     return True
 
 
-def _mark(metadata: Json, ctx: Context, grace: int) -> None:
+def _mark(metadata: Json, ctx: RequestContext, grace: int) -> None:
     metadata["deletionTimestamp"] = stamp(ctx.now + timedelta(seconds=grace))
     metadata["deletionGracePeriodSeconds"] = grace
 
 
-def _shorten(metadata: Json, ctx: Context, already: int, grace: int) -> None:
+def _shorten(metadata: Json, ctx: RequestContext, already: int, grace: int) -> None:
     """The shorter grace counts from the first deletion; what has passed of it leaves one second, for a clean end."""
     end = gotime.parse(metadata["deletionTimestamp"]) + timedelta(seconds=grace - already)
     late = end < ctx.now
@@ -218,7 +220,9 @@ def _shorten(metadata: Json, ctx: Context, already: int, grace: int) -> None:
     metadata["deletionGracePeriodSeconds"] = min(grace, 1) if late else grace
 
 
-def _keep(server: ServerState, resource: ResourceType, record: Record, obj: Json, ctx: Context) -> Record:
+def _keep(
+    server: ServerState, resource: ResourceType, record: StoredVersion, obj: Json, ctx: RequestContext
+) -> StoredVersion:
     if obj == record.obj:
         return record
     if ctx.dry_run:
@@ -228,7 +232,7 @@ def _keep(server: ServerState, resource: ResourceType, record: Record, obj: Json
     return stored
 
 
-def _take(server: ServerState, resource: ResourceType, record: Record, ctx: Context) -> Deleted:
+def _take(server: ServerState, resource: ResourceType, record: StoredVersion, ctx: RequestContext) -> Deleted:
     gone = record
     if not ctx.dry_run:
         gone = server.store.delete(table_of(resource), record.key)
@@ -265,7 +269,7 @@ def _finalizers(resource: ResourceType, obj: Json, options: Json) -> list[str]:
     return left
 
 
-async def _delete_admitted(call: Call, namespace: str, name: str, options: Json, ctx: Context) -> None:
+async def _delete_admitted(call: RequestCall, namespace: str, name: str, options: Json, ctx: RequestContext) -> None:
     """Delete one object of a collection, after the webhooks that it concerns were asked."""
     call.answers, call.drawn = Answers(), {}
     while True:
@@ -276,7 +280,7 @@ async def _delete_admitted(call: Call, namespace: str, name: str, options: Json,
             await call.answers.ask(outstanding.questions)
 
 
-async def delete_collection(call: Call) -> Response:
+async def delete_collection(call: RequestCall) -> Response:
     wanted = call.wanted(listing=True)
     options = read_options(call)
     chosen = query.list_options(call.request)
@@ -296,7 +300,7 @@ async def delete_collection(call: Call) -> Response:
     body = {
         "kind": call.resource.list_kind or f"{call.resource.kind}List",
         "apiVersion": call.resource.api_version,
-        "metadata": get_list.list_metadata(get_list.Page([], page.version), call.resource.custom),
+        "metadata": get_list.list_metadata(get_list.ListPage([], page.version), call.resource.custom),
         "items": items
         if call.resource.custom
         else [{k: v for k, v in o.items() if k not in ("kind", "apiVersion")} for o in items],

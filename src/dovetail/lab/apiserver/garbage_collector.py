@@ -10,10 +10,10 @@ import asyncio
 from typing import Any
 
 from dovetail.lab.apiserver.deletion import FOREGROUND, ORPHAN
-from dovetail.lab.apiserver.registry import Refusal, ResourceType
+from dovetail.lab.apiserver.registry import RequestRefused, ResourceType
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.status_errors import StatusError
-from dovetail.lab.apiserver.store import Event, WriteRefused
+from dovetail.lab.apiserver.store import JournalRefused, WatchEvent
 
 Json = dict[str, Any]
 #: How long after a change the collector looks.
@@ -43,7 +43,7 @@ class Collector:
                 self._index((name, record.key), metadata["uid"], _owners(metadata))
         self.server.store.observers.append(self.notice)
 
-    def notice(self, event: Event) -> None:
+    def notice(self, event: WatchEvent) -> None:
         place = (event.table, event.key)
         if event.record is None:
             assert event.previous is not None
@@ -91,7 +91,7 @@ class Collector:
     def _look(self, uid: str) -> None:
         try:
             self._collect(uid)
-        except WriteRefused:
+        except JournalRefused:
             asyncio.get_running_loop().call_later(RETRY_S, self._look, uid)
 
     def _collect(self, uid: str) -> None:
@@ -149,7 +149,7 @@ class Collector:
         namespace = metadata.get("namespace") if resource.namespaced else None
         try:
             self.server.cluster.delete(resource.group, resource.plural, namespace, metadata["name"], options)
-        except (StatusError, Refusal):
+        except (StatusError, RequestRefused):
             return  # another client was quicker, or the cluster forbids it: the next change retries
         self.server.run_deferred()
 

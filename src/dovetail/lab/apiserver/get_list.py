@@ -16,9 +16,9 @@ from dovetail.lab.apiserver import responses, selectors, status_errors, tables
 from dovetail.lab.apiserver.negotiation import Wanted
 from dovetail.lab.apiserver.options import ListOptions, list_options
 from dovetail.lab.apiserver.registry import ResourceType
-from dovetail.lab.apiserver.request import Call
+from dovetail.lab.apiserver.request import RequestCall
 from dovetail.lab.apiserver.status_errors import StatusError
-from dovetail.lab.apiserver.store import Record
+from dovetail.lab.apiserver.store import StoredVersion
 from dovetail.model.validation.field_errors import quoted
 
 Json = dict[str, Any]
@@ -29,7 +29,7 @@ TABLE_PAGE, TABLE_PAGES = 500, 10
 _encode = msgspec.json.Encoder().encode
 
 
-async def get(call: Call) -> Response:
+async def get(call: RequestCall) -> Response:
     wanted = call.wanted()
     version = call.request.parameter("resourceVersion")
     if version and version != "0":
@@ -41,7 +41,7 @@ async def get(call: Call) -> Response:
         raise status_errors.not_found(call.resource.group, call.resource.plural, call.name)
     resource = call.resource
     if wanted.form == "Table":
-        options = tables.Options.of(call.request)
+        options = tables.TableOptions.of(call.request)
         row = responses.tabled(record, resource, options)
         return responses.value(tables.of_objects(call, [row], {}, wanted, options), 200, wanted)
     stored_here = responses.is_stored_so(record, resource)
@@ -59,7 +59,7 @@ def parse_version(text: str) -> int:
     return int(text)
 
 
-async def not_older(call: Call, version: int) -> None:
+async def not_older(call: RequestCall, version: int) -> None:
     """Wait a little for a version from the future."""
     store = call.server.store
     if version <= store.rv:
@@ -79,10 +79,10 @@ def too_large(version: int, current: int) -> StatusError:
     return StatusError(504, "Timeout", message, details, {"retry-after": "1"})
 
 
-class Page(msgspec.Struct):
+class ListPage(msgspec.Struct):
     """What a list answers with, before it is given a form."""
 
-    records: list[Record]
+    records: list[StoredVersion]
     version: int
     token: str = ""
     remaining: int | None = None
@@ -90,7 +90,7 @@ class Page(msgspec.Struct):
     whole: bool = False
 
 
-async def list_(call: Call) -> Response:
+async def list_(call: RequestCall) -> Response:
     options = list_options(call.request)
     wanted = call.wanted(listing=True)
     test = selectors.compile(call, options.labels, options.fields)
@@ -112,8 +112,8 @@ async def list_(call: Call) -> Response:
     return Response(status=200, headers=responses.JSON_HEADERS, body=listing(call.resource, page))
 
 
-def _table(call: Call, page: Page, wanted: Wanted) -> Response:
-    options, metadata = tables.Options.of(call.request), list_metadata(page, False)
+def _table(call: RequestCall, page: ListPage, wanted: Wanted) -> Response:
+    options, metadata = tables.TableOptions.of(call.request), list_metadata(page, False)
     with uncollected():
         if call.table == "/pods" and options.include == "Metadata" and not wanted.yaml:
             table = tables.of_pods(call, (record.raw for record in page.records), metadata, wanted, page.whole)
@@ -123,13 +123,13 @@ def _table(call: Call, page: Page, wanted: Wanted) -> Response:
         return responses.value(table, 200, wanted)
 
 
-def prepare(resource: ResourceType, records: Iterable[Record]) -> None:
+def prepare(resource: ResourceType, records: Iterable[StoredVersion]) -> None:
     """Said before records are shown: those of custom resources may have to be converted."""
     if resource.custom:
         resource.strategy.prepare((record.obj for record in records), resource.version)
 
 
-def list_metadata(page: Page, custom: bool) -> Json:
+def list_metadata(page: ListPage, custom: bool) -> Json:
     metadata: Json = {"resourceVersion": str(page.version)}
     if page.token or custom:
         metadata["continue"] = page.token
@@ -138,7 +138,7 @@ def list_metadata(page: Page, custom: bool) -> Json:
     return metadata
 
 
-def listing(resource: ResourceType, page: Page) -> bytes:
+def listing(resource: ResourceType, page: ListPage) -> bytes:
     """The list's JSON, put together from the stored texts of its items."""
     head = {
         "kind": resource.list_kind or f"{resource.kind}List",
@@ -149,7 +149,7 @@ def listing(resource: ResourceType, page: Page) -> bytes:
     return _encode(head)[:-1] + b',"items":[' + b",".join(items) + b"]}\n"
 
 
-def item_texts(resource: ResourceType, records: Iterable[Record]) -> Iterable[bytes]:
+def item_texts(resource: ResourceType, records: Iterable[StoredVersion]) -> Iterable[bytes]:
     if resource.custom:
         for record in records:
             yield record.raw if responses.is_stored_so(record, resource) else _encode(responses.show(record, resource))
@@ -169,7 +169,9 @@ def item_texts(resource: ResourceType, records: Iterable[Record]) -> Iterable[by
             yield _encode({k: v for k, v in record.obj.items() if k not in ("kind", "apiVersion")})
 
 
-async def paged(call: Call, options: ListOptions, test: Callable[[Json], bool] | None, *, table: bool = False) -> Page:
+async def paged(
+    call: RequestCall, options: ListOptions, test: Callable[[Json], bool] | None, *, table: bool = False
+) -> ListPage:
     """The records a list is about: which version, from which key on, how many."""
     store = call.server.store
     prefix = f"{call.namespace}/" if call.namespace else ""
@@ -198,7 +200,7 @@ async def paged(call: Call, options: ListOptions, test: Callable[[Json], bool] |
     return page
 
 
-def _rows(call: Call, prefix: str, after: str, exact: int) -> tuple[Mapping[str, Record], list[str]]:
+def _rows(call: RequestCall, prefix: str, after: str, exact: int) -> tuple[Mapping[str, StoredVersion], list[str]]:
     """The keys in question, and the table they are in: the present one unless it has changed since `exact`."""
     store = call.server.store
     table = store.table(call.table)
@@ -209,13 +211,13 @@ def _rows(call: Call, prefix: str, after: str, exact: int) -> tuple[Mapping[str,
 
 
 def _cut(
-    call: Call,
+    call: RequestCall,
     options: ListOptions,
     test: Callable[[Json], bool] | None,
-    records: Mapping[str, Record],
+    records: Mapping[str, StoredVersion],
     keys: list[str],
     version: int,
-) -> Page:
+) -> ListPage:
     prepare(call.resource, (records[key] for key in keys) if test is not None else ())
     limited = options.limit > 0 and (options.version != "0" or bool(options.token))
     if test is None:
@@ -230,7 +232,7 @@ def _cut(
             taken += 1
             if test(responses.show(records[key], call.resource)):
                 chosen.append(key)
-    page = Page([records[key] for key in chosen], version)
+    page = ListPage([records[key] for key in chosen], version)
     rest = len(keys) - taken
     if rest:
         prefix = f"{call.namespace}/" if call.namespace else ""

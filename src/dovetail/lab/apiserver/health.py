@@ -56,7 +56,7 @@ _CHECKS = {
 _STORAGE_CHECKS = frozenset(("etcd", "etcd-readiness"))
 
 
-class Health:
+class HealthEndpoints:
     """Answers /healthz, /livez, /readyz and /version."""
 
     def __init__(self) -> None:

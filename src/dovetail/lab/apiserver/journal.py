@@ -22,8 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from dovetail.lab.apiserver.journal_file import MAGIC, Contents, Damage, ForeignFile, contents, packed
-from dovetail.lab.apiserver.store import Event, Record, Store, WriteRefused
+from dovetail.lab.apiserver.journal_file import MAGIC, Damage, ForeignFile, JournalContents, contents, packed
+from dovetail.lab.apiserver.store import JournalRefused, ObjectStore, StoredVersion, WatchEvent
 from dovetail.language import message, plural
 from dovetail.language.system_errors import system_error
 
@@ -42,7 +42,7 @@ class DataError(RuntimeError):
 class Journal:
     """The log of one store in one folder, which it holds alone."""
 
-    def __init__(self, folder: Path, store: Store, recover: bool = False) -> None:
+    def __init__(self, folder: Path, store: ObjectStore, recover: bool = False) -> None:
         self.folder = folder
         self.store = store
         #: What was put aside while the folder was read, a line each.
@@ -124,7 +124,7 @@ class Journal:
                     state.pop((table, key), None)
                 elif table:
                     state[table, key] = (rv, raw)
-        self.store.restore(((table, Record(key, rv, raw)) for (table, key), (rv, raw) in state.items()), version)
+        self.store.restore(((table, StoredVersion(key, rv, raw)) for (table, key), (rv, raw) in state.items()), version)
         snapshot, log = files[SNAPSHOT], files[LOG]
         self._base = snapshot.end if snapshot is not None else 0
         if damaged:
@@ -134,7 +134,7 @@ class Journal:
                 self._cut(log)
             self._size = log.end
 
-    def _read(self, name: str) -> Contents | None:
+    def _read(self, name: str) -> JournalContents | None:
         path = self.folder / name
         try:
             data = path.read_bytes()
@@ -163,7 +163,7 @@ class Journal:
                 message("{path} was not written by a lab; it is left as it is, choose another --data folder", path=path)
             )
 
-    def _refusal(self, damaged: dict[str, Contents]) -> str:
+    def _refusal(self, damaged: dict[str, JournalContents]) -> str:
         lines = []
         for name, held in damaged.items():
             for damage in held.damage:
@@ -185,7 +185,7 @@ class Journal:
         )
         return "\n".join(lines)
 
-    def _cut(self, log: Contents) -> None:
+    def _cut(self, log: JournalContents) -> None:
         """Move a torn tail out of the way of the records to come."""
         path = self.folder / LOG
         data = path.read_bytes()
@@ -207,7 +207,7 @@ class Journal:
         )
         os.truncate(path, log.end)
 
-    def _rewrite(self, damaged: dict[str, Contents]) -> None:
+    def _rewrite(self, damaged: dict[str, JournalContents]) -> None:
         """Start anew with what could be read; the damaged files stay under other names."""
         kept = []
         for name, held in damaged.items():
@@ -264,19 +264,19 @@ class Journal:
 
     # Writing
 
-    def _append(self, event: Event) -> None:
+    def _append(self, event: WatchEvent) -> None:
         """Write a change; WriteRefused if the disk does not take it, and the log is as before."""
         raw = event.record.raw if event.record is not None else None
         self._put(packed(event.table, event.key, event.rv, raw))
 
     def _put(self, record: bytes) -> None:
         if self._lost:
-            raise WriteRefused(self.failure)
+            raise JournalRefused(self.failure)
         try:
             self._size += _write_whole(self._log, record, self._size)
         except OSError as error:
             self.failure, self._refused_bytes = self._failed(error), len(record)
-            raise WriteRefused(self.failure) from error
+            raise JournalRefused(self.failure) from error
         self.failure = ""
         self._dirty = True
 
@@ -334,14 +334,14 @@ class Journal:
             self._dirty = False
             try:
                 if self._lost:
-                    raise WriteRefused(self.failure)
+                    raise JournalRefused(self.failure)
                 await loop.run_in_executor(self._pool, os.fsync, self._log)
             except OSError as error:
                 self._lose(error)
                 if not waiting.done():
-                    waiting.set_exception(WriteRefused(self.failure))
+                    waiting.set_exception(JournalRefused(self.failure))
                 continue
-            except WriteRefused as refused:
+            except JournalRefused as refused:
                 if not waiting.done():
                     waiting.set_exception(refused)
                 continue
@@ -406,7 +406,7 @@ class Journal:
             self._lock = None
 
 
-def _missing(snapshot: Contents, size: int) -> tuple[Damage, ...]:
+def _missing(snapshot: JournalContents, size: int) -> tuple[Damage, ...]:
     """A snapshot was whole when it got its name: one that ends early, or has too few records, is damaged."""
     if snapshot.torn:
         return (Damage(snapshot.end, message("its end is missing, from byte {size} on", size=size - snapshot.torn), 0),)

@@ -35,7 +35,7 @@ class Damage(NamedTuple):
     readable: int
 
 
-class Contents(NamedTuple):
+class JournalContents(NamedTuple):
     """What a file holds."""
 
     entries: list[Entry]
@@ -56,13 +56,13 @@ def packed(table: str, key: str, rv: int, raw: bytes | None) -> bytes:
     return _HEAD.pack(len(body), zlib.crc32(body)) + body
 
 
-def contents(data: bytes) -> Contents:
+def contents(data: bytes) -> JournalContents:
     """Read a file. Records behind damage are read too, so that they can be counted and recovered."""
     ours = data.startswith(MAGIC)
     if ours:
         position = len(MAGIC)
     elif MAGIC.startswith(data):
-        return Contents([], 0)
+        return JournalContents([], 0)
     elif _record(data, 0) is not None:  # written before files had a beginning of their own
         position = 0
     elif data.strip(b"\0") and _next_record(data, 0) == len(data):
@@ -88,7 +88,7 @@ def contents(data: bytes) -> Contents:
             break
         damage.append(Damage(position, _reason(data, position), 0))
         position = resumed
-    return Contents(entries, end, tuple(damage), torn)
+    return JournalContents(entries, end, tuple(damage), torn)
 
 
 def _record(data: bytes, position: int) -> tuple[int, Entry] | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from dovetail.lab.apiserver import create_update, deletion, managedfields
-from dovetail.lab.apiserver.registry import Context, ResourceType
+from dovetail.lab.apiserver.registry import RequestContext, ResourceType
 from dovetail.lab.apiserver.request import table_of
 from dovetail.lab.apiserver.server_state import ServerState
 
@@ -35,9 +35,9 @@ class StoredCluster:
             raise LookupError(f"no resource {plural}.{group}")
         return stored
 
-    def _context(self, resource: ResourceType, namespace: str | None, name: str, operation: Any) -> Context:
+    def _context(self, resource: ResourceType, namespace: str | None, name: str, operation: Any) -> RequestContext:
         server = self.server
-        return Context(
+        return RequestContext(
             operation=operation,
             resource=resource,
             namespace=namespace,

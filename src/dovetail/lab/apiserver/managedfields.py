@@ -161,15 +161,15 @@ class Versions:
         self.new = new
         self.ignored = ignored(resource, subresource)
         own = structured_merge.compare(resource.schema, old, new).without(self.ignored)
-        self._changes: dict[str, structured_merge.Change | None] = {resource.api_version: own}
+        self._changes: dict[str, structured_merge.FieldChanges | None] = {resource.api_version: own}
 
-    def change(self, version: str) -> structured_merge.Change | None:
+    def change(self, version: str) -> structured_merge.FieldChanges | None:
         """None if the version is not served any more, or is another group's: its managers are forgotten."""
         if version not in self._changes:
             self._changes[version] = self._converted(version)
         return self._changes[version]
 
-    def _converted(self, version: str) -> structured_merge.Change | None:
+    def _converted(self, version: str) -> structured_merge.FieldChanges | None:
         group, _, short = version.rpartition("/")
         other = self.registry.lookup(group, short, self.resource.plural) if self.registry is not None else None
         if other is None or group != self.resource.group:

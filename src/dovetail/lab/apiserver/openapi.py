@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from dovetail.kube.transport import Request, Response
-from dovetail.lab.apiserver.registry import Field, ResourceType, Schema
+from dovetail.lab.apiserver.registry import GoField, ResourceType, Schema
 from dovetail.lab.apiserver.server_state import ServerState
 from dovetail.lab.apiserver.status_errors import PlainError
 
@@ -205,7 +205,7 @@ def inline(schema: Schema, schemas: Json) -> Json:
     return out
 
 
-def _field(field: Field, schemas: Json) -> Json:
+def _field(field: GoField, schemas: Json) -> Json:
     out = dict(_value(field.schema, schemas))
     if field.pointer:
         out.pop("default", None)

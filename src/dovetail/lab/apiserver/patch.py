@@ -23,10 +23,10 @@ from dovetail.lab.apiserver.options import WriteOptions, write_options
 from dovetail.lab.apiserver.patches import jsonpatch, unstructured
 from dovetail.lab.apiserver.patches.merge import merge
 from dovetail.lab.apiserver.patches.strategic import BadFormat, StrategicFailure, strategic
-from dovetail.lab.apiserver.registry import Refusal
-from dovetail.lab.apiserver.request import Call
+from dovetail.lab.apiserver.registry import RequestRefused
+from dovetail.lab.apiserver.request import RequestCall
 from dovetail.lab.apiserver.status_errors import StatusError
-from dovetail.lab.apiserver.store import Record
+from dovetail.lab.apiserver.store import StoredVersion
 from dovetail.model.validation import field_errors
 
 Json = dict[str, Any]
@@ -36,7 +36,7 @@ STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 
 
-def patch(call: Call) -> Response:
+def patch(call: RequestCall) -> Response:
     media = media_type(call.content_type) if call.content_type else "application/json"
     custom = call.resource.custom
     accepted = [JSON, MERGE, APPLY] if custom else [JSON, MERGE, STRATEGIC, APPLY]
@@ -60,21 +60,21 @@ def patch(call: Call) -> Response:
     return create_update.updated(call, create_update.update_object(call, record, obj, options, unconditional=True))
 
 
-def _shown(call: Call, record: Record) -> Json:
+def _shown(call: RequestCall, record: StoredVersion) -> Json:
     obj = responses.in_version(record.fresh(), call.resource)
     subresource = call.subresource_type
     if subresource is None or subresource.view is None:
         return obj
     try:
         return subresource.view(obj, call.resource)
-    except Refusal:
+    except RequestRefused:
         if not call.resource.custom:
             raise
     filled = merge(obj, subresource_views.at_path(subresource_views.replicas_path(call.resource), 0))
     return subresource.view(filled, call.resource)
 
 
-def changed(call: Call, media: str, current: Json, options: WriteOptions) -> Json:
+def changed(call: RequestCall, media: str, current: Json, options: WriteOptions) -> Json:
     """The object after the patch."""
     prefix = "" if media == STRATEGIC else "error decoding patch: "
     try:
@@ -97,7 +97,7 @@ def changed(call: Call, media: str, current: Json, options: WriteOptions) -> Jso
     return _strategic(call, current, document, repeated, options)
 
 
-def _strategic(call: Call, current: Json, document: Json, repeated: list[str], options: WriteOptions) -> Json:
+def _strategic(call: RequestCall, current: Json, document: Json, repeated: list[str], options: WriteOptions) -> Json:
     expected = call.expected()
     try:
         patched = strategic(current, document, expected.schema)
@@ -146,7 +146,7 @@ def _reason(expected: Expected, error: StatusError) -> str:
     return error.message.removeprefix(prefix).removeprefix(unread).removesuffix(f" ({decode.EMPTY})")
 
 
-def read_back(call: Call, patched: Json, complaints: list[str], options: WriteOptions, touched: Any) -> Json:
+def read_back(call: RequestCall, patched: Json, complaints: list[str], options: WriteOptions, touched: Any) -> Json:
     """The patched document as an object; what does not fit is 422, with the whole object in the message."""
     expected = call.expected()
     before = dict(patched)
@@ -164,7 +164,7 @@ def read_back(call: Call, patched: Json, complaints: list[str], options: WriteOp
         raise misfit(gorder.text(schema, before, touched), reason) from error
 
 
-def _keeps_identity(call: Call, patched: Json, expected: Expected) -> None:
+def _keeps_identity(call: RequestCall, patched: Json, expected: Expected) -> None:
     """A patch may leave a custom resource's kind and apiVersion as they are, or say the same."""
     for field, wanted in (("kind", expected.kind), ("apiVersion", expected.api_version)):
         given = patched.get(field)
@@ -173,7 +173,7 @@ def _keeps_identity(call: Call, patched: Json, expected: Expected) -> None:
             raise status_errors.invalid(expected.group, str(patched.get("kind")), call.name, [error])
 
 
-def check_identity(call: Call, obj: Json) -> None:
+def check_identity(call: RequestCall, obj: Json) -> None:
     """A patch cannot rename or move."""
     given = obj["metadata"].get("name", "")
     if not given:
@@ -185,6 +185,6 @@ def check_identity(call: Call, obj: Json) -> None:
         )
 
 
-def _through_view(call: Call, record: Record, view: Json, options: WriteOptions) -> Response:
+def _through_view(call: RequestCall, record: StoredVersion, view: Json, options: WriteOptions) -> Response:
     stored = subresource_views.update(call, record, view, options, unconditional=True)
     return subresource_views.shown_view(call, stored)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dovetail.lab.apiserver.gocompat.gotime import stamp
-from dovetail.lab.apiserver.registry import Field, Schema
+from dovetail.lab.apiserver.registry import GoField, Schema
 
 Json = dict[str, Any]
 MAGIC = b"k8s\x00"
@@ -93,10 +93,10 @@ def _varint(raw: bytes, position: int) -> tuple[int, int]:
         shift += 7
 
 
-_by_number: dict[int, tuple[Schema, dict[int, Field], dict[int, Schema]]] = {}
+_by_number: dict[int, tuple[Schema, dict[int, GoField], dict[int, Schema]]] = {}
 
 
-def _numbered(schema: Schema) -> tuple[dict[int, Field], dict[int, Schema]]:
+def _numbered(schema: Schema) -> tuple[dict[int, GoField], dict[int, Schema]]:
     cached = _by_number.get(id(schema))
     if cached is None:
         own = {field.number: field for field in schema.fields.values() if field.number}
@@ -117,7 +117,7 @@ def message(raw: bytes, schema: Schema) -> Json:
     return out
 
 
-def _put(out: Json, field: Field, value: int | bytes) -> None:
+def _put(out: Json, field: GoField, value: int | bytes) -> None:
     schema = field.schema
     if schema.kind == "array":
         assert schema.items is not None

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.lab.apiserver.registry import Cluster
+from dovetail.lab.apiserver.registry import StoredObjects
 from dovetail.model.validation.field_errors import quoted
 
 GROUP = "rbac.authorization.k8s.io"
@@ -36,12 +36,12 @@ def groups_of(name: str, given: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(groups))
 
 
-def in_force(cluster: Cluster) -> bool:
+def in_force(cluster: StoredObjects) -> bool:
     """Whether there are roles at all."""
     return cluster.get(GROUP, "clusterroles", None, "cluster-admin") is not None
 
 
-def allowed(cluster: Cluster, user: str, groups: Iterable[str], ask: Ask) -> bool:
+def allowed(cluster: StoredObjects, user: str, groups: Iterable[str], ask: Ask) -> bool:
     """True where no roles are stored at all: an API server alone authorizes everything."""
     held = frozenset(groups)
     if MASTERS in held or not in_force(cluster):
@@ -49,7 +49,7 @@ def allowed(cluster: Cluster, user: str, groups: Iterable[str], ask: Ask) -> boo
     return any(_covers(rule, ask) for rule in rules(cluster, user, held, ask.namespace))
 
 
-def reason(cluster: Cluster, user: str, groups: Iterable[str], ask: Ask) -> str:
+def reason(cluster: StoredObjects, user: str, groups: Iterable[str], ask: Ask) -> str:
     """By which binding something is allowed, in the authorizer's words; "" where roles do not allow it."""
     held = frozenset(groups)
     if MASTERS in held:
@@ -58,7 +58,7 @@ def reason(cluster: Cluster, user: str, groups: Iterable[str], ask: Ask) -> str:
     return next((f"RBAC: allowed by {why}" for rule, why in granted if _covers(rule, ask)), "")
 
 
-def path_allowed(cluster: Cluster, user: str, groups: Iterable[str], verb: str, path: str) -> bool:
+def path_allowed(cluster: StoredObjects, user: str, groups: Iterable[str], verb: str, path: str) -> bool:
     """Whether a user may ask for a path that is no resource, such as /healthz."""
     held = frozenset(groups)
     return MASTERS in held or any(
@@ -72,14 +72,14 @@ def _matches(pattern: str, path: str) -> bool:
     return path.startswith(pattern[:-1]) if pattern.endswith("*") else path == pattern
 
 
-def rules(cluster: Cluster, user: str, groups: frozenset[str], namespace: str) -> Iterator[dict[str, Any]]:
+def rules(cluster: StoredObjects, user: str, groups: frozenset[str], namespace: str) -> Iterator[dict[str, Any]]:
     """Every rule that a user has, in the whole cluster and in one namespace."""
     for rule, _ in _granted(cluster, user, groups, namespace):
         yield rule
 
 
 def _granted(
-    cluster: Cluster, user: str, groups: frozenset[str], namespace: str
+    cluster: StoredObjects, user: str, groups: frozenset[str], namespace: str
 ) -> Iterator[tuple[dict[str, Any], str]]:
     """The rules with the binding, role and subject that give them."""
     bindings = list(cluster.list(GROUP, "clusterrolebindings"))

@@ -55,7 +55,7 @@ class Schema(msgspec.Struct, eq=False):
     name: str = ""
     struct: str = ""
     definition: str = ""  # the OpenAPI definition, "io.k8s.api.core.v1.PodSpec"
-    fields: dict[str, Field] = {}
+    fields: dict[str, GoField] = {}
     items: Schema | None = None
     list_type: str = ""  # atomic | set | map
     list_keys: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ class Schema(msgspec.Struct, eq=False):
         return f"Schema({self.kind} {self.name})"
 
 
-class Field(msgspec.Struct, eq=False):
+class GoField(msgspec.Struct, eq=False):
     """A field of a struct, as Go declares it.
 
     `omitempty` false means the field is printed even when empty; `pointer` that a zero value differs from absence.
@@ -92,7 +92,7 @@ class Field(msgspec.Struct, eq=False):
     enum: tuple[str, ...] = ()
 
 
-class Refusal(Exception):
+class RequestRefused(Exception):
     """A hook refuses the request with this Status: `code`, `reason`, `message`, `details` (None: an empty object)."""
 
     def __init__(
@@ -111,7 +111,7 @@ class Refusal(Exception):
         self.retry_after = retry_after
 
 
-class Cluster(Protocol):
+class StoredObjects(Protocol):
     """The stored objects as hooks see them, in storage versions. Writes go through the store, not through hooks."""
 
     def get(self, group: str, plural: str, namespace: str | None, name: str) -> Object | None: ...
@@ -142,7 +142,7 @@ class Cluster(Protocol):
 LogSource = Callable[[Object, str, Object], bytes | AsyncIterator[bytes] | None]
 
 
-class Context(msgspec.Struct, kw_only=True):
+class RequestContext(msgspec.Struct, kw_only=True):
     """One request, for hooks."""
 
     operation: Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
@@ -151,7 +151,7 @@ class Context(msgspec.Struct, kw_only=True):
     name: str
     now: datetime
     chance: Chance
-    cluster: Cluster
+    cluster: StoredObjects
     registry: Registry
     subresource: str = ""
     user: str = ""
@@ -191,7 +191,7 @@ class Subresource(msgspec.Struct, frozen=True, kw_only=True):
     schema: Schema | None = None
     view: Callable[[Object, ResourceType], Object] | None = None
     merge: Callable[[Object, Object, ResourceType], Object] | None = None
-    act: Callable[[Object | None, Object, Context], Reply] | None = None
+    act: Callable[[Object | None, Object, RequestContext], Reply] | None = None
 
 
 class Converter(Protocol):
@@ -202,7 +202,7 @@ class Converter(Protocol):
     def prepare(self, objects: Iterable[Object], version: str) -> None: ...
 
 
-class Strategy:
+class RestStrategy:
     """What a kind means. The defaults here are those of a kind that means nothing in particular."""
 
     unconditional_update = True  # PUT without resourceVersion
@@ -229,25 +229,25 @@ class Strategy:
         """Whether a stored object is in the version in which objects are stored now."""
         return True
 
-    def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+    def admit(self, obj: Object | None, old: Object | None, ctx: RequestContext) -> None:
         """Admission plugins: may change `obj`, may raise Refusal."""
 
-    def prepare_create(self, obj: Object, ctx: Context) -> None:
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         """Reset what a client may not set at creation; start `generation`."""
 
-    def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
+    def prepare_update(self, obj: Object, old: Object, ctx: RequestContext) -> None:
         """Put back what this subresource (`ctx.subresource`) may not change; count `generation`."""
 
-    def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def validate_create(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         return []
 
-    def validate_update(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def validate_update(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         return []
 
-    def review(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+    def review(self, obj: Object | None, old: Object | None, ctx: RequestContext) -> None:
         """Validating admission: after validation, may raise Refusal, changes nothing (quota)."""
 
-    def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> list[str]:
         """Texts of Warning headers."""
         return []
 
@@ -271,20 +271,20 @@ class Strategy:
         """The default propagation policy's finalizers; None leaves the object's own."""
         return None
 
-    def terminate(self, obj: Object, ctx: Context) -> Object | None:
+    def terminate(self, obj: Object, ctx: RequestContext) -> Object | None:
         """For kinds whose deletion waits for something else (namespaces, definitions): the state to keep instead of
         deleting; None to delete as usual."""
         return None
 
-    def committed(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+    def committed(self, obj: Object | None, old: Object | None, ctx: RequestContext) -> None:
         """After the write: obj None is a deletion, old None a creation. `ctx.defer` what should follow the response."""
 
-    def answer(self, obj: Object, ctx: Context) -> Object:
+    def answer(self, obj: Object, ctx: RequestContext) -> Object:
         """For kinds that are not stored (reviews): the response to a create."""
         return obj
 
 
-class Column(msgspec.Struct, frozen=True, kw_only=True):
+class CustomResourceColumn(msgspec.Struct, frozen=True, kw_only=True):
     """A printer column of a custom resource."""
 
     name: str
@@ -307,7 +307,7 @@ class ResourceType(msgspec.Struct, eq=False, kw_only=True):
     namespaced: bool
     verbs: tuple[str, ...]
     schema: Schema
-    strategy: Strategy
+    strategy: RestStrategy
     list_kind: str = ""
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
@@ -316,7 +316,7 @@ class ResourceType(msgspec.Struct, eq=False, kw_only=True):
     storage_plural: str = ""
     stored: bool = True
     custom: bool = False
-    columns: tuple[Column, ...] = ()
+    columns: tuple[CustomResourceColumn, ...] = ()
     deprecation: str = ""  # a Warning header for every request
     storage_hash: str = ""
     definition: Object | None = None  # the CRD of a custom resource

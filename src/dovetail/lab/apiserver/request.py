@@ -7,7 +7,7 @@ from typing import Any, Literal
 from dovetail.kube.transport import Request
 from dovetail.lab.apiserver import negotiation
 from dovetail.lab.apiserver.decode import Expected
-from dovetail.lab.apiserver.registry import Context, ResourceType, Schema, Subresource
+from dovetail.lab.apiserver.registry import RequestContext, ResourceType, Schema, Subresource
 from dovetail.lab.apiserver.routes import Route
 from dovetail.lab.apiserver.server_state import ServerState
 from dovetail.lab.apiserver.webhooks.questions import Answers
@@ -15,7 +15,7 @@ from dovetail.lab.apiserver.webhooks.questions import Answers
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 
 
-class Call:
+class RequestCall:
     """The request, its resource, who asks, and the warnings collected on the way."""
 
     __slots__ = (
@@ -129,9 +129,9 @@ class Call:
         resource = self.server.registry.lookup(self.resource.group, version, self.resource.plural)
         return resource.schema if resource is not None else None
 
-    def context(self, operation: Operation, **more: Any) -> Context:
+    def context(self, operation: Operation, **more: Any) -> RequestContext:
         server = self.server
-        return Context(
+        return RequestContext(
             operation=operation,
             resource=self.resource,
             namespace=self.namespace or None,

@@ -12,9 +12,9 @@ from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver import tables
 from dovetail.lab.apiserver.negotiation import PLAIN, Wanted, clauses
 from dovetail.lab.apiserver.registry import ResourceType
-from dovetail.lab.apiserver.request import Call
+from dovetail.lab.apiserver.request import RequestCall
 from dovetail.lab.apiserver.status_errors import StatusError
-from dovetail.lab.apiserver.store import Record
+from dovetail.lab.apiserver.store import StoredVersion
 
 Json = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
@@ -61,21 +61,21 @@ def failure(request: Request, error: StatusError) -> Response:
     return value(error.status(), error.code, wanted, error.headers or None)
 
 
-def show(record: Record, resource: ResourceType) -> Json:
+def show(record: StoredVersion, resource: ResourceType) -> Json:
     """A stored object in the resource's version."""
     if is_stored_so(record, resource):
         return record.obj
     return in_version(record.fresh(), resource)
 
 
-def is_stored_so(record: Record, resource: ResourceType) -> bool:
+def is_stored_so(record: StoredVersion, resource: ResourceType) -> bool:
     """Whether the store's own bytes are what the resource's version shows."""
     if resource.storage != (resource.group, resource.version):
         return False
     return not resource.custom or resource.strategy.is_current(record.obj)
 
 
-def tabled(record: Record, resource: ResourceType, options: tables.Options) -> Json:
+def tabled(record: StoredVersion, resource: ResourceType, options: tables.TableOptions) -> Json:
     """A stored object as the rows of a table are made of it: a built-in kind's is read before it is converted."""
     return show(record, resource) if resource.custom or options.include == "Object" else record.obj
 
@@ -88,17 +88,17 @@ def in_version(stored: Json, resource: ResourceType) -> Json:
     return {**shown, "kind": resource.kind, "apiVersion": resource.api_version}
 
 
-def check_form(call: Call) -> None:
+def check_form(call: RequestCall) -> None:
     """Refuse a form that cannot be given before anything is written; of Tables the real server finds out after."""
     if call.wanted().form == "Table":
-        tables.Options.of(call.request)
+        tables.TableOptions.of(call.request)
 
 
-def one(call: Call, obj: Json, code: int = 200, raw: bytes | None = None) -> Response:
+def one(call: RequestCall, obj: Json, code: int = 200, raw: bytes | None = None) -> Response:
     """An object; `raw` is its JSON where the store has it."""
     wanted = call.wanted()
     if wanted.form == "Table":
-        options = tables.Options.of(call.request)
+        options = tables.TableOptions.of(call.request)
         return value(tables.of_objects(call, [obj], {}, wanted, options), code, wanted)
     if wanted.form == "PartialObjectMetadata":
         return value(partial(obj, wanted.version), code, wanted)

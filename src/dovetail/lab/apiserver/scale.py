@@ -18,12 +18,12 @@ from dovetail.lab.apiserver import (
 from dovetail.lab.apiserver import server_side_apply as applying
 from dovetail.lab.apiserver.managedfields import Manager
 from dovetail.lab.apiserver.options import WriteOptions
-from dovetail.lab.apiserver.request import Call
+from dovetail.lab.apiserver.request import RequestCall
 
 Json = dict[str, Any]
 
 
-def apply(call: Call, options: WriteOptions) -> Response:
+def apply(call: RequestCall, options: WriteOptions) -> Response:
     config = applying.read_config(call)
     record = call.server.store.get(call.table, call.key)
     subresource, resource = call.subresource_type, call.resource
@@ -59,13 +59,13 @@ def apply(call: Call, options: WriteOptions) -> Response:
     return responses.one(call, subresource.view(responses.in_version(stored.fresh(), resource), resource), 200)
 
 
-def _refuse_conflicts(call: Call, live: Json, manager: str, path: fieldpath.Path) -> None:
+def _refuse_conflicts(call: RequestCall, live: Json, manager: str, path: fieldpath.Path) -> None:
     me = Manager(manager, "Apply", "", "scale")
     managers = managedfields.read(live["metadata"].get("managedFields")) or {}
     owners = [manager for manager, owned in managers.items() if fieldpath.has(owned.fields, path)]
     if not owners:  # unowned fields belong to the writer before the first apply
         owners = [Manager(managedfields.BEFORE_FIRST_APPLY, "Update", "", "scale")]
-    conflicts = [applying.Conflict(_as_scale(owner), ("f:spec", "f:replicas")) for owner in owners if owner != me]
+    conflicts = [applying.FieldConflict(_as_scale(owner), ("f:spec", "f:replicas")) for owner in owners if owner != me]
     if conflicts:
         raise applying.conflict_error(conflicts)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from dovetail.lab.apiserver import status_errors
 from dovetail.lab.apiserver.registry import ResourceType
-from dovetail.lab.apiserver.request import Call
+from dovetail.lab.apiserver.request import RequestCall
 from dovetail.model import formats
 from dovetail.model.selector import FieldTerm, Judge, SelectorError, parse_fields, parse_labels
 from dovetail.model.validation.field_errors import invalid
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 Test = Callable[[Json], bool]
 
 
-def compile(call: Call, labels: str, fields: str) -> Test | None:  # noqa: A001 - the verb for it
+def compile(call: RequestCall, labels: str, fields: str) -> Test | None:  # noqa: A001 - the verb for it
     """A test of objects in the request's version; None where everything passes."""
     name = call.name
     tests: list[Test] = []

@@ -28,25 +28,25 @@ from dovetail.lab.apiserver import (
 )
 from dovetail.lab.apiserver.crd import definitions, finalizer
 from dovetail.lab.apiserver.discovery import GROUPS, Discovery
-from dovetail.lab.apiserver.health import Health
+from dovetail.lab.apiserver.health import HealthEndpoints
 from dovetail.lab.apiserver.kinds import bootstrap
 from dovetail.lab.apiserver.kinds.builtin import builtin
 from dovetail.lab.apiserver.lister import StoredCluster
 from dovetail.lab.apiserver.openapi import OpenApi
-from dovetail.lab.apiserver.policies.source import Policies
-from dovetail.lab.apiserver.registry import LogSource, Object, Refusal, Registry, ResourceType
-from dovetail.lab.apiserver.request import Call
+from dovetail.lab.apiserver.policies.source import PolicySource
+from dovetail.lab.apiserver.registry import LogSource, Object, Registry, RequestRefused, ResourceType
+from dovetail.lab.apiserver.request import RequestCall
 from dovetail.lab.apiserver.routes import Route
 from dovetail.lab.apiserver.server_state import LocalService, Post
 from dovetail.lab.apiserver.status_errors import PlainError, StatusError
-from dovetail.lab.apiserver.store import Store, WriteRefused
+from dovetail.lab.apiserver.store import JournalRefused, ObjectStore
 from dovetail.lab.apiserver.webhooks import connection
 from dovetail.lab.apiserver.webhooks.configurations import Configurations
 from dovetail.lab.apiserver.webhooks.conversion import WebhookConverter
 from dovetail.lab.apiserver.webhooks.questions import Committed, Outstanding, after_commit
 
 
-def shown_after(committed: Committed) -> Callable[[Call], Response]:
+def shown_after(committed: Committed) -> Callable[[RequestCall], Response]:
     """What is left of a write that is done: to show it."""
     return lambda call: after_commit(committed.show)
 
@@ -65,13 +65,13 @@ class ApiServer:
         clock: Clock,
         chance: Chance,
         registry: Registry | None = None,
-        store: Store | None = None,
+        store: ObjectStore | None = None,
         tokens: dict[str, auth.User] | None = None,
     ) -> None:
         self.clock = clock
         self.chance = chance
         self.registry = registry or builtin()
-        self.store = store or Store(clock)
+        self.store = store or ObjectStore(clock)
         self.tokens = tokens
         #: Tokens of service accounts that were asked for, and when they expire.
         self._issued: dict[str, tuple[auth.User, datetime]] = {}
@@ -79,7 +79,7 @@ class ApiServer:
         self.cluster = StoredCluster(self)
         self.discovery = Discovery(self)
         self.openapi = OpenApi(self)
-        self.health = Health()
+        self.health = HealthEndpoints()
         #: A server without kubelets has no logs to show; a lab with kubelets sets its own here.
         self.logs: LogSource = lambda pod, container, options: None
         #: Services whose programs run in this process, by namespace and name: webhooks are called there.
@@ -89,7 +89,7 @@ class ApiServer:
         #: Sends a body to a webhook that is not in this process.
         self.post: Post = connection.post
         self.webhooks = Configurations(self.store)
-        self.policies = Policies(self.store, self.registry)
+        self.policies = PolicySource(self.store, self.registry)
         self.registry.webhook_converter = lambda definition: WebhookConverter(self, definition)
         self._deferred: deque[Callable[[], None]] = deque()
         #: Waits until what was written is safe: the log on disk, where there is one.
@@ -107,7 +107,7 @@ class ApiServer:
             action = self._deferred.popleft()
             try:
                 action()
-            except WriteRefused:
+            except JournalRefused:
                 self._deferred.appendleft(action)
                 raise
 
@@ -143,19 +143,19 @@ class ApiServer:
             response = await self._handle(request)
         except StatusError as error:
             response = responses.failure(request, error)
-        except Refusal as refusal:
+        except RequestRefused as refusal:
             response = responses.failure(request, create_update.refused(refusal))
         except PlainError as error:
             headers = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
             response = Response(status=error.code, headers=headers, body=error.text.encode())
-        except WriteRefused as refused:
+        except JournalRefused as refused:
             response = responses.failure(request, status_errors.internal_error(str(refused)))
         try:
             self.run_deferred()
             settled = self.settled()
             if settled is not None:
                 await asyncio.shield(settled)  # others wait for it too: a request that is cancelled must not end it
-        except WriteRefused as refused:
+        except JournalRefused as refused:
             response = responses.failure(request, status_errors.internal_error(str(refused)))
         if request.method == "HEAD":
             response.body = b""
@@ -172,11 +172,11 @@ class ApiServer:
         verb = route.verb(request.method, watching)
         auth.authorize(user, route, verb, self.cluster)
         resource = self._resource(route)
-        call = Call(self, request, route, resource, verb, user.name, user.groups, user.uid, user.borrowed)
+        call = RequestCall(self, request, route, resource, verb, user.name, user.groups, user.uid, user.borrowed)
         try:
             response = await self._dispatch(call)
-        except (StatusError, Refusal) as failed:
-            error = create_update.refused(failed) if isinstance(failed, Refusal) else failed
+        except (StatusError, RequestRefused) as failed:
+            error = create_update.refused(failed) if isinstance(failed, RequestRefused) else failed
             self._warn(call, error.headers)
             raise error from failed
         if call.warnings or resource.deprecation:
@@ -185,7 +185,7 @@ class ApiServer:
             response.headers = headers
         return response
 
-    def _warn(self, call: Call, headers: dict[str, str]) -> None:
+    def _warn(self, call: RequestCall, headers: dict[str, str]) -> None:
         """Warning headers, one a line: the HTTP mount splits them."""
         texts = list(call.warnings)
         if call.resource.deprecation:
@@ -202,7 +202,7 @@ class ApiServer:
             raise PlainError()
         raise status_errors.no_resource()
 
-    async def _dispatch(self, call: Call) -> Response:
+    async def _dispatch(self, call: RequestCall) -> Response:
         route, resource, verb = call.route, call.resource, call.verb
         if route.subresource:
             return await self._dispatch_subresource(call)
@@ -235,7 +235,7 @@ class ApiServer:
         }
         return await self._admitted(call, actions[verb])
 
-    async def _answered(self, call: Call, read: Callable[[Call], Awaitable[Response]]) -> Response:
+    async def _answered(self, call: RequestCall, read: Callable[[RequestCall], Awaitable[Response]]) -> Response:
         """Run a read; where it needs the answers of webhooks that convert, get them and run it again."""
         while True:
             try:
@@ -243,7 +243,7 @@ class ApiServer:
             except Outstanding as outstanding:
                 await call.answers.ask(outstanding.questions)
 
-    async def _admitted(self, call: Call, action: Callable[[Call], Response]) -> Response:
+    async def _admitted(self, call: RequestCall, action: Callable[[RequestCall], Response]) -> Response:
         """Run a write; where it needs the answers of webhooks, get them and run it again."""
         while True:
             try:
@@ -258,7 +258,7 @@ class ApiServer:
             self.audit.append((call.request.method, call.request.path, dict(call.answers.audit)))
         return response
 
-    async def _dispatch_subresource(self, call: Call) -> Response:
+    async def _dispatch_subresource(self, call: RequestCall) -> Response:
         subresource = call.subresource_type
         if subresource is None:
             if call.resource.custom:
@@ -285,7 +285,7 @@ class ApiServer:
             return await self._admitted(call, patch.patch)
         raise status_errors.method_not_allowed()
 
-    def _get_subresource(self, call: Call) -> Response:
+    def _get_subresource(self, call: RequestCall) -> Response:
         subresource = call.subresource_type
         assert subresource is not None
         record = self.store.get(call.table, call.key)

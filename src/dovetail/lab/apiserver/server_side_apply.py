@@ -28,7 +28,7 @@ from dovetail.lab.apiserver.gocompat.gotime import stamp
 from dovetail.lab.apiserver.managedfields import Manager, Managers, Owned, Versions
 from dovetail.lab.apiserver.options import WriteOptions
 from dovetail.lab.apiserver.registry import ResourceType
-from dovetail.lab.apiserver.request import Call
+from dovetail.lab.apiserver.request import RequestCall
 from dovetail.lab.apiserver.status_errors import StatusError
 
 Json = dict[str, Any]
@@ -36,7 +36,7 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _sorted = msgspec.json.Encoder(order="sorted").encode
 
 
-class Conflict(msgspec.Struct, frozen=True):
+class FieldConflict(msgspec.Struct, frozen=True):
     manager: Manager
     path: Path
 
@@ -44,12 +44,12 @@ class Conflict(msgspec.Struct, frozen=True):
 class Conflicts(Exception):
     """Others own what this configuration wants different."""
 
-    def __init__(self, conflicts: list[Conflict]) -> None:
+    def __init__(self, conflicts: list[FieldConflict]) -> None:
         super().__init__(len(conflicts))
         self.found = conflicts
 
 
-def apply(call: Call, options: WriteOptions) -> Response:
+def apply(call: RequestCall, options: WriteOptions) -> Response:
     config = read_config(call)
     record = call.server.store.get(call.table, call.key)
     if record is None:
@@ -67,7 +67,7 @@ def apply(call: Call, options: WriteOptions) -> Response:
     return create_update.updated(call, stored)
 
 
-def read_config(call: Call) -> Json:
+def read_config(call: RequestCall) -> Json:
     """The body: YAML or JSON, with the identity of the object it is sent to."""
     try:
         config, repeated = json_yaml.parse_yaml(call.request.body)
@@ -88,7 +88,7 @@ def read_config(call: Call) -> Json:
     return config
 
 
-def _check_identity(call: Call, config: Json) -> None:
+def _check_identity(call: RequestCall, config: Json) -> None:
     resource = call.resource
     group, version, kind = resource.group, resource.version, resource.kind
     subresource = call.subresource_type
@@ -109,7 +109,7 @@ def _check_identity(call: Call, config: Json) -> None:
         metadata.pop("managedFields", None)
 
 
-class Result(msgspec.Struct):
+class ApplyResult(msgspec.Struct):
     obj: Json
     managers: Managers
     changed: bool
@@ -121,7 +121,7 @@ def text_at(document: Any, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def check_types(call: Call, config: Json) -> None:
+def check_types(call: RequestCall, config: Json) -> None:
     resource = call.resource
     problems = typed_validation.problems(resource.schema, config)
     if problems:
@@ -136,7 +136,7 @@ def named(resource: ResourceType, obj: Json) -> str:
     return f"{where}; {resource.group}/{resource.version}, Kind={resource.kind}"
 
 
-def _create(call: Call, config: Json, options: WriteOptions) -> Response:
+def _create(call: RequestCall, config: Json, options: WriteOptions) -> Response:
     """Apply to nothing: create, with the configuration's fields owned."""
     check_types(call, config)
     metadata = config["metadata"]
@@ -163,7 +163,7 @@ def _create(call: Call, config: Json, options: WriteOptions) -> Response:
     return create_update.created(call, record)
 
 
-def _check_name(call: Call, config: Json) -> None:
+def _check_name(call: RequestCall, config: Json) -> None:
     given = config["metadata"].get("name") or ""
     if given != call.name:
         raise status_errors.bad_request(
@@ -177,7 +177,7 @@ def _owned_fields(resource: ResourceType, config: Json, subresource: str) -> Nod
     return managedfields.strip(fields)
 
 
-def applied(call: Call, live: Json, config: Json, options: WriteOptions) -> Result:
+def applied(call: RequestCall, live: Json, config: Json, options: WriteOptions) -> ApplyResult:
     """The object after the configuration, and the managers of its fields."""
     check_types(call, config)
     resource = call.resource
@@ -213,7 +213,7 @@ def applied(call: Call, live: Json, config: Json, options: WriteOptions) -> Resu
     return result
 
 
-def _adopt(call: Call, live: Json) -> Managers:
+def _adopt(call: RequestCall, live: Json) -> Managers:
     """Fields of an untracked object belong to the manager "before-first-apply"."""
     own = Manager(managedfields.BEFORE_FIRST_APPLY, "Update", call.resource.api_version, call.subresource)
     empty = managedfields.zero_of(call.resource)
@@ -221,7 +221,7 @@ def _adopt(call: Call, live: Json) -> Managers:
     return managedfields.updated(call.resource, call.server.registry, {}, empty, live, own, now)
 
 
-def lay_over(call: Call, live: Json, config: Json, managers: Managers, me: Manager, force: bool) -> Result:
+def lay_over(call: RequestCall, live: Json, config: Json, managers: Managers, me: Manager, force: bool) -> ApplyResult:
     resource = call.resource
     schema = resource.schema
     merged = structured_merge.merge(schema, live, config)
@@ -244,21 +244,21 @@ def lay_over(call: Call, live: Json, config: Json, managers: Managers, me: Manag
             left[me].time = stamp(call.server.clock.now())
     else:
         left.pop(me, None)
-    return Result(merged, left, changed)
+    return ApplyResult(merged, left, changed)
 
 
-def _conflicts(managers: Managers, versions: Versions, me: Manager) -> list[Conflict]:
-    conflicts: list[Conflict] = []
+def _conflicts(managers: Managers, versions: Versions, me: Manager) -> list[FieldConflict]:
+    conflicts: list[FieldConflict] = []
     for manager, owned in managers.items():
         change = versions.change(owned.version)
         if manager == me or change is None:
             continue
         both = fieldpath.intersection(owned.fields, change.touched())
-        conflicts += [Conflict(manager, path) for path in fieldpath.paths(both)]
+        conflicts += [FieldConflict(manager, path) for path in fieldpath.paths(both)]
     return conflicts
 
 
-def _prune(call: Call, merged: Json, managers: Managers, last: Owned) -> Json:
+def _prune(call: RequestCall, merged: Json, managers: Managers, last: Owned) -> Json:
     """Take away what this applier owned last time and no manager owns now."""
     resource = call.resource
     schema = resource.schema
@@ -282,7 +282,7 @@ def _removed(schema: Any, value: Json, gone: Node) -> Json:
     return {} if left is structured_merge.ABSENT else left
 
 
-def _not_client_side(resource: ResourceType, live: Json, conflicts: Conflicts) -> list[Conflict]:
+def _not_client_side(resource: ResourceType, live: Json, conflicts: Conflicts) -> list[FieldConflict]:
     """The conflicts left when kubectl takes over what it once applied on the client's side."""
     text = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED)
     if not text:
@@ -313,7 +313,7 @@ def _refresh_last_applied(obj: Json, config: Json) -> None:
     obj["metadata"] = {**obj["metadata"], "annotations": {**annotations, LAST_APPLIED: text}}
 
 
-def conflict_error(conflicts: list[Conflict]) -> StatusError:
+def conflict_error(conflicts: list[FieldConflict]) -> StatusError:
     causes = [
         {
             "reason": "FieldManagerConflict",
@@ -329,7 +329,7 @@ def _order(manager: Manager) -> tuple[str, ...]:
     return (manager.name, manager.operation, manager.version, manager.subresource)
 
 
-def _conflict_text(conflicts: list[Conflict]) -> str:
+def _conflict_text(conflicts: list[FieldConflict]) -> str:
     if len(conflicts) == 1:
         conflict = conflicts[0]
         return (

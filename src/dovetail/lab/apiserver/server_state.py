@@ -10,9 +10,9 @@ import msgspec
 
 from dovetail.chance import Chance
 from dovetail.clock import Clock
-from dovetail.lab.apiserver.policies.source import Policies
-from dovetail.lab.apiserver.registry import Cluster, LogSource, Object, Registry
-from dovetail.lab.apiserver.store import Store
+from dovetail.lab.apiserver.policies.source import PolicySource
+from dovetail.lab.apiserver.registry import LogSource, Object, Registry, StoredObjects
+from dovetail.lab.apiserver.store import ObjectStore
 from dovetail.lab.apiserver.webhooks.configurations import Configurations
 
 
@@ -42,16 +42,16 @@ class ServerState(Protocol):
     clock: Clock
     chance: Chance
     registry: Registry
-    store: Store
+    store: ObjectStore
     address: str
     logs: LogSource
     local_services: dict[tuple[str, str], LocalService]
     post: Post
     webhooks: Configurations
-    policies: Policies
+    policies: PolicySource
 
     @property
-    def cluster(self) -> Cluster: ...
+    def cluster(self) -> StoredObjects: ...
 
     def defer(self, action: Callable[[], None]) -> None: ...
 

@@ -35,11 +35,11 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
-class WriteRefused(Exception):
+class JournalRefused(Exception):
     """The log on disk did not take a change, and the store is as before; the text says why."""
 
 
-class Record:
+class StoredVersion:
     """One stored state of one object."""
 
     __slots__ = ("_obj", "_raw", "key", "rv")
@@ -87,10 +87,10 @@ class Record:
         return copy
 
 
-_recent: OrderedDict[Record, None] = OrderedDict()
+_recent: OrderedDict[StoredVersion, None] = OrderedDict()
 
 
-class Passing(Record):
+class Passing(StoredVersion):
     """A state that is answered with and not stored: it lives as long as its holder, decoded as it is."""
 
     __slots__ = ()
@@ -99,12 +99,14 @@ class Passing(Record):
         """Not among the recently used, which would hold it for long after."""
 
 
-class Event:
+class WatchEvent:
     """A change: what came, or what went and its last state under a new version."""
 
     __slots__ = ("_gone", "frames", "previous", "record", "rv", "table", "when")
 
-    def __init__(self, rv: int, table: str, record: Record | None, previous: Record | None, when: float) -> None:
+    def __init__(
+        self, rv: int, table: str, record: StoredVersion | None, previous: StoredVersion | None, when: float
+    ) -> None:
         self.rv = rv
         self.table = table
         self.record = record
@@ -112,7 +114,7 @@ class Event:
         self.when = when
         #: Encoded forms shared by the watchers that want the same one.
         self.frames: dict[Any, Any] = {}
-        self._gone: Record | None = None
+        self._gone: StoredVersion | None = None
 
     @property
     def key(self) -> str:
@@ -121,7 +123,7 @@ class Event:
         return record.key
 
     @property
-    def gone(self) -> Record:
+    def gone(self) -> StoredVersion:
         """The last state of what went, or left a selection, under the version of its going."""
         gone = self._gone
         if gone is None:
@@ -136,7 +138,7 @@ class Event:
                 _recent.pop(record, None)
 
 
-class Table:
+class KindTable:
     """The objects of one kind, in the order of their keys (`namespace/name`)."""
 
     __slots__ = ("capacity", "history", "horizon", "keys", "records", "rv", "watchers", "window")
@@ -147,13 +149,13 @@ class Table:
         self.window = 0
         self.capacity = WINDOW
         self.rv = 0
-        self.records: dict[str, Record] = {}
+        self.records: dict[str, StoredVersion] = {}
         self.keys: list[str] = []
-        self.history: deque[Event] = deque()
+        self.history: deque[WatchEvent] = deque()
         #: In the order they came, so that a simulation repeats itself to the letter.
-        self.watchers: dict[Callable[[Event], None], None] = {}
+        self.watchers: dict[Callable[[WatchEvent], None], None] = {}
 
-    def remember(self, event: Event) -> None:
+    def remember(self, event: WatchEvent) -> None:
         """Add a change to the window, which widens while its changes are fresh and forgets the oldest when full."""
         history = self.history
         self.window = min(self.window, len(history))
@@ -169,7 +171,7 @@ class Table:
         self.window += 1
         self.rv = event.rv
 
-    def under(self, prefix: str, after: str = "") -> Iterator[Record]:
+    def under(self, prefix: str, after: str = "") -> Iterator[StoredVersion]:
         """The records whose key begins with `prefix`, behind `after`."""
         records = self.records
         for key in self.span(prefix, after):
@@ -182,31 +184,31 @@ class Table:
         return keys[start:end]
 
 
-class Store:
+class ObjectStore:
     """Tables by name, one version counter, and the recent past."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.tables: dict[str, Table] = {}
+        self.tables: dict[str, KindTable] = {}
         self.rv = 1
         self.compacted = 0
         self.history_limit = HISTORY_LIMIT
         #: Watches begin no earlier than this: what was there at the start has no past.
         self.beginning = 0
-        self._timeline: deque[Event] = deque()
+        self._timeline: deque[WatchEvent] = deque()
         self._marks: deque[tuple[float, int]] = deque()
         #: Called with every change before it is made: the log on disk. It raises WriteRefused to prevent it.
-        self.journal: Callable[[Event], None] | None = None
+        self.journal: Callable[[WatchEvent], None] | None = None
         #: Called with every change in every table.
-        self.observers: list[Callable[[Event], None]] = []
+        self.observers: list[Callable[[WatchEvent], None]] = []
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str) -> KindTable:
         table = self.tables.get(name)
         if table is None:
-            table = self.tables[name] = Table()
+            table = self.tables[name] = KindTable()
         return table
 
-    def restore(self, records: Iterable[tuple[str, Record]], version: int) -> None:
+    def restore(self, records: Iterable[tuple[str, StoredVersion]], version: int) -> None:
         """Begin with what an earlier life left behind; its past is not remembered."""
         for name, record in records:
             rows = self.table(name)
@@ -216,23 +218,23 @@ class Store:
             rows.keys = sorted(rows.records)
         self.rv = self.compacted = self.beginning = max(self.rv, version)
 
-    def get(self, table: str, key: str) -> Record | None:
+    def get(self, table: str, key: str) -> StoredVersion | None:
         return self.table(table).records.get(key)
 
-    def put(self, table: str, key: str, obj: Json) -> Record:
+    def put(self, table: str, key: str, obj: Json) -> StoredVersion:
         """Keep `obj` (now the store's own) under the next version."""
         rv = self.rv + 1
         obj["metadata"]["resourceVersion"] = str(rv)
-        record = Record(key, rv, obj=obj)
+        record = StoredVersion(key, rv, obj=obj)
         self.place(table, record)
         record.touch()
         return record
 
-    def place(self, table: str, record: Record) -> None:
+    def place(self, table: str, record: StoredVersion) -> None:
         """Put a record with its version: a write, or one read back from the log."""
         rows = self.table(table)
         previous = rows.records.get(record.key)
-        event = Event(record.rv, table, record, previous, self._clock.monotonic())
+        event = WatchEvent(record.rv, table, record, previous, self._clock.monotonic())
         self._log(event)
         if previous is None:
             insort(rows.keys, record.key)
@@ -245,29 +247,29 @@ class Store:
         for key, record in records.items():
             raw = _encode(read(record.fresh()))
             if raw != record.raw:
-                records[key] = Record(key, record.rv, raw)
+                records[key] = StoredVersion(key, record.rv, raw)
 
-    def delete(self, table: str, key: str) -> Record:
+    def delete(self, table: str, key: str) -> StoredVersion:
         """Take the object away; its last state, under the version of its going."""
         return self.remove(table, key, self.rv + 1)
 
-    def remove(self, table: str, key: str, rv: int) -> Record:
+    def remove(self, table: str, key: str, rv: int) -> StoredVersion:
         rows = self.table(table)
         previous = rows.records[key]
-        event = Event(rv, table, None, previous, self._clock.monotonic())
+        event = WatchEvent(rv, table, None, previous, self._clock.monotonic())
         self._log(event)
         del rows.records[key]
         del rows.keys[bisect_left(rows.keys, key)]
         self._emit(rows, event)
         return _with_version(previous, rv)
 
-    def _log(self, event: Event) -> None:
+    def _log(self, event: WatchEvent) -> None:
         """The log on disk has a change before the store does: WriteRefused leaves the store as it was."""
         if self.journal is not None:
             self.journal(event)
         self.rv = max(self.rv, event.rv)
 
-    def _emit(self, rows: Table, event: Event) -> None:
+    def _emit(self, rows: KindTable, event: WatchEvent) -> None:
         rows.remember(event)
         self._timeline.append(event)
         self._forget(event.when)
@@ -291,12 +293,12 @@ class Store:
             old.forget()
             self.compacted = old.rv
 
-    def since(self, table: str, rv: int) -> list[Event]:
+    def since(self, table: str, rv: int) -> list[WatchEvent]:
         """The changes after `rv`, oldest first."""
         history = self.table(table).history
         if not history or history[-1].rv <= rv:
             return []
-        events: list[Event] = []
+        events: list[WatchEvent] = []
         for event in reversed(history):
             if event.rv <= rv:
                 break
@@ -304,7 +306,7 @@ class Store:
         events.reverse()
         return events
 
-    def at(self, table: str, rv: int) -> dict[str, Record]:
+    def at(self, table: str, rv: int) -> dict[str, StoredVersion]:
         """The table as it was at `rv`, which the caller has checked is not compacted."""
         records = dict(self.table(table).records)
         for event in reversed(self.table(table).history):
@@ -317,8 +319,8 @@ class Store:
         return records
 
 
-def _with_version(record: Record, rv: int) -> Record:
+def _with_version(record: StoredVersion, rv: int) -> StoredVersion:
     """The same content under another version."""
     obj = dict(record.obj)
     obj["metadata"] = {**obj["metadata"], "resourceVersion": str(rv)}
-    return Record(record.key, rv, obj=obj)
+    return StoredVersion(record.key, rv, obj=obj)

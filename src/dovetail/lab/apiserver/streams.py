@@ -11,7 +11,7 @@ from typing import Any
 
 from dovetail.kube.transport import Response
 from dovetail.lab.apiserver import status_errors
-from dovetail.lab.apiserver.request import Call
+from dovetail.lab.apiserver.request import RequestCall
 from dovetail.lab.apiserver.status_errors import StatusError
 from dovetail.lab.apiserver.webhooks import chain
 
@@ -20,7 +20,7 @@ _SERVICE_LABEL = "kubernetes.io/service-name"
 NAMES = frozenset(("attach", "exec", "portforward", "proxy"))
 
 
-def connect(call: Call) -> Response:
+def connect(call: RequestCall) -> Response:
     """Ask admission, then say why the stream cannot be opened."""
     subresource = call.subresource_type
     assert subresource is not None
@@ -56,7 +56,7 @@ _FIELDS = {
 }
 
 
-def _options(call: Call) -> Json:
+def _options(call: RequestCall) -> Json:
     """The query as the object of the stream's kind; that of a proxy is the path."""
     given: dict[str, list[str]] = {}
     for name, value in call.request.query:
@@ -67,7 +67,7 @@ def _options(call: Call) -> Json:
     return {name: value for name, value in read.items() if value is not None}
 
 
-def _refusal(call: Call) -> StatusError:
+def _refusal(call: RequestCall) -> StatusError:
     store, resource = call.server.store, call.resource
     if resource.plural == "services":
         return _service_refusal(call)
@@ -84,7 +84,7 @@ def _refusal(call: Call) -> StatusError:
     return StatusError(501, "NotImplemented", unavailable(call.subresource), {})
 
 
-def _service_refusal(call: Call) -> StatusError:
+def _service_refusal(call: RequestCall) -> StatusError:
     """`scheme:name:port` names a port of a Service; without endpoints it is as if it were not there."""
     parts = call.name.split(":")
     name = parts[1] if len(parts) == 3 else parts[0]

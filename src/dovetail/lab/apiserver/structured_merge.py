@@ -19,7 +19,7 @@ ANY = Schema(kind="any")
 _LEAF: Node = {}
 
 
-class Change(msgspec.Struct):
+class FieldChanges(msgspec.Struct):
     """The paths that came, changed or went."""
 
     added: Node
@@ -29,10 +29,10 @@ class Change(msgspec.Struct):
     def touched(self) -> Node:
         return fieldpath.union(self.added, self.modified)
 
-    def without(self, roots: tuple[fieldpath.Path, ...]) -> Change:
+    def without(self, roots: tuple[fieldpath.Path, ...]) -> FieldChanges:
         if not roots:
             return self
-        return Change(
+        return FieldChanges(
             fieldpath.without_branches(self.added, roots),
             fieldpath.without_branches(self.modified, roots),
             fieldpath.without_branches(self.removed, roots),
@@ -110,14 +110,14 @@ def whole(schema: Schema, value: Any) -> Node:
     return out
 
 
-def compare(schema: Schema, old: dict[str, Any], new: dict[str, Any]) -> Change:
+def compare(schema: Schema, old: dict[str, Any], new: dict[str, Any]) -> FieldChanges:
     """What it takes to get from old to new."""
-    change = Change({}, {}, {})
+    change = FieldChanges({}, {}, {})
     _compare_map(schema, old, new, change)
     return change
 
 
-def _compare(schema: Schema, old: Any, new: Any) -> Change | None:
+def _compare(schema: Schema, old: Any, new: Any) -> FieldChanges | None:
     """The change below a path that both have; None if there is none, LEAF_CHANGED if the path itself changed."""
     if old == new and type(old) is type(new):
         return None
@@ -125,11 +125,11 @@ def _compare(schema: Schema, old: Any, new: Any) -> Change | None:
         return _CHANGED
     walk_old, walk_new = granular(schema, old), granular(schema, new)
     if isinstance(old, dict) and isinstance(new, dict) and walk_new:
-        change = Change({}, {}, {})
+        change = FieldChanges({}, {}, {})
         _compare_map(schema, old, new, change)
         return change
     if (walk_old or old is None) and (walk_new or new is None):
-        change = Change({}, {}, {})
+        change = FieldChanges({}, {}, {})
         if isinstance(old, dict) or isinstance(new, dict):
             _compare_map(schema, old or {}, new or {}, change)
         else:
@@ -138,10 +138,10 @@ def _compare(schema: Schema, old: Any, new: Any) -> Change | None:
     return _CHANGED
 
 
-_CHANGED = Change({}, {}, {})
+_CHANGED = FieldChanges({}, {}, {})
 
 
-def _put(change: Change, name: str, below: Change | None) -> None:
+def _put(change: FieldChanges, name: str, below: FieldChanges | None) -> None:
     if below is None:
         return
     if below is _CHANGED:
@@ -155,7 +155,7 @@ def _put(change: Change, name: str, below: Change | None) -> None:
         change.removed[name] = below.removed
 
 
-def _compare_map(schema: Schema, old: dict[str, Any], new: dict[str, Any], change: Change) -> None:
+def _compare_map(schema: Schema, old: dict[str, Any], new: dict[str, Any], change: FieldChanges) -> None:
     for name, item in new.items():
         if name not in old:
             change.added["f:" + name] = whole(child(schema, name), item)
@@ -175,7 +175,7 @@ def _indexed(schema: Schema, values: list[Any]) -> dict[str, list[Any]]:
     return out
 
 
-def _compare_list(schema: Schema, old: list[Any], new: list[Any], change: Change) -> None:
+def _compare_list(schema: Schema, old: list[Any], new: list[Any], change: FieldChanges) -> None:
     items = schema.items or ANY
     before, after = _indexed(schema, old), _indexed(schema, new)
     for name in {**before, **after}:

@@ -10,16 +10,16 @@ from typing import Any
 from dovetail.kube.transport import Response
 from dovetail.lab.apiserver import create_update, fieldpath, responses, scale_ownership, status_errors
 from dovetail.lab.apiserver.options import WriteOptions
-from dovetail.lab.apiserver.registry import Refusal, ResourceType
-from dovetail.lab.apiserver.request import Call
+from dovetail.lab.apiserver.registry import RequestRefused, ResourceType
+from dovetail.lab.apiserver.request import RequestCall
 from dovetail.lab.apiserver.status_errors import StatusError
-from dovetail.lab.apiserver.store import Record
+from dovetail.lab.apiserver.store import StoredVersion
 from dovetail.lab.apiserver.webhooks.questions import after_commit
 
 Json = dict[str, Any]
 
 
-def put(call: Call) -> Response:
+def put(call: RequestCall) -> Response:
     """PUT on a view."""
     subresource = call.subresource_type
     assert subresource is not None and subresource.view is not None
@@ -31,7 +31,7 @@ def put(call: Call) -> Response:
     return shown_view(call, stored)
 
 
-def shown_view(call: Call, stored: Record) -> Response:
+def shown_view(call: RequestCall, stored: StoredVersion) -> Response:
     """The response of a write through a view."""
     subresource = call.subresource_type
     assert subresource is not None and subresource.view is not None
@@ -43,7 +43,9 @@ def shown_view(call: Call, stored: Record) -> Response:
     return after_commit(show)
 
 
-def update(call: Call, record: Record, view: Json, options: WriteOptions, unconditional: bool = False) -> Record:
+def update(
+    call: RequestCall, record: StoredVersion, view: Json, options: WriteOptions, unconditional: bool = False
+) -> StoredVersion:
     """Put a changed view back; of the object's fields only the replicas change hands."""
     resource = call.resource
     obj = merge_view(call, record, view)
@@ -60,7 +62,7 @@ def update(call: Call, record: Record, view: Json, options: WriteOptions, uncond
         raise in_view(call, error) from error
 
 
-def in_view(call: Call, error: StatusError) -> StatusError:
+def in_view(call: RequestCall, error: StatusError) -> StatusError:
     """An invalid scale is called a scale."""
     subresource, resource = call.subresource_type, call.resource
     if error.code != 422 or subresource is None or error.details is None or resource.custom:
@@ -89,14 +91,14 @@ def replicas_path(resource: ResourceType) -> fieldpath.Path:
     return ("f:spec", "f:replicas")
 
 
-def merge_view(call: Call, record: Record, view: Json) -> Json:
+def merge_view(call: RequestCall, record: StoredVersion, view: Json) -> Json:
     subresource = call.subresource_type
     assert subresource is not None and subresource.merge is not None
     given = view["metadata"].get("resourceVersion")
     uid = view["metadata"].get("uid")
     try:
         obj = subresource.merge(responses.in_version(record.fresh(), call.resource), view, call.resource)
-    except Refusal as refusal:
+    except RequestRefused as refusal:
         raise create_update.refused(refusal) from refusal
     if given:
         obj["metadata"]["resourceVersion"] = given

@@ -15,21 +15,21 @@ from dovetail.kube.transport import Request
 from dovetail.lab.apiserver import status_errors
 from dovetail.lab.apiserver.negotiation import Wanted
 from dovetail.lab.apiserver.printers import pods
-from dovetail.lab.apiserver.printers.cells import Header, age
+from dovetail.lab.apiserver.printers.cells import ColumnHeader, age
 from dovetail.lab.apiserver.printers.layout import DEFAULT
 from dovetail.lab.apiserver.printers.registry import layout_of
 from dovetail.lab.apiserver.registry import ResourceType
-from dovetail.lab.apiserver.request import Call
+from dovetail.lab.apiserver.request import RequestCall
 from dovetail.model.validation.field_errors import invalid
 
 Json = dict[str, Any]
 
 
-class Options(msgspec.Struct, frozen=True):
+class TableOptions(msgspec.Struct, frozen=True):
     include: str = "Metadata"
 
     @classmethod
-    def of(cls, request: Request) -> Options:
+    def of(cls, request: Request) -> TableOptions:
         include = request.parameter("includeObject") or "Metadata"
         if include not in ("Metadata", "Object", "None"):
             problem = invalid("includeObject", include, "must be 'Metadata', 'Object', 'None', or empty")
@@ -38,7 +38,7 @@ class Options(msgspec.Struct, frozen=True):
 
 
 def of_objects(
-    call: Call, objects: list[Json], metadata: Json, wanted: Wanted, options: Options, watch: bool = False
+    call: RequestCall, objects: list[Json], metadata: Json, wanted: Wanted, options: TableOptions, watch: bool = False
 ) -> Json:
     headers, cells = layout(call.resource, call)
     now = call.server.clock.now()
@@ -55,7 +55,7 @@ def of_objects(
     return _table(headers, rows or (None if headers is DEFAULT[0] else []), metadata, wanted)
 
 
-def of_pods(call: Call, texts: Iterable[bytes], metadata: Json, wanted: Wanted, whole: bool) -> Json:
+def of_pods(call: RequestCall, texts: Iterable[bytes], metadata: Json, wanted: Wanted, whole: bool) -> Json:
     """Pods come by the ten thousand: of a stored text only what the cells show is decoded, the metadata stay text.
 
     A list answered as `whole` leaves out managedFields: it is most of the text, and shown nowhere.
@@ -74,7 +74,7 @@ def of_pods(call: Call, texts: Iterable[bytes], metadata: Json, wanted: Wanted, 
     return _table(pods.HEADERS, rows, metadata, wanted)
 
 
-def _table(headers: Sequence[Header], rows: list[Json] | None, metadata: Json, wanted: Wanted) -> Json:
+def _table(headers: Sequence[ColumnHeader], rows: list[Json] | None, metadata: Json, wanted: Wanted) -> Json:
     return {
         "kind": "Table",
         "apiVersion": f"meta.k8s.io/{wanted.version}",
@@ -106,7 +106,7 @@ _decode_metadata = msgspec.json.Decoder(_Metadata).decode
 _decode_unmanaged = msgspec.json.Decoder(msgspec.defstruct("_Unmanaged", [("metadata", _Described)])).decode
 
 
-def bookmark(call: Call, obj: Json, wanted: Wanted, header: bool, shown: bool) -> Json:
+def bookmark(call: RequestCall, obj: Json, wanted: Wanted, header: bool, shown: bool) -> Json:
     """A bookmark among tables: one row with the cells of an empty object."""
     headers, cells = layout(call.resource, call)
     empty = {"metadata": {"name": ""}, "apiVersion": call.resource.api_version}
@@ -121,7 +121,7 @@ def bookmark(call: Call, obj: Json, wanted: Wanted, header: bool, shown: bool) -
     }
 
 
-def _object(obj: Json, options: Options, wanted: Wanted) -> Json | None:
+def _object(obj: Json, options: TableOptions, wanted: Wanted) -> Json | None:
     if options.include == "None":
         return None
     if options.include == "Object":
@@ -149,7 +149,7 @@ def _metadata(metadata: Json) -> Json:
 Cells = Callable[[Json, datetime], list[Any]]
 
 
-def layout(resource: ResourceType, call: Call) -> tuple[tuple[Header, ...], Cells]:
+def layout(resource: ResourceType, call: RequestCall) -> tuple[tuple[ColumnHeader, ...], Cells]:
     if call.subresource_type is not None and call.subresource_type.view is not None:
         layout = layout_of("autoscaling", "scales")
     elif resource.custom:
@@ -159,11 +159,11 @@ def layout(resource: ResourceType, call: Call) -> tuple[tuple[Header, ...], Cell
     return layout or DEFAULT
 
 
-def _custom(resource: ResourceType) -> tuple[tuple[Header, ...], Cells]:
+def _custom(resource: ResourceType) -> tuple[tuple[ColumnHeader, ...], Cells]:
     chosen = resource.columns
-    headers = [Header("Name", format="name")]
+    headers = [ColumnHeader("Name", format="name")]
     headers += [
-        Header(column.name, column.type, column.format, column.priority, column.description) for column in chosen
+        ColumnHeader(column.name, column.type, column.format, column.priority, column.description) for column in chosen
     ]
 
     def cells(obj: Json, now: datetime) -> list[Any]:
@@ -174,7 +174,7 @@ def _custom(resource: ResourceType) -> tuple[tuple[Header, ...], Cells]:
         return row
 
     if not chosen:
-        return (Header("Name", format="name"), Header("Age", "date")), lambda obj, now: [
+        return (ColumnHeader("Name", format="name"), ColumnHeader("Age", "date")), lambda obj, now: [
             obj["metadata"]["name"],
             age(obj["metadata"].get("creationTimestamp"), now),
         ]

@@ -17,9 +17,9 @@ from dovetail.kube.transport import Response
 from dovetail.lab.apiserver import get_list, responses, selectors, status_errors, tables
 from dovetail.lab.apiserver.negotiation import Wanted
 from dovetail.lab.apiserver.options import ListOptions, list_options
-from dovetail.lab.apiserver.request import Call
+from dovetail.lab.apiserver.request import RequestCall
 from dovetail.lab.apiserver.status_errors import StatusError
-from dovetail.lab.apiserver.store import Event, Record
+from dovetail.lab.apiserver.store import StoredVersion, WatchEvent
 from dovetail.lab.apiserver.webhooks.questions import Answers, Outstanding
 
 Json = dict[str, Any]
@@ -35,7 +35,7 @@ _STREAMS = "application/json;stream=watch, application/vnd.kubernetes.protobuf;s
 _encode = msgspec.json.Encoder().encode
 
 
-async def watch(call: Call) -> Response:
+async def watch(call: RequestCall) -> Response:
     options = list_options(call.request)
     wanted = call.wanted(listing=False)
     if wanted.yaml:
@@ -52,7 +52,7 @@ async def watch(call: Call) -> Response:
 class Watcher:
     """One watch: what it may see, and what it has not sent yet."""
 
-    def __init__(self, call: Call, options: ListOptions, wanted: Wanted, test: Test | None) -> None:
+    def __init__(self, call: RequestCall, options: ListOptions, wanted: Wanted, test: Test | None) -> None:
         self.call = call
         self.options = options
         self.wanted = wanted
@@ -60,11 +60,11 @@ class Watcher:
         self.store = call.server.store
         self.rows = self.store.table(call.table)
         self.prefix = f"{call.namespace}/" if call.namespace else ""
-        self.pending: deque[Event] = deque()
+        self.pending: deque[WatchEvent] = deque()
         self.waiter: asyncio.Future[None] | None = None
         self.overrun = False
         self.sent = 0
-        self.table_options = tables.Options.of(call.request) if wanted.form == "Table" else tables.Options()
+        self.table_options = tables.TableOptions.of(call.request) if wanted.form == "Table" else tables.TableOptions()
         self.header_sent = False
         resource = call.resource
         self.form = (resource.version, wanted.form, wanted.version, self.table_options.include)
@@ -78,7 +78,7 @@ class Watcher:
             return float(self.options.timeout)
         return 1800.0 + self.call.server.chance.random() * 1800.0
 
-    def notice(self, event: Event) -> None:
+    def notice(self, event: WatchEvent) -> None:
         if event.rv <= self.start or (self.prefix and not event.key.startswith(self.prefix)):
             return
         if len(self.pending) >= BACKLOG:
@@ -166,7 +166,7 @@ class Watcher:
             timer.cancel()
             self.waiter = None
 
-    async def converted_frame(self, event: Event) -> bytes | None:
+    async def converted_frame(self, event: WatchEvent) -> bytes | None:
         """The frame of a change; a webhook may have to convert the object first."""
         while True:
             try:
@@ -174,7 +174,7 @@ class Watcher:
             except Outstanding as outstanding:
                 await Answers().ask(outstanding.questions)
 
-    def event_frame(self, event: Event) -> bytes | None:
+    def event_frame(self, event: WatchEvent) -> bytes | None:
         """The frame of a change for this watcher; None if it does not concern it."""
         record, previous = event.record, event.previous
         if self.test is None:
@@ -188,7 +188,7 @@ class Watcher:
             return self.shared(event, "MODIFIED" if before else "ADDED", record)
         return self.shared(event, "DELETED", None) if before else None
 
-    def shared(self, event: Event, kind: str, record: Record | None) -> bytes:
+    def shared(self, event: WatchEvent, kind: str, record: StoredVersion | None) -> bytes:
         """The frame, made once for all watchers of a form. What went shows its last state under a new version."""
         if self.wanted.form == "Table" and not self.header_sent:
             return self.frame(kind, record or event.gone)
@@ -198,7 +198,7 @@ class Watcher:
             frame = event.frames[key] = self.frame(kind, record or event.gone)
         return frame
 
-    def frame(self, kind: str, record: Record) -> bytes:
+    def frame(self, kind: str, record: StoredVersion) -> bytes:
         resource = self.call.resource
         form = self.wanted.form
         if not form and responses.is_stored_so(record, resource):
@@ -236,7 +236,7 @@ class Watcher:
         return {}
 
 
-def empty_rest(call: Call) -> Json:
+def empty_rest(call: RequestCall) -> Json:
     """A bookmark is an empty object of the kind: the fields that are always printed are there."""
     from dovetail.lab.apiserver.canonicalize import zero
 

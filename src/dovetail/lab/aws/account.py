@@ -16,7 +16,7 @@ import msgspec
 
 from dovetail.cloud.aws import catalog
 from dovetail.cloud.aws.amis import variants
-from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
+from dovetail.lab.aws.endpoint import ACCOUNT, AwsEndpoint
 
 #: Kubernetes versions that have images here; the walk-throughs name some of them.
 VERSIONS = tuple(f"1.{minor}" for minor in range(24, 38))
@@ -46,12 +46,12 @@ class AwsAccount(msgspec.Struct, frozen=True, kw_only=True):
     queue_url: str
 
 
-def client(endpoint: Endpoint, service: str) -> Any:
+def client(endpoint: AwsEndpoint, service: str) -> Any:
     return endpoint.session().client(service, endpoint_url=endpoint.url)
 
 
 def build(
-    endpoint: Endpoint,
+    endpoint: AwsEndpoint,
     cluster: str,
     *,
     version: str,
@@ -120,7 +120,7 @@ class _ClusterNetwork(NamedTuple):
 
 
 def _create_network(
-    endpoint: Endpoint, ec2: Any, cluster: str, network: ipaddress.IPv4Network | ipaddress.IPv6Network, fresh: bool
+    endpoint: AwsEndpoint, ec2: Any, cluster: str, network: ipaddress.IPv4Network | ipaddress.IPv6Network, fresh: bool
 ) -> _ClusterNetwork:
     """A VPC with a public subnet in each zone and the cluster's security group, tagged as eksctl and EKS tag them."""
     tags = [
@@ -191,7 +191,7 @@ def _create_role(iam: Any, name: str, service: str) -> None:
     iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(trust))
 
 
-def _describe_cluster(endpoint: Endpoint, name: str, *, vpc: str, group: str, api_url: str, ca: bytes) -> None:
+def _describe_cluster(endpoint: AwsEndpoint, name: str, *, vpc: str, group: str, api_url: str, ca: bytes) -> None:
     """The fields that EKS sets: security group, VPC, API endpoint, certificate authority and OIDC issuer."""
     cluster = endpoint.backend("eks").clusters[name]
     cluster.resources_vpc_config |= {"clusterSecurityGroupId": group, "vpcId": vpc}
@@ -200,7 +200,7 @@ def _describe_cluster(endpoint: Endpoint, name: str, *, vpc: str, group: str, ap
     cluster.access_config = {"authenticationMode": "API_AND_CONFIG_MAP"}
 
 
-def _images(endpoint: Endpoint, version: str) -> None:
+def _images(endpoint: AwsEndpoint, version: str) -> None:
     """The EKS images of every version, behind the SSM parameters that AWS publishes."""
     from moto.ec2.models.amis import Ami
     from moto.ssm.models import Parameter

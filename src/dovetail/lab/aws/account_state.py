@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from dovetail.lab.aws.signatures import Credentials
+from dovetail.lab.aws.signatures import AccessKey
 
 
 class AccountState(Protocol):
     """The AWS endpoint, as the checks of a request see it."""
 
-    credentials: Credentials
+    credentials: AccessKey
     session_tags: dict[str, dict[str, str]]
 
     def backend(self, service: str, region: str | None = None) -> Any:

@@ -16,7 +16,7 @@ from xml.sax.saxutils import escape
 
 import msgspec
 
-from dovetail.install.policy import Decision, decide
+from dovetail.install.policy import PolicyDecision, decide
 from dovetail.lab.aws.account_state import AccountState
 from dovetail.lab.aws.gate import error
 from dovetail.lab.aws.http_forms import EC2_NAMESPACE, Answer, Environ
@@ -157,15 +157,15 @@ def judge(principal: Principal, permission: Permission) -> AccessDenied | None:
     action, resource = permission.action, permission.resource
     decision, _ = decide(principal.policies, action, resource, context)
     why = f"no identity-based policy allows the {action} action"
-    if decision is Decision.ALLOWED and principal.boundary is not None:
+    if decision is PolicyDecision.ALLOWED and principal.boundary is not None:
         decision, _ = decide(principal.boundary, action, resource, context)
         why = f"no permissions boundary allows the {action} action"
-    if decision is Decision.ALLOWED:
+    if decision is PolicyDecision.ALLOWED:
         return None
     subject = f"User: {principal.arn} is not authorized to perform: {action}"
     if resource not in (None, "*"):
         subject = f"{subject} on resource: {resource}"
-    if decision is Decision.EXPLICIT_DENY:
+    if decision is PolicyDecision.EXPLICIT_DENY:
         return AccessDenied(permission, f"{subject} with an explicit deny in an identity-based policy")
     return AccessDenied(permission, f"{subject} because {why}")
 

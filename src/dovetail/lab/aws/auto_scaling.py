@@ -19,7 +19,7 @@ import msgspec
 
 from dovetail.clock import wall
 from dovetail.lab.aws.http_forms import Answer, Environ, body_of, one
-from dovetail.lab.aws.offerings import Market
+from dovetail.lab.aws.offerings import LabOfferings
 
 NAMESPACE = 'xmlns="http://autoscaling.amazonaws.com/doc/2011-01-01/"'
 #: Between two tries of a group that gets no instance.
@@ -74,7 +74,7 @@ class Offer(msgspec.Struct, frozen=True):
 class AutoScaling:
     """Shared by the threads that serve AWS. `now` stamps activities: the lab's time where it is not the wall's."""
 
-    def __init__(self, market: Market) -> None:
+    def __init__(self, market: LabOfferings) -> None:
         self._market = market
         self._lock = threading.RLock()
         self._numbers = itertools.count(1)

@@ -20,8 +20,8 @@ from dovetail.clock import wall
 from dovetail.cloud.aws.awsauth import mapping
 from dovetail.lab.apiserver.auth import ADMIN, User
 from dovetail.lab.aws.authorization import Principal
-from dovetail.lab.aws.endpoint import Endpoint
-from dovetail.lab.aws.signatures import Credentials, signing_key
+from dovetail.lab.aws.endpoint import AwsEndpoint
+from dovetail.lab.aws.signatures import AccessKey, signing_key
 
 PREFIX = "k8s-aws-v1."
 CLUSTER_HEADER = "x-k8s-aws-id"
@@ -34,7 +34,7 @@ class ClusterTokens(dict[str, User]):
     """The API server's tokens, and those of EKS."""
 
     def __init__(
-        self, tokens: Mapping[str, User], endpoint: Endpoint, cluster: str, aws_auth: AwsAuth = lambda: None
+        self, tokens: Mapping[str, User], endpoint: AwsEndpoint, cluster: str, aws_auth: AwsAuth = lambda: None
     ) -> None:
         super().__init__(tokens)
         self._endpoint = endpoint
@@ -97,7 +97,7 @@ def _user(template: str, groups: Iterable[str], principal: Principal) -> User:
     return User(name, (*groups, "system:authenticated"), borrowed=True)
 
 
-def is_signed(url: str, asked: Mapping[str, str], credentials: Credentials, cluster: str, now: datetime) -> bool:
+def is_signed(url: str, asked: Mapping[str, str], credentials: AccessKey, cluster: str, now: datetime) -> bool:
     """Whether the credentials signed this request, for this cluster, not long ago."""
     parts = urlsplit(url)
     try:

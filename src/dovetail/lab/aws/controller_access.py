@@ -6,10 +6,10 @@ import json
 
 from dovetail.install import iam as documents
 from dovetail.lab.aws.account import AwsAccount, client
-from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
+from dovetail.lab.aws.endpoint import ACCOUNT, AwsEndpoint
 
 
-def site(endpoint: Endpoint, account: AwsAccount) -> documents.Site:
+def site(endpoint: AwsEndpoint, account: AwsAccount) -> documents.Site:
     """Where the autoscaler is installed, and what its parts are called."""
     issuer = str(endpoint.backend("eks").clusters[account.cluster].identity["oidc"]["issuer"])
     return documents.Site(
@@ -22,7 +22,7 @@ def site(endpoint: Endpoint, account: AwsAccount) -> documents.Site:
     )
 
 
-def grant(endpoint: Endpoint, account: AwsAccount) -> None:
+def grant(endpoint: AwsEndpoint, account: AwsAccount) -> None:
     """Make provider, role, queue policy and rules, with the documents that `dovetail install` uses.
 
     One thing more is allowed: an EC2NodeClass may name any role, also one that is made while the lab runs.

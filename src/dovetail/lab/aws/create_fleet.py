@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from dovetail.lab.aws.capacity_reservations import Book
-from dovetail.lab.aws.offerings import Market
-from dovetail.lab.aws.placement_groups import Groups
+from dovetail.lab.aws.offerings import LabOfferings
+from dovetail.lab.aws.placement_groups import LabPlacementGroups
 
 _MESSAGES = {
     "InsufficientInstanceCapacity": "There is no {kind} capacity available that matches your request.",
@@ -43,12 +43,12 @@ _till = threading.Lock()
 class FleetContext(msgspec.Struct, frozen=True):
     """Offerings and prices, capacity reservations, and placement groups."""
 
-    market: Market
+    market: LabOfferings
     book: Book
-    groups: Groups
+    groups: LabPlacementGroups
 
 
-class Choice(msgspec.Struct, frozen=True):
+class FleetOverride(msgspec.Struct, frozen=True):
     """One override of one launch template."""
 
     template: Any
@@ -106,19 +106,19 @@ def _create(backend: Any, context: FleetContext, asked: Mapping[str, Any]) -> di
     }
 
 
-def _rank(asked: Mapping[str, Any]) -> Callable[[Choice], tuple[float, str]]:
+def _rank(asked: Mapping[str, Any]) -> Callable[[FleetOverride], tuple[float, str]]:
     """By price, or by the priorities that the request gives."""
     strategies = ((asked.get(name) or {}).get("AllocationStrategy", "") for name in ("OnDemandOptions", "SpotOptions"))
     ranked = any("prioritized" in strategy for strategy in strategies)
 
-    def rank(choice: Choice) -> tuple[float, str]:
+    def rank(choice: FleetOverride) -> tuple[float, str]:
         order = float(choice.override.get("Priority", 0.0)) if ranked else choice.price
         return order, choice.override["InstanceType"]
 
     return rank
 
 
-def _choices(backend: Any, market: Market, asked: Mapping[str, Any], kind: str) -> list[Choice]:
+def _choices(backend: Any, market: LabOfferings, asked: Mapping[str, Any], kind: str) -> list[FleetOverride]:
     choices = []
     for config in asked.get("LaunchTemplateConfigs") or ():
         named = config["LaunchTemplateSpecification"]
@@ -130,11 +130,11 @@ def _choices(backend: Any, market: Market, asked: Mapping[str, Any], kind: str) 
         for override in config.get("Overrides") or [{}]:
             zone = override.get("AvailabilityZone") or backend.get_subnet(override["SubnetId"]).availability_zone
             full = {"InstanceType": "m5.large", **override, "AvailabilityZone": zone}
-            choices.append(Choice(template, named, full, market.price(full["InstanceType"], zone, kind)))
+            choices.append(FleetOverride(template, named, full, market.price(full["InstanceType"], zone, kind)))
     return choices
 
 
-def _refusal(backend: Any, context: FleetContext, choice: Choice, kind: str) -> tuple[str, str] | None:
+def _refusal(backend: Any, context: FleetContext, choice: FleetOverride, kind: str) -> tuple[str, str] | None:
     """Why an instance cannot be launched: code, and message where the code does not imply it."""
     data, override = choice.template.get_version("$Latest").data, choice.override
     profile = (data.get("IamInstanceProfile") or {}).get("Name")
@@ -158,7 +158,7 @@ def _reservation(data: Mapping[str, Any]) -> str | None:
     return capacity_reservation_id
 
 
-def _error(choice: Choice, kind: str, code: str, message: str) -> dict[str, Any]:
+def _error(choice: FleetOverride, kind: str, code: str, message: str) -> dict[str, Any]:
     message = message or _MESSAGES.get(code, code).format(
         kind=kind,
         type=choice.override["InstanceType"],
@@ -173,7 +173,7 @@ def _error(choice: Choice, kind: str, code: str, message: str) -> dict[str, Any]
     }
 
 
-def _launched_entry(choices: Sequence[Choice], instance: Any, kind: str) -> dict[str, Any]:
+def _launched_entry(choices: Sequence[FleetOverride], instance: Any, kind: str) -> dict[str, Any]:
     """An instance as an entry of the answer, with the choice that it came from."""
     where = (instance.instance_type, instance.subnet_id)
     by_place = {(choice.override["InstanceType"], choice.override.get("SubnetId")): choice for choice in choices}
@@ -187,7 +187,7 @@ def _launched_entry(choices: Sequence[Choice], instance: Any, kind: str) -> dict
 
 
 def _run(
-    backend: Any, context: FleetContext, choice: Choice, kind: str, tags: Mapping[str, Any], token: str | None
+    backend: Any, context: FleetContext, choice: FleetOverride, kind: str, tags: Mapping[str, Any], token: str | None
 ) -> Any:
     data: Mapping[str, Any] = choice.template.get_version("$Latest").data
     interface: Mapping[str, Any] = (data.get("NetworkInterfaces") or [{}])[0]
@@ -224,7 +224,7 @@ def _run(
     return instance
 
 
-def _fail_at_once(instance: Any, data: Mapping[str, Any], market: Market) -> None:
+def _fail_at_once(instance: Any, data: Mapping[str, Any], market: LabOfferings) -> None:
     """An instance whose volume cannot be decrypted starts and ends within a moment."""
     keys = {(device.get("Ebs") or {}).get("KmsKeyId") for device in data.get("BlockDeviceMappings") or ()}
     if keys & market.denied_keys:

@@ -16,7 +16,7 @@ from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import CONFIGMAPS
 from dovetail.lab.aws import user_data
 from dovetail.lab.aws.account import AwsAccount
-from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
+from dovetail.lab.aws.endpoint import ACCOUNT, AwsEndpoint
 from dovetail.lab.aws.eventbridge import Bridge
 from dovetail.lab.instances import SimulatedInstance, host_name
 from dovetail.lab.kubelet.kubelets import Kubelets
@@ -38,7 +38,7 @@ class Ec2:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        endpoint: AwsEndpoint,
         account: AwsAccount,
         fleet: Kubelets,
         kube: Kube,

@@ -22,13 +22,13 @@ from dovetail.lab.apiserver_only import StartError
 from dovetail.lab.aws import account, controller_access
 from dovetail.lab.aws.cluster_tokens import ClusterTokens
 from dovetail.lab.aws.ec2 import Ec2, Timing
-from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint, new_credentials
+from dovetail.lab.aws.endpoint import ACCOUNT, AwsEndpoint, new_credentials
 from dovetail.lab.aws.eventbridge import Bridge
 from dovetail.lab.aws.fargate import Fargate
 from dovetail.lab.aws.fault_injection import AwsFaults
 from dovetail.lab.aws.initial_instances import register
 from dovetail.lab.aws.node_groups import NodeGroups, create_configured
-from dovetail.lab.aws.offerings import Market
+from dovetail.lab.aws.offerings import LabOfferings
 from dovetail.lab.aws.pod_credentials import PodCredentials
 from dovetail.lab.aws.service_account_roles import create_roles
 from dovetail.lab.chart_registry import ChartRegistry
@@ -71,7 +71,7 @@ class Eks:
         #: The instances of the nodes that the lab starts with.
         self.initial_instances: Sequence[SimulatedInstance] = ()
         self.ready = asyncio.Event()
-        self.endpoint: Endpoint | None = None
+        self.endpoint: AwsEndpoint | None = None
         self.charts: ChartRegistry | None = None
         self.instances: Ec2 | None = None
         self._api_url = api_url
@@ -94,8 +94,8 @@ class Eks:
             if lab.server is not None:
                 await custom_metrics.register(lab.kube)
         loop = asyncio.get_running_loop()
-        market = Market(settings.region, settings.families)
-        endpoint = await loop.run_in_executor(None, lambda: Endpoint(market, settings.aws_port, new_credentials()))
+        market = LabOfferings(settings.region, settings.families)
+        endpoint = await loop.run_in_executor(None, lambda: AwsEndpoint(market, settings.aws_port, new_credentials()))
         self.endpoint = endpoint
         try:
             made = await loop.run_in_executor(None, lambda: self._account(endpoint))
@@ -136,7 +136,7 @@ class Eks:
         finally:
             endpoint.close()
 
-    async def _register_nodes(self, lab: Lab, endpoint: Endpoint, made: account.AwsAccount) -> None:
+    async def _register_nodes(self, lab: Lab, endpoint: AwsEndpoint, made: account.AwsAccount) -> None:
         """Instances and a node group for the nodes that the lab started with."""
         assert self.instances is not None
         version = self.settings.version
@@ -151,7 +151,7 @@ class Eks:
             except NotFound:
                 continue  # it has not joined, or is gone again
 
-    def _site(self, endpoint: Endpoint, made: account.AwsAccount) -> Site:
+    def _site(self, endpoint: AwsEndpoint, made: account.AwsAccount) -> Site:
         """Without a queue where the ClusterConfig's `karpenter:` block has none."""
         site, config = controller_access.site(endpoint, made), self.settings.config
         if config is None or config.karpenter is None or config.karpenter.interruption_queue:
@@ -162,7 +162,7 @@ class Eks:
         charts = {"DOVETAIL_CHARTS": self.charts.address} if self.charts is not None else {}
         return {**self.endpoint.environment(), **charts} if self.endpoint is not None else charts
 
-    def _account(self, endpoint: Endpoint) -> account.AwsAccount:
+    def _account(self, endpoint: AwsEndpoint) -> account.AwsAccount:
         config = self.settings.config
         made = account.build(
             endpoint,
@@ -180,7 +180,7 @@ class Eks:
         return made
 
 
-def _admit_principals(server: LabServer, endpoint: Endpoint, cluster: str) -> None:
+def _admit_principals(server: LabServer, endpoint: AwsEndpoint, cluster: str) -> None:
     """Let in the tokens of `aws eks get-token`, and give their callers what their access policies grant."""
 
     def aws_auth() -> Mapping[str, str] | None:
@@ -215,7 +215,7 @@ async def _install(lab: Lab, site: Site, gates: Mapping[str, bool]) -> None:
         await _create(lab, resource, body, namespace)
 
 
-async def _create_service_accounts(lab: Lab, endpoint: Endpoint, config: ClusterConfig) -> None:
+async def _create_service_accounts(lab: Lab, endpoint: AwsEndpoint, config: ClusterConfig) -> None:
     try:
         bodies = await asyncio.get_running_loop().run_in_executor(None, lambda: create_roles(endpoint, config))
     except ConfigRefused as problem:

@@ -18,31 +18,31 @@ from dovetail.lab.aws.cloudtrail import Trail
 from dovetail.lab.aws.create_fleet import FleetContext
 from dovetail.lab.aws.fargate_requests import FargateRequests
 from dovetail.lab.aws.gate import Gate
-from dovetail.lab.aws.injected_errors import Trouble
+from dovetail.lab.aws.injected_errors import InjectedErrors
 from dovetail.lab.aws.moto_gaps import Front
-from dovetail.lab.aws.offerings import Market
-from dovetail.lab.aws.placement_groups import Groups
+from dovetail.lab.aws.offerings import LabOfferings
+from dovetail.lab.aws.placement_groups import LabPlacementGroups
 from dovetail.lab.aws.pod_identity import PodIdentityAssociations
 from dovetail.lab.aws.policy_simulation import PolicySimulation
-from dovetail.lab.aws.signatures import Credentials, issued
+from dovetail.lab.aws.signatures import AccessKey, issued
 from dovetail.lab.aws.web_identity import WebIdentity
 
 ACCOUNT = "123456789012"
 
 
 #: What opens an endpoint that is made without credentials of its own: one inside a test.
-TEST_CREDENTIALS = Credentials("lab", "lab")
+TEST_CREDENTIALS = AccessKey("lab", "lab")
 
 
-def new_credentials() -> Credentials:
+def new_credentials() -> AccessKey:
     """An access key that nothing outside of the lab can guess."""
-    return Credentials(f"LAB{secrets.token_hex(8).upper()}", secrets.token_urlsafe(30))
+    return AccessKey(f"LAB{secrets.token_hex(8).upper()}", secrets.token_urlsafe(30))
 
 
-class Endpoint:
+class AwsEndpoint:
     """Starts at once in a thread of its own; `url` is where to send requests, signed with `credentials`."""
 
-    def __init__(self, market: Market, port: int = 0, credentials: Credentials = TEST_CREDENTIALS) -> None:
+    def __init__(self, market: LabOfferings, port: int = 0, credentials: AccessKey = TEST_CREDENTIALS) -> None:
         # AWS's own policies are attached by the walk-throughs; moto loads them only on request.
         os.environ.setdefault("MOTO_IAM_LOAD_MANAGED_POLICIES", "true")
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -70,8 +70,8 @@ class Endpoint:
         self.market = market
         self.credentials = credentials
         self.book = Book(self._used)
-        self.trouble = Trouble()
-        self.groups = Groups(self.instances)
+        self.trouble = InjectedErrors()
+        self.groups = LabPlacementGroups(self.instances)
         moto_patches.install(FleetContext(market, self.book, self.groups))
         self.scaling = AutoScaling(market)
         auto_scaling.install(self.scaling)
@@ -124,7 +124,7 @@ class Endpoint:
             region_name=self.market.region,
         )
 
-    def credentials_of(self, access_key: str) -> Credentials | None:
+    def credentials_of(self, access_key: str) -> AccessKey | None:
         return self.credentials if access_key == self.credentials.access_key else issued(access_key)
 
     def backend(self, service: str, region: str | None = None) -> Any:

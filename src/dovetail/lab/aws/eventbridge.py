@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from dovetail.clock import Clock
-from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
+from dovetail.lab.aws.endpoint import ACCOUNT, AwsEndpoint
 
 STATE_CHANGE = "EC2 Instance State-change Notification"
 SPOT_WARNING = "EC2 Spot Instance Interruption Warning"
@@ -17,7 +17,7 @@ _BEFORE = {"terminated": "shutting-down", "stopped": "stopping"}
 class Bridge:
     """Puts messages on the queue, each with the lab's time; with `by_rules` only those that an enabled rule sends."""
 
-    def __init__(self, endpoint: Endpoint, queue: str, clock: Clock, *, by_rules: bool = False) -> None:
+    def __init__(self, endpoint: AwsEndpoint, queue: str, clock: Clock, *, by_rules: bool = False) -> None:
         self._endpoint = endpoint
         self._queue = queue
         self._clock = clock

@@ -24,12 +24,12 @@ from dovetail.clock import Clock
 from dovetail.kube.certificates import ServingCertificate, make_certificate
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, KubeError, NotFound
-from dovetail.kube.events import EventRecorder, Reference
+from dovetail.kube.events import EventRecorder, ObjectReference
 from dovetail.kube.resources import CONFIGMAPS, NODES, PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, PODS, Resource
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.aws import account
 from dovetail.lab.aws.ec2 import Timing
-from dovetail.lab.aws.endpoint import Endpoint
+from dovetail.lab.aws.endpoint import AwsEndpoint
 from dovetail.lab.aws.fargate_profiles import (
     COMPUTE_TYPE,
     PROFILE_LABEL,
@@ -74,7 +74,13 @@ class Fargate:
     """Runs beside the account."""
 
     def __init__(
-        self, endpoint: Endpoint, made: account.AwsAccount, fleet: Kubelets, kube: Kube, chance: Chance, timing: Timing
+        self,
+        endpoint: AwsEndpoint,
+        made: account.AwsAccount,
+        fleet: Kubelets,
+        kube: Kube,
+        chance: Chance,
+        timing: Timing,
     ) -> None:
         self._endpoint = endpoint
         self._made = made
@@ -163,7 +169,7 @@ class Fargate:
 
     async def _place(self, pod: Json) -> None:
         """Give a pod its node, as soon as that is possible."""
-        meta, about = pod["metadata"], Reference.of("v1", "Pod", pod["metadata"])
+        meta, about = pod["metadata"], ObjectReference.of("v1", "Pod", pod["metadata"])
         while (problem := await self._problem(pod)) is not None:
             self._recorder.warning(about, "FailedScheduling", problem)
             await asyncio.sleep(RETRY_S)
@@ -213,7 +219,7 @@ class Fargate:
             drivers[name] = (volume["spec"].get("csi") or {}).get("driver", "")
         return drivers
 
-    async def _logging(self, about: Reference) -> str:
+    async def _logging(self, about: ObjectReference) -> str:
         try:
             await self._kube.get(CONFIGMAPS, "aws-logging", "aws-observability")
         except NotFound:

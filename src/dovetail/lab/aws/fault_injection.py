@@ -11,11 +11,11 @@ import msgspec
 from dovetail.clock import Clock
 from dovetail.install.iam import NODEPOOL
 from dovetail.lab.aws.ec2 import Ec2
-from dovetail.lab.aws.endpoint import Endpoint
+from dovetail.lab.aws.endpoint import AwsEndpoint
 from dovetail.lab.aws.eventbridge import SPOT_WARNING, Bridge
-from dovetail.lab.aws.injected_errors import Rule
+from dovetail.lab.aws.injected_errors import ErrorRule
 from dovetail.lab.faults.injection import Faults
-from dovetail.lab.faults.kinds import Fault, UnknownFault
+from dovetail.lab.faults.kinds import InjectedFault, UnknownFault
 from dovetail.language import message
 
 EVERYTHING = ("*", "*", "*")
@@ -26,7 +26,7 @@ NOTICE = 120.0
 class AwsFaults:
     """`instances` knows the instance behind a node, `faults` the node that is meant; `kinds` are added to its own."""
 
-    def __init__(self, endpoint: Endpoint, bridge: Bridge, clock: Clock, instances: Ec2, faults: Faults) -> None:
+    def __init__(self, endpoint: AwsEndpoint, bridge: Bridge, clock: Clock, instances: Ec2, faults: Faults) -> None:
         self._endpoint = endpoint
         self._bridge = bridge
         self._clock = clock
@@ -35,7 +35,7 @@ class AwsFaults:
         self._lose = faults.strikes["instance-gone"]
 
     @property
-    def kinds(self) -> dict[str, Callable[[Fault], str]]:
+    def kinds(self) -> dict[str, Callable[[InjectedFault], str]]:
         return {
             "aws-denied": self._deny,
             "aws-throttled": self._throttle,
@@ -46,27 +46,27 @@ class AwsFaults:
             "status-checks": self._ail,
         }
 
-    def _deny(self, fault: Fault) -> str:
+    def _deny(self, fault: InjectedFault) -> str:
         text = "You are not authorized to perform this operation."
-        self._trouble(fault, Rule("ec2", "*", "UnauthorizedOperation", text, status=403))
+        self._trouble(fault, ErrorRule("ec2", "*", "UnauthorizedOperation", text, status=403))
         return message("EC2 refuses every call as unauthorised {spell}", spell=fault.spell)
 
-    def _throttle(self, fault: Fault) -> str:
+    def _throttle(self, fault: InjectedFault) -> str:
         every = max(1, round(1 / (fault.amount or 0.5)))
-        self._trouble(fault, Rule("ec2", "*", "RequestLimitExceeded", "Request limit exceeded.", every=every))
+        self._trouble(fault, ErrorRule("ec2", "*", "RequestLimitExceeded", "Request limit exceeded.", every=every))
         return message("EC2 turns one of {n} call(s) away as too many {spell}", n=every, spell=fault.spell)
 
-    def _trouble(self, fault: Fault, rule: Rule) -> None:
+    def _trouble(self, fault: InjectedFault, rule: ErrorRule) -> None:
         self._faults.end(fault.kind)
         self._endpoint.trouble.add(rule)
         self._faults.last(fault, partial(self._endpoint.trouble.remove, rule))
 
-    def _exhaust_offering(self, fault: Fault) -> str:
+    def _exhaust_offering(self, fault: InjectedFault) -> str:
         self._endpoint.market.refuse(EVERYTHING)
         self._faults.last(fault, partial(self._endpoint.market.allow, EVERYTHING))
         return message("EC2 has no capacity of any kind {spell}", spell=fault.spell)
 
-    def _rebalance(self, fault: Fault) -> str:
+    def _rebalance(self, fault: InjectedFault) -> str:
         """Every Auto Scaling group ends an instance of its own choice and launches another."""
         groups = list(self._endpoint.backend("autoscaling").autoscaling_groups.values())
         ended = [instance for group in groups if (instance := self._endpoint.scaling.rebalance(group)) is not None]
@@ -74,13 +74,13 @@ class AwsFaults:
             raise UnknownFault(message("no Auto Scaling group has an instance; create one first"))
         return message("rebalancing of zones ended {instances}", instances=", ".join(ended))
 
-    def _call_back(self, fault: Fault) -> str:
+    def _call_back(self, fault: InjectedFault) -> str:
         node, instance = self._struck(fault, spot=True)
         self._bridge.tell(SPOT_WARNING, {"instance-id": instance, "instance-action": "terminate"})
         asyncio.get_running_loop().call_later(NOTICE, self._terminate, instance)
         return message("the instance of {node} ({instance}) is interrupted", node=node, instance=instance)
 
-    def _vanish(self, fault: Fault) -> str:
+    def _vanish(self, fault: InjectedFault) -> str:
         """A launched instance ends at EC2 too; the lab's own have none there."""
         node_instances = self._instances.node_instances()
         launched = self._launched(node_instances)
@@ -94,7 +94,7 @@ class AwsFaults:
     def _terminate(self, instance: str) -> None:
         self._endpoint.backend("ec2").terminate_instances([instance])
 
-    def _ail(self, fault: Fault) -> str:
+    def _ail(self, fault: InjectedFault) -> str:
         node, instance = self._struck(fault)
         impaired = self._endpoint.market.impaired
         impaired[instance] = self._clock.now()
@@ -118,7 +118,7 @@ class AwsFaults:
             chosen.append((NODEPOOL not in tags, node))
         return [node for _, node in sorted(chosen)]
 
-    def _struck(self, fault: Fault, *, spot: bool = False) -> tuple[str, str]:
+    def _struck(self, fault: InjectedFault, *, spot: bool = False) -> tuple[str, str]:
         """The node that is meant and the instance behind it; one that was launched for a NodePool by default."""
         node_instances = self._instances.node_instances()
         if not node_instances:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from dovetail.lab.aws.account import AwsAccount, client
-from dovetail.lab.aws.endpoint import Endpoint
+from dovetail.lab.aws.endpoint import AwsEndpoint
 from dovetail.lab.aws.node_groups import Bootstrap, create_group
 from dovetail.lab.instances import SimulatedInstance
 
@@ -35,7 +35,9 @@ class Registered(msgspec.Struct, frozen=True):
     labels: Mapping[str, str]
 
 
-def register(endpoint: Endpoint, made: AwsAccount, instances: Sequence[SimulatedInstance], version: str) -> Registered:
+def register(
+    endpoint: AwsEndpoint, made: AwsAccount, instances: Sequence[SimulatedInstance], version: str
+) -> Registered:
     """Run them in EC2 as the cluster's first node group."""
     arm = bool(instances) and all(instance.arch == "arm64" for instance in instances)
     image = _image(endpoint, version, "arm64" if arm else "x86_64")
@@ -59,7 +61,7 @@ def register(endpoint: Endpoint, made: AwsAccount, instances: Sequence[Simulated
     return Registered(nodes, labels)
 
 
-def _image(endpoint: Endpoint, version: str, arch: str) -> str:
+def _image(endpoint: AwsEndpoint, version: str, arch: str) -> str:
     """AWS's newest image of the cluster's version."""
     kind = "arm64" if arch == "arm64" else "x86_64"
     name = f"/aws/service/eks/optimized-ami/{version}/amazon-linux-2023/{kind}/standard/recommended/image_id"
@@ -70,7 +72,7 @@ def _image(endpoint: Endpoint, version: str, arch: str) -> str:
     return next(str(ami_id) for ami_id, ami in amis if ami.architecture == arch and ami.owner_id == _OWNER)
 
 
-def _run(endpoint: Endpoint, made: AwsAccount, instances: Sequence[SimulatedInstance], image: str) -> dict[str, str]:
+def _run(endpoint: AwsEndpoint, made: AwsAccount, instances: Sequence[SimulatedInstance], image: str) -> dict[str, str]:
     ec2, backend = client(endpoint, "ec2"), endpoint.backend("ec2")
     by_place: defaultdict[tuple[str, str], list[SimulatedInstance]] = defaultdict(list)
     for simulated in instances:
@@ -99,7 +101,7 @@ def _run(endpoint: Endpoint, made: AwsAccount, instances: Sequence[SimulatedInst
     return nodes
 
 
-def _complete_template(endpoint: Endpoint, made: AwsAccount, instance_type: str, image: str) -> None:
+def _complete_template(endpoint: AwsEndpoint, made: AwsAccount, instance_type: str, image: str) -> None:
     """What EKS puts into a node group's launch template: with it the group can launch more."""
     iam, profile = client(endpoint, "iam"), f"eks-{made.cluster}-{NODE_GROUP}"
     iam.create_instance_profile(InstanceProfileName=profile)
@@ -120,7 +122,7 @@ def _text(encoded: str) -> Any:
     return Base64EncodedString(encoded)
 
 
-def _group(endpoint: Endpoint, made: AwsAccount, nodegroup: Any, instance_ids: Sequence[str]) -> None:
+def _group(endpoint: AwsEndpoint, made: AwsAccount, nodegroup: Any, instance_ids: Sequence[str]) -> None:
     """The Auto Scaling group that the node group names, with the instances that run already."""
     from moto.autoscaling.models import InstanceState
 

@@ -19,7 +19,7 @@ _SCOPE = re.compile(r"Credential=[^/]+/\d+/[^/]+/([a-z0-9-]+)/aws4_request")
 _PLAIN = {"autoscaling", "iam", "sts"}
 
 
-class Rule(msgspec.Struct, frozen=True):
+class ErrorRule(msgspec.Struct, frozen=True):
     """Every so many calls of `action` (`*` for all of a service, `*` for all services) fail, `times` at most."""
 
     service: str
@@ -31,19 +31,19 @@ class Rule(msgspec.Struct, frozen=True):
     status: int = 400
 
 
-class Trouble:
+class InjectedErrors:
     """Shared by the threads that serve AWS; `calls` counts what was asked, in trouble or not."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._rules: dict[Rule, list[int]] = {}
+        self._rules: dict[ErrorRule, list[int]] = {}
         self.calls: dict[tuple[str, str], int] = {}
 
-    def add(self, rule: Rule) -> None:
+    def add(self, rule: ErrorRule) -> None:
         with self._lock:
             self._rules[rule] = [0, 0]
 
-    def remove(self, rule: Rule) -> None:
+    def remove(self, rule: ErrorRule) -> None:
         with self._lock:
             self._rules.pop(rule, None)
 
@@ -61,7 +61,7 @@ class Trouble:
         return None
 
 
-def _strikes(rule: Rule, counts: list[int]) -> bool:
+def _strikes(rule: ErrorRule, counts: list[int]) -> bool:
     """`counts`: calls seen, calls struck."""
     counts[0] += 1
     if counts[0] % rule.every or (rule.times is not None and counts[1] >= rule.times):
@@ -82,7 +82,7 @@ def asked(environ: Environ) -> tuple[str, str]:
     return service, f"{environ.get('REQUEST_METHOD')} {environ.get('PATH_INFO')}"
 
 
-def _error(service: str, rule: Rule) -> Answer:
+def _error(service: str, rule: ErrorRule) -> Answer:
     if service == "ec2":
         return refused(rule.code, rule.message, rule.status)
     if service in _PLAIN:

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from dovetail.cloud.aws import catalog
-from dovetail.cloud.aws.instance_type_info import Spec
+from dovetail.cloud.aws.instance_type_info import InstanceTypeSpec
 from dovetail.lab.aws.access_entries import AccessEntries
 from dovetail.lab.aws.capacity_reservations import Book
 from dovetail.lab.aws.http_forms import Answer, Environ
 from dovetail.lab.aws.http_forms import body_of as _body
-from dovetail.lab.aws.injected_errors import Trouble
-from dovetail.lab.aws.offerings import Market
-from dovetail.lab.aws.placement_groups import Groups
+from dovetail.lab.aws.injected_errors import InjectedErrors
+from dovetail.lab.aws.offerings import LabOfferings
+from dovetail.lab.aws.placement_groups import LabPlacementGroups
 
 StartResponse = Callable[..., Any]
 Wsgi = Callable[[Environ, StartResponse], Iterable[bytes]]
@@ -25,7 +25,9 @@ _PAGE = 100
 class Front:
     """A WSGI application around moto's."""
 
-    def __init__(self, inner: Wsgi, market: Market, book: Book, groups: Groups, trouble: Trouble) -> None:
+    def __init__(
+        self, inner: Wsgi, market: LabOfferings, book: Book, groups: LabPlacementGroups, trouble: InjectedErrors
+    ) -> None:
         self._inner = inner
         self._market = market
         self._book = book
@@ -92,7 +94,7 @@ class Front:
         return self._book.answer(environ) or self._groups.answer(environ)
 
 
-def _product(spec: Spec, region: str, dollars: float) -> str:
+def _product(spec: InstanceTypeSpec, region: str, dollars: float) -> str:
     dimension = {"unit": "Hrs", "pricePerUnit": {"USD": f"{dollars:.10f}"}}
     return json.dumps(
         {

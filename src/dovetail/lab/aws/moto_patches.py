@@ -12,7 +12,7 @@ from typing import Any
 
 from dovetail.clock import wall
 from dovetail.lab.aws.create_fleet import FleetContext, create
-from dovetail.lab.aws.offerings import Market
+from dovetail.lab.aws.offerings import LabOfferings
 
 #: A method of moto's: the object in, its answer out.
 Method = Callable[[Any], Any]
@@ -34,7 +34,7 @@ def _installed() -> FleetContext:
     return _context
 
 
-def _selling() -> Market:
+def _selling() -> LabOfferings:
     return _installed().market
 
 

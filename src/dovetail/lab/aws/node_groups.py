@@ -18,7 +18,7 @@ from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.resources import NODES
 from dovetail.lab.aws import account
-from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
+from dovetail.lab.aws.endpoint import ACCOUNT, AwsEndpoint
 from dovetail.lab.aws.fargate_profiles import SERVICE as FARGATE_SERVICE
 from dovetail.lab.cluster_config import ClusterConfig, FargateProfileConfig, NodeGroupConfig
 from dovetail.model.labels import NODEPOOL
@@ -55,7 +55,7 @@ class NodeGroups:
     """Runs beside the account. `unmanaged` are node groups whose nodes the lab itself made."""
 
     def __init__(
-        self, endpoint: Endpoint, made: account.AwsAccount, kube: Kube, unmanaged: frozenset[str] = frozenset()
+        self, endpoint: AwsEndpoint, made: account.AwsAccount, kube: Kube, unmanaged: frozenset[str] = frozenset()
     ) -> None:
         self._endpoint = endpoint
         self._made = made
@@ -154,7 +154,7 @@ class NodeGroups:
 
 
 def create_launch_template(
-    endpoint: Endpoint,
+    endpoint: AwsEndpoint,
     made: account.AwsAccount,
     name: str,
     role: str,
@@ -184,7 +184,7 @@ def create_launch_template(
 
 
 def create_group(
-    endpoint: Endpoint,
+    endpoint: AwsEndpoint,
     name: str,
     template: str,
     subnets: list[str],
@@ -218,7 +218,7 @@ def create_group(
     )  # fmt: skip
 
 
-def admit_role(endpoint: Endpoint, cluster: str, role_arn: str) -> None:
+def admit_role(endpoint: AwsEndpoint, cluster: str, role_arn: str) -> None:
     """An access entry: instances of the role may join, as EKS arranges for managed node groups."""
     endpoint.front.entries.setdefault(cluster, {}).setdefault(
         role_arn,
@@ -230,7 +230,7 @@ def admit_role(endpoint: Endpoint, cluster: str, role_arn: str) -> None:
     )  # fmt: skip
 
 
-def create_configured(endpoint: Endpoint, made: account.AwsAccount, config: ClusterConfig) -> None:
+def create_configured(endpoint: AwsEndpoint, made: account.AwsAccount, config: ClusterConfig) -> None:
     """The node groups of a ClusterConfig, as eksctl would create them."""
     for group in config.groups:
         if group.managed:
@@ -241,7 +241,7 @@ def create_configured(endpoint: Endpoint, made: account.AwsAccount, config: Clus
         _create_fargate_profile(endpoint, made, profile)
 
 
-def _create_fargate_profile(endpoint: Endpoint, made: account.AwsAccount, profile: FargateProfileConfig) -> None:
+def _create_fargate_profile(endpoint: AwsEndpoint, made: account.AwsAccount, profile: FargateProfileConfig) -> None:
     """With the role that eksctl makes for all profiles of a cluster, unless the profile names another."""
     iam, name = account.client(endpoint, "iam"), f"eksctl-{made.cluster}-fargate-FargatePodExecutionRole"
     if not profile.role_arn and name not in {role["RoleName"] for role in iam.list_roles()["Roles"]}:
@@ -261,7 +261,7 @@ def _create_fargate_profile(endpoint: Endpoint, made: account.AwsAccount, profil
     )
 
 
-def _create_managed(endpoint: Endpoint, made: account.AwsAccount, group: NodeGroupConfig) -> None:
+def _create_managed(endpoint: AwsEndpoint, made: account.AwsAccount, group: NodeGroupConfig) -> None:
     effects = {value: key for key, value in _EFFECTS.items()}
     account.client(endpoint, "eks").create_nodegroup(
         clusterName=made.cluster, nodegroupName=group.name, subnets=list(made.subnets.values()),
@@ -273,7 +273,7 @@ def _create_managed(endpoint: Endpoint, made: account.AwsAccount, group: NodeGro
     )  # fmt: skip
 
 
-def _create_self_managed(endpoint: Endpoint, made: account.AwsAccount, group: NodeGroupConfig) -> None:
+def _create_self_managed(endpoint: AwsEndpoint, made: account.AwsAccount, group: NodeGroupConfig) -> None:
     role = f"eks-{made.cluster}-nodes"
     bootstrap = Bootstrap(
         cluster=made.cluster, labels=_eksctl_labels(made, group), max_pods=group.max_pods,

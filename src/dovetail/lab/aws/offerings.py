@@ -14,7 +14,7 @@ Key = tuple[str, str, str]
 INSUFFICIENT_CAPACITY = "InsufficientInstanceCapacity"
 
 
-class Market:
+class LabOfferings:
     """Shared by the threads that serve AWS; every change is made under one lock.
 
     `families` narrows the instance types: a small catalog answers quickly.

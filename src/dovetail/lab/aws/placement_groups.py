@@ -28,7 +28,7 @@ FULL = (
 _UNKNOWN = "InvalidPlacementGroup.Unknown"
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class LabPlacementGroup(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
     strategy: str = "cluster"
@@ -43,18 +43,18 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         return "".join(f"<{name}>{escape(value)}</{name}>" for name, value in facts.items())
 
 
-class Groups:
+class LabPlacementGroups:
     """The groups by name, shared by the threads that serve AWS. `instances` are all that EC2 knows."""
 
     def __init__(self, instances: Callable[[], list[Any]]) -> None:
         self._instances = instances
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
-        self._made: dict[str, Group] = {}
+        self._made: dict[str, LabPlacementGroup] = {}
 
-    def put(self, name: str, strategy: str = "cluster", partitions: int = 0) -> Group:
+    def put(self, name: str, strategy: str = "cluster", partitions: int = 0) -> LabPlacementGroup:
         with self._lock:
-            made = Group(
+            made = LabPlacementGroup(
                 id=f"pg-{next(self._numbers):017x}",
                 name=name,
                 strategy=strategy,
@@ -133,7 +133,7 @@ class Groups:
             self._made.pop(name, None)
         return xml("DeletePlacementGroup", "<return>true</return>")
 
-    def _group(self, placement: Mapping[str, Any]) -> Group | None:
+    def _group(self, placement: Mapping[str, Any]) -> LabPlacementGroup | None:
         named = {placement.get("GroupId"), placement.get("GroupName")} - {None, ""}
         return next(
             (
@@ -144,11 +144,11 @@ class Groups:
             None,
         )
 
-    def _within(self, group: Group) -> list[Any]:
+    def _within(self, group: LabPlacementGroup) -> list[Any]:
         living = (instance for instance in self._instances() if instance.state in ("pending", "running"))
         return [instance for instance in living if instance.placement.group_id == group.id]
 
-    def _count(self, group: Group) -> Counter[str]:
+    def _count(self, group: LabPlacementGroup) -> Counter[str]:
         return Counter(instance.placement.zone for instance in self._within(group))
 
 

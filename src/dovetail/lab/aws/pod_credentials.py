@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dovetail.lab.aws.account import client
-from dovetail.lab.aws.endpoint import Endpoint
+from dovetail.lab.aws.endpoint import AwsEndpoint
 from dovetail.lab.aws.pod_identity import SERVICE
 from dovetail.lab.programs.context import AGENT_URL, PodIdentity
 
@@ -18,7 +18,7 @@ MAX_SESSION_NAME_CHARACTERS = 64
 class PodCredentials:
     """`role_of_node` names the role of the instance that a node is."""
 
-    def __init__(self, endpoint: Endpoint, cluster: str, issuer: str, role_of_node: Callable[[str], str]) -> None:
+    def __init__(self, endpoint: AwsEndpoint, cluster: str, issuer: str, role_of_node: Callable[[str], str]) -> None:
         self.url = endpoint.url
         self._cluster = cluster
         self.region = endpoint.market.region

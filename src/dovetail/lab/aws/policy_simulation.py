@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
-from dovetail.install.policy import Decision, decide
+from dovetail.install.policy import PolicyDecision, decide
 from dovetail.lab.aws.authorization import Authorization, Principal
 from dovetail.lab.aws.gate import error
 from dovetail.lab.aws.http_forms import Answer, Environ, body_of
@@ -60,7 +60,7 @@ class PolicySimulation:
 
 def _row(principal: Principal, action: str, resource: str, context: Mapping[str, str | list[str]]) -> str:
     decision, statements = decide(principal.policies, action, resource, context)
-    if decision is Decision.ALLOWED and principal.boundary is not None:
+    if decision is PolicyDecision.ALLOWED and principal.boundary is not None:
         decision, _ = decide(principal.boundary, action, resource, context)
     matched = "".join(
         f"<member><SourcePolicyId>{escape(str(statement.get('Sid', '')))}</SourcePolicyId>"

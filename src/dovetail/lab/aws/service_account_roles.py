@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from dovetail.install import iam as documents
 from dovetail.install.iam import bounded_name
 from dovetail.lab.aws import account
-from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
+from dovetail.lab.aws.endpoint import ACCOUNT, AwsEndpoint
 from dovetail.lab.cluster_config import ClusterConfig, ConfigRefused, ServiceAccountConfig
 from dovetail.lab.programs.execution import ROLE_ANNOTATION
 
@@ -29,7 +29,7 @@ _AUTO_SCALER_ACTIONS = (
 _MANAGED_BY = {"app.kubernetes.io/managed-by": "eksctl"}
 
 
-def create_roles(endpoint: Endpoint, config: ClusterConfig) -> list[dict[str, Any]]:
+def create_roles(endpoint: AwsEndpoint, config: ClusterConfig) -> list[dict[str, Any]]:
     """Make the roles; the ServiceAccounts that name them. Raises ConfigRefused."""
     issuer = str(endpoint.backend("eks").clusters[config.name].identity["oidc"]["issuer"]).removeprefix("https://")
     bodies = []
@@ -40,7 +40,7 @@ def create_roles(endpoint: Endpoint, config: ClusterConfig) -> list[dict[str, An
     return bodies
 
 
-def _create_role(endpoint: Endpoint, config: ClusterConfig, wanted: ServiceAccountConfig, issuer: str) -> str:
+def _create_role(endpoint: AwsEndpoint, config: ClusterConfig, wanted: ServiceAccountConfig, issuer: str) -> str:
     iam = account.client(endpoint, "iam")
     stack = f"eksctl-{config.name}-addon-iamserviceaccount-{wanted.namespace}-{wanted.name}-Role1"
     name = wanted.role_name or bounded_name(stack)

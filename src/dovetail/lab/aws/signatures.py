@@ -29,7 +29,7 @@ _UNSIGNED = "UNSIGNED-PAYLOAD"
 _PATH_SAFE, _QUERY_SAFE = "/~", "-_.~"
 
 
-class Credentials(msgspec.Struct, frozen=True):
+class AccessKey(msgspec.Struct, frozen=True):
     """An access key; one of a session has a token, and an end."""
 
     access_key: str
@@ -48,7 +48,7 @@ class SignatureRefused(Exception):
 
 
 #: Finds the credentials of an access key.
-Lookup = Callable[[str], Credentials | None]
+Lookup = Callable[[str], AccessKey | None]
 
 
 def verify(environ: Environ, credentials_of: Lookup, now: datetime) -> None:
@@ -158,7 +158,7 @@ def signing_key(secret: str, day: str, region: str, service: str) -> bytes:
     return key
 
 
-def issued(access_key: str) -> Credentials | None:
+def issued(access_key: str) -> AccessKey | None:
     """Credentials that IAM or STS of this process's moto gave out."""
     from moto.backends import get_backend
 
@@ -170,7 +170,7 @@ def issued(access_key: str) -> Credentials | None:
     return None
 
 
-def _of_key(key: Any) -> Credentials:
+def _of_key(key: Any) -> AccessKey:
     from moto.backends import get_backend
 
     for accounts in list(get_backend("sts").values()):
@@ -178,6 +178,6 @@ def _of_key(key: Any) -> Credentials:
             role = backend.get_assumed_role_from_access_key(key.access_key_id)
             if role is not None:
                 end = role.expiration.replace(tzinfo=UTC)
-                return Credentials(key.access_key_id, key.secret_access_key, role.session_token, end)
+                return AccessKey(key.access_key_id, key.secret_access_key, role.session_token, end)
     token, end = getattr(key, "session", ("", None))
-    return Credentials(key.access_key_id, key.secret_access_key, token, end)
+    return AccessKey(key.access_key_id, key.secret_access_key, token, end)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.lab.apiserver.store import Event, Store
+from dovetail.lab.apiserver.store import ObjectStore, WatchEvent
 from dovetail.language import message
 from dovetail.model.selector import LabelSelector
 
@@ -32,17 +32,17 @@ class _Guard(msgspec.Struct):
 class PdbCheck:
     """Follows budgets and pods; costs what changed, times the budgets of a namespace."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._spaces: dict[str, dict[str, _Guard]] = {}
 
-    def written(self, event: Event) -> Iterator[str]:
+    def written(self, event: WatchEvent) -> Iterator[str]:
         if event.table == BUDGETS:
             yield from self._budget(event)
         elif event.table == PODS and self._spaces:
             yield from self._pod(event)
 
-    def _budget(self, event: Event) -> Iterator[str]:
+    def _budget(self, event: WatchEvent) -> Iterator[str]:
         namespace, _, name = event.key.partition("/")
         guards = self._spaces.setdefault(namespace, {})
         if event.record is None:
@@ -66,7 +66,7 @@ class PdbCheck:
         }
         guards[name] = _Guard(selector, matcher, status, {} if selector is None else healthy)
 
-    def _pod(self, event: Event) -> Iterator[str]:
+    def _pod(self, event: WatchEvent) -> Iterator[str]:
         namespace, _, name = event.key.partition("/")
         pod = event.record.obj if event.record is not None else None
         for budget, guard in self._spaces.get(namespace, {}).items():
@@ -101,7 +101,7 @@ def _labels(pod: Json) -> dict[str, str]:
     return pod["metadata"].get("labels") or {}
 
 
-def _before(event: Event) -> Json:
+def _before(event: WatchEvent) -> Json:
     return event.previous.obj if event.previous is not None else {}
 
 

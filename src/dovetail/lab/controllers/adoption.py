@@ -9,7 +9,7 @@ from dovetail.kube.errors import Conflict, Invalid, NotFound
 from dovetail.kube.resources import PODS, Resource
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.deployment.revision import owner
-from dovetail.lab.controllers.views import Json, PodView
+from dovetail.lab.controllers.views import Json, PodFields
 from dovetail.model.selector import LabelSelector
 
 
@@ -18,8 +18,8 @@ async def claim_pods(
     kind: tuple[str, str],
     by: Json,
     selector: LabelSelector,
-    strays: Iterable[PodView],
-    fits: Callable[[PodView], bool] = lambda _: True,
+    strays: Iterable[PodFields],
+    fits: Callable[[PodFields], bool] = lambda _: True,
 ) -> None:
     """Let the strays go and take in the orphans that are meant; then wait until the shared store has seen it.
 
@@ -35,12 +35,12 @@ async def claim_pods(
     await context.pods.seen(version)
 
 
-def strays_of(pods: Iterable[PodView], selector: LabelSelector) -> list[PodView]:
+def strays_of(pods: Iterable[PodFields], selector: LabelSelector) -> list[PodFields]:
     """Pods of ours that the selector does not mean any more."""
     return [pod for pod in pods if not selector.matches(pod.metadata.labels)]
 
 
-def _adoptable(pod: PodView, selector: LabelSelector) -> bool:
+def _adoptable(pod: PodFields, selector: LabelSelector) -> bool:
     return (
         pod.metadata.deletion_timestamp is None
         and pod.status.phase not in ("Succeeded", "Failed")
@@ -57,7 +57,7 @@ async def adopt(
     return await _patch(kube, resource, name, namespace, body)
 
 
-async def _release(kube: Kube, pod: PodView, owner_uid: str) -> int:
+async def _release(kube: Kube, pod: PodFields, owner_uid: str) -> int:
     body = {
         "metadata": {"ownerReferences": [{"$patch": "delete", "uid": owner_uid}], "uid": pod.metadata.uid},
     }

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dovetail.kube.errors import AlreadyExists, NotFound
-from dovetail.kube.events import Reference
+from dovetail.kube.events import ObjectReference
 from dovetail.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, PODS, VOLUMEATTACHMENTS
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.pods import finished
-from dovetail.lab.controllers.views import Json, PodView
-from dovetail.lab.controllers.worker import Worker
+from dovetail.lab.controllers.views import Json, PodFields
+from dovetail.lab.controllers.worker import KeyWorker
 from dovetail.lab.kubelet.node import hash_of
 
 ATTACH_SECONDS = 2.0
@@ -24,11 +24,11 @@ class Attachments:
         self._attachments = context.store(VOLUMEATTACHMENTS)
         self._since: dict[str, float] = {}
         self._uses: dict[str, dict[str, str]] = {}
-        self.worker = Worker("attachdetach", self._reconcile)
+        self.worker = KeyWorker("attachdetach", self._reconcile)
         context.pods.listen(self._pod_changed)
         self._claims.listen(self._claim_changed)
 
-    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+    def _pod_changed(self, old: PodFields | None, new: PodFields | None) -> None:
         pod = new or old
         assert pod is not None
         for name in pod.claims:
@@ -103,7 +103,7 @@ class Attachments:
             if pod is not None and where == node:
                 text = f'AttachVolume.Attach succeeded for volume "{volume["metadata"]["name"]}" '
                 self._context.recorder.normal(
-                    Reference.of("v1", PODS.kind, pod.metadata), "SuccessfulAttachVolume", text
+                    ObjectReference.of("v1", PODS.kind, pod.metadata), "SuccessfulAttachVolume", text
                 )
 
     async def _detach(self, attachment: Json) -> None:

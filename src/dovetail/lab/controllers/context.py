@@ -12,7 +12,7 @@ from dovetail.kube.events import EventRecorder
 from dovetail.kube.resources import NODES, PODS, Resource
 from dovetail.lab.controllers.informer import Informer, Listener
 from dovetail.lab.controllers.interning import share_pod
-from dovetail.lab.controllers.views import Json, NodeView, PodView
+from dovetail.lab.controllers.views import Json, NodeFields, PodFields
 
 T = TypeVar("T")
 
@@ -26,17 +26,17 @@ class ControllerContext:
         self.chance = chance
         self.recorder = recorder
         self.informers: dict[Resource, Informer[Any]] = {}
-        self.pods: Informer[PodView] = self._open(
+        self.pods: Informer[PodFields] = self._open(
             PODS,
-            PodView,
+            PodFields,
             share_pod,
             owner=lambda pod: pod.metadata.controller.uid if pod.metadata.controller else None,
             orphans=lambda pod: None if pod.metadata.controller else pod.metadata.namespace,
             node=lambda pod: pod.spec.node_name or None,
             namespace=lambda pod: pod.metadata.namespace,
         )
-        self.nodes: Informer[NodeView] = self._open(NODES, NodeView)
-        self._of_kind: dict[str, list[Listener[PodView]]] = {}
+        self.nodes: Informer[NodeFields] = self._open(NODES, NodeFields)
+        self._of_kind: dict[str, list[Listener[PodFields]]] = {}
         self.pods.listen(self._pod_changed)
 
     def with_recorder(self, recorder: EventRecorder) -> ControllerContext:
@@ -46,11 +46,11 @@ class ControllerContext:
         other.recorder = recorder
         return other
 
-    def listen_to_pods_of(self, kind: str, listener: Listener[PodView]) -> None:
+    def listen_to_pods_of(self, kind: str, listener: Listener[PodFields]) -> None:
         """Listen to pods that an object of this kind manages, or to those without a controller (``)."""
         self._of_kind.setdefault(kind, []).append(listener)
 
-    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+    def _pod_changed(self, old: PodFields | None, new: PodFields | None) -> None:
         for kind in {_manager(pod): None for pod in (old, new) if pod is not None}:
             for listener in self._of_kind.get(kind, ()):
                 listener(old, new)
@@ -76,7 +76,7 @@ class ControllerContext:
         return informer
 
 
-def _manager(pod: PodView) -> str:
+def _manager(pod: PodFields) -> str:
     owner = pod.metadata.controller
     return owner.kind if owner is not None else ""
 

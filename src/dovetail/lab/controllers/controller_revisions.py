@@ -31,7 +31,7 @@ def hash_of(revision: Json) -> str:
     return str(labels.get(HASH_LABEL) or labels.get(SET_HASH_LABEL, ""))
 
 
-class History:
+class ControllerRevisions:
     """The revisions of workloads of one kind."""
 
     def __init__(self, context: ControllerContext, kind: tuple[str, str], hash_key: str) -> None:

@@ -6,14 +6,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from dovetail.kube.errors import AlreadyExists, NotFound
-from dovetail.kube.events import Reference
+from dovetail.kube.events import ObjectReference
 from dovetail.kube.resources import CRONJOBS, JOBS
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.deployment.revision import owner
 from dovetail.lab.controllers.job.decide import finished
 from dovetail.lab.controllers.timestamps import parse, stamp
 from dovetail.lab.controllers.views import Json
-from dovetail.lab.controllers.worker import Worker
+from dovetail.lab.controllers.worker import KeyWorker
 from dovetail.model.cron import CronError
 from dovetail.model.cron import parse as parse_schedule
 
@@ -52,7 +52,7 @@ class CronJobs:
         self._context = context
         self._crons = context.store(CRONJOBS)
         self._jobs = context.store(JOBS)
-        self.worker = Worker("cronjob", self._reconcile)
+        self.worker = KeyWorker("cronjob", self._reconcile)
         self._crons.listen(self._changed)
         self._jobs.listen(self._job_changed)
 
@@ -82,7 +82,7 @@ class CronJobs:
             missed, upcoming = turns(cron, now)
         except CronError as problem:
             text = f'unparseable schedule: "{cron["spec"]["schedule"]}" : {problem}'
-            self._context.recorder.warning(Reference.of(*_KIND, cron["metadata"]), "UnparseableSchedule", text)
+            self._context.recorder.warning(ObjectReference.of(*_KIND, cron["metadata"]), "UnparseableSchedule", text)
             return None
         if missed is not None:
             await self._start(cron, jobs, missed)
@@ -94,7 +94,7 @@ class CronJobs:
         for job in jobs:
             if job["metadata"]["uid"] not in uids and finished(job) is None:
                 text = f"Saw a job that the controller did not create or forgot: {job['metadata']['name']}"
-                self._context.recorder.warning(Reference.of(*_KIND, cron["metadata"]), "UnexpectedJob", text)
+                self._context.recorder.warning(ObjectReference.of(*_KIND, cron["metadata"]), "UnexpectedJob", text)
 
     async def _note_finished(self, cron: Json, jobs: list[Json]) -> Json:
         by_uid = {job["metadata"]["uid"]: job for job in jobs}
@@ -107,7 +107,7 @@ class CronJobs:
                 kept.append(ref)
             elif job is not None and end is not None:
                 text = f"Saw completed job: {ref['name']}, condition: {end['type']}"
-                self._context.recorder.normal(Reference.of(*_KIND, cron["metadata"]), "SawCompletedJob", text)
+                self._context.recorder.normal(ObjectReference.of(*_KIND, cron["metadata"]), "SawCompletedJob", text)
                 if end["type"] == "Complete":
                     status["lastSuccessfulTime"] = job["status"].get("completionTime", stamp(self._context.now()))
         if kept == status.get("active", []):
@@ -140,11 +140,11 @@ class CronJobs:
             await self._context.kube.delete(JOBS, name, job["metadata"]["namespace"], propagation="Background")
         except NotFound:
             return
-        about = Reference.of(*_KIND, cron["metadata"])
+        about = ObjectReference.of(*_KIND, cron["metadata"])
         self._context.recorder.normal(about, "SuccessfulDelete", f"Deleted job {name}")
 
     async def _start(self, cron: Json, jobs: list[Json], turn: datetime) -> None:
-        about = Reference.of(*_KIND, cron["metadata"])
+        about = ObjectReference.of(*_KIND, cron["metadata"])
         policy = cron["spec"].get("concurrencyPolicy", "Allow")
         running = [job for job in jobs if finished(job) is None]
         if policy == "Forbid" and running:

@@ -11,8 +11,8 @@ from dovetail.kube.resources import ENDPOINTS, SERVICES
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.endpointslices import Triggers, port_names, ports, selects, touched
 from dovetail.lab.controllers.pods import finished, ready, terminating
-from dovetail.lab.controllers.views import Json, PodView
-from dovetail.lab.controllers.worker import Worker
+from dovetail.lab.controllers.views import Json, PodFields
+from dovetail.lab.controllers.worker import KeyWorker
 
 MANAGED_BY = {"endpoints.kubernetes.io/managed-by": "endpoint-controller"}
 HEADLESS = {"service.kubernetes.io/headless": ""}
@@ -20,7 +20,7 @@ OVER_CAPACITY = "endpoints.kubernetes.io/over-capacity"
 MAX_ADDRESSES = 1000
 
 
-def subsets(service: Json, pods: Sequence[PodView], names: Mapping[str, int]) -> list[Json]:
+def subsets(service: Json, pods: Sequence[PodFields], names: Mapping[str, int]) -> list[Json]:
     """The addresses of the pods, ready and not, with the service's ports."""
     publish = bool(service["spec"].get("publishNotReadyAddresses"))
     by_readiness: dict[str, list[Json]] = {"addresses": [], "notReadyAddresses": []}
@@ -37,7 +37,7 @@ def subsets(service: Json, pods: Sequence[PodView], names: Mapping[str, int]) ->
     return [filled | ({"ports": listed} if listed else {})] if filled else []
 
 
-def _address(service: Json, pod: PodView) -> Json:
+def _address(service: Json, pod: PodFields) -> Json:
     meta = pod.metadata
     address: Json = {
         "ip": pod.status.pod_ip,
@@ -58,7 +58,7 @@ class Endpoints:
         self._services = context.store(SERVICES)
         self._endpoints = context.store(ENDPOINTS)
         self._triggers = Triggers()
-        self.worker = Worker("endpoint", self._reconcile, gather=0.05)
+        self.worker = KeyWorker("endpoint", self._reconcile, gather=0.05)
         self._services.listen(self._changed)
         context.pods.listen(self._pod_changed)
 
@@ -68,7 +68,7 @@ class Endpoints:
             self._triggers.forget(old)
         self.worker.add(f"{metadata['namespace']}/{metadata['name']}")
 
-    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+    def _pod_changed(self, old: PodFields | None, new: PodFields | None) -> None:
         for key in touched(self._services, old, new):
             self.worker.add(key)
 

@@ -10,7 +10,7 @@ from dovetail.lab.controllers.endpointslices import MANAGED_BY, SERVICE_LABEL, T
 from dovetail.lab.controllers.hashing import port_hash
 from dovetail.lab.controllers.pods import prefix
 from dovetail.lab.controllers.views import Json
-from dovetail.lab.controllers.worker import Worker
+from dovetail.lab.controllers.worker import KeyWorker
 
 CONTROLLER = "endpointslicemirroring-controller.k8s.io"
 SKIP = "endpointslice.kubernetes.io/skip-mirror"
@@ -50,7 +50,7 @@ class EndpointMirroring:
         self._services = context.store(SERVICES)
         self._endpoints = context.store(ENDPOINTS)
         self._slices = context.store(ENDPOINTSLICES)
-        self.worker = Worker("endpointslicemirroring", self._reconcile)
+        self.worker = KeyWorker("endpointslicemirroring", self._reconcile)
         self._services.listen(self._changed)
         self._endpoints.listen(self._changed)
 

@@ -13,8 +13,8 @@ from dovetail.lab.controllers.deployment.revision import owner
 from dovetail.lab.controllers.hashing import port_hash
 from dovetail.lab.controllers.informer import Informer
 from dovetail.lab.controllers.pods import finished, ready, terminating
-from dovetail.lab.controllers.views import Json, NodeView, PodView
-from dovetail.lab.controllers.worker import Worker
+from dovetail.lab.controllers.views import Json, NodeFields, PodFields
+from dovetail.lab.controllers.worker import KeyWorker
 
 SERVICE_LABEL = "kubernetes.io/service-name"
 MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
@@ -22,7 +22,7 @@ CONTROLLER = "endpointslice-controller.k8s.io"
 MAX_ENDPOINTS = 100
 
 
-def endpoints(service: Json, pods: Sequence[PodView], nodes: Mapping[str, NodeView]) -> list[Json]:
+def endpoints(service: Json, pods: Sequence[PodFields], nodes: Mapping[str, NodeFields]) -> list[Json]:
     """One endpoint a pod with an address, in a stable order."""
     publish = bool(service["spec"].get("publishNotReadyAddresses"))
     endpoints = []
@@ -53,7 +53,7 @@ def endpoints(service: Json, pods: Sequence[PodView], nodes: Mapping[str, NodeVi
     return endpoints
 
 
-async def port_names(kube: Kube, service: Json, pods: Sequence[PodView]) -> dict[str, int]:
+async def port_names(kube: Kube, service: Json, pods: Sequence[PodFields]) -> dict[str, int]:
     """The numbers of named ports, by one of the pods; they are read only where a service speaks of names."""
     targets = (port.get("targetPort") for port in service["spec"].get("ports", []))
     if not pods or not any(isinstance(target, str) for target in targets):
@@ -94,7 +94,7 @@ class EndpointSlices:
         self._services = context.store(SERVICES)
         self._slices = context.store(ENDPOINTSLICES)
         self._triggers = Triggers()
-        self.worker = Worker("endpointslice", self._reconcile, gather=0.05)
+        self.worker = KeyWorker("endpointslice", self._reconcile, gather=0.05)
         self._services.listen(self._changed)
         context.pods.listen(self._pod_changed)
 
@@ -104,7 +104,7 @@ class EndpointSlices:
         elif old is not None:
             self._triggers.forget(old)
 
-    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+    def _pod_changed(self, old: PodFields | None, new: PodFields | None) -> None:
         for key in touched(self._services, old, new):
             self.worker.add(key)
 
@@ -174,7 +174,7 @@ class EndpointSlices:
         await self._slices.seen(written["metadata"]["resourceVersion"])
 
 
-def selects(selector: Mapping[str, str], pod: PodView) -> bool:
+def selects(selector: Mapping[str, str], pod: PodFields) -> bool:
     return all(pod.metadata.labels.get(key) == value for key, value in selector.items())
 
 
@@ -182,7 +182,7 @@ def _is_ours(item: Json) -> bool:
     return bool(item["metadata"].get("labels", {}).get(MANAGED_BY) == CONTROLLER)
 
 
-def touched(services: Informer[Json], old: PodView | None, new: PodView | None) -> Iterator[str]:
+def touched(services: Informer[Json], old: PodFields | None, new: PodFields | None) -> Iterator[str]:
     """The services to which a change of a pod matters."""
     pod = new or old
     assert pod is not None
@@ -196,7 +196,7 @@ def touched(services: Informer[Json], old: PodView | None, new: PodView | None) 
             yield f"{pod.metadata.namespace}/{service['metadata']['name']}"
 
 
-def _shape(pod: PodView) -> tuple[Any, ...]:
+def _shape(pod: PodFields) -> tuple[Any, ...]:
     meta = pod.metadata
     return pod.status.pod_ip, ready(pod), terminating(pod), finished(pod), meta.labels, pod.spec.node_name
 
@@ -214,7 +214,7 @@ class Triggers:
     def __init__(self) -> None:
         self._seen: dict[str, dict[str, str]] = {}
 
-    def marks(self, service: Json, pods: Iterable[PodView]) -> dict[str, str]:
+    def marks(self, service: Json, pods: Iterable[PodFields]) -> dict[str, str]:
         """The annotation that says the earliest instant not seen before; none if there is none."""
         meta = service["metadata"]
         conditions = ((pod.metadata.name, pod.status.condition("Ready")) for pod in pods)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dovetail.autoscalers.hpa.controller import HorizontalAutoscaling
 from dovetail.autoscalers.hpa.decision import Saying
-from dovetail.autoscalers.hpa.spec import Autoscaler
+from dovetail.autoscalers.hpa.spec import HorizontalPodAutoscaler
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
-from dovetail.kube.events import EventRecorder, Reference
+from dovetail.kube.events import EventRecorder, ObjectReference
 from dovetail.kube.resources import HPAS
 
 
 def horizontal(kube: Kube, clock: Clock, recorder: EventRecorder) -> HorizontalAutoscaling:
     """The controller, whose events `recorder` writes."""
 
-    def record_event(autoscaler: Autoscaler, saying: Saying) -> None:
-        about = Reference.of(HPAS.api_version, HPAS.kind, autoscaler.metadata)
+    def record_event(autoscaler: HorizontalPodAutoscaler, saying: Saying) -> None:
+        about = ObjectReference.of(HPAS.api_version, HPAS.kind, autoscaler.metadata)
         record = recorder.normal if saying.type == "Normal" else recorder.warning
         record(about, saying.reason, saying.message)
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from dovetail.lab.controllers.views import Meta, PodView
+from dovetail.lab.controllers.views import Meta, PodFields
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ def share_meta(meta: Meta, old: Meta | None = None) -> Meta:
     )
 
 
-def share_pod(pod: PodView, old: PodView | None = None) -> PodView:
+def share_pod(pod: PodFields, old: PodFields | None = None) -> PodFields:
     _make_room()
     spec, status = pod.spec, pod.status
     if old is None or spec.tolerations is not old.spec.tolerations or spec.node_name is not old.spec.node_name:
@@ -68,7 +68,7 @@ def share_pod(pod: PodView, old: PodView | None = None) -> PodView:
         conditions=_first(status.conditions, status.conditions),
         container_statuses=_first(status.container_statuses, status.container_statuses),
     )
-    return PodView(share_meta(pod.metadata, old.metadata if old is not None else None), spec, status)
+    return PodFields(share_meta(pod.metadata, old.metadata if old is not None else None), spec, status)
 
 
 def _make_room() -> None:

@@ -31,7 +31,7 @@ from dovetail.lab.controllers.serviceaccounts import ServiceAccounts
 from dovetail.lab.controllers.statefulset.controller import StatefulSets
 from dovetail.lab.controllers.tainteviction import TaintEviction
 from dovetail.lab.controllers.volume.controller import Volumes
-from dovetail.lab.controllers.worker import Worker
+from dovetail.lab.controllers.worker import KeyWorker
 
 Job = Callable[[], Coroutine[Any, Any, None]]
 
@@ -65,7 +65,7 @@ class ControllerManager:
         lifecycle = NodeLifecycle(base, recorder("node-controller"), liveness)
         garbage = PodGarbage(base)
         autoscaling = horizontal(kube, clock, recorder("horizontal-pod-autoscaler"))
-        self._workers: list[Worker] = [
+        self._workers: list[KeyWorker] = [
             Deployments(context("deployment-controller")).worker,
             ReplicaSets(context("replicaset-controller")).worker,
             ReplicaSets(context("replication-controller"), REPLICATIONCONTROLLERS).worker,

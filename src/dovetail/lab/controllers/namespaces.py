@@ -15,7 +15,7 @@ from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.deployment.status import find
 from dovetail.lab.controllers.timestamps import stamp
 from dovetail.lab.controllers.views import Json
-from dovetail.lab.controllers.worker import Worker
+from dovetail.lab.controllers.worker import KeyWorker
 
 FINALIZER = "kubernetes"
 #: How long a namespace is left alone after it was deleted, or changed since.
@@ -85,7 +85,7 @@ class Namespaces:
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self._namespaces = context.store(NAMESPACES)
-        self.worker = Worker("namespace", self._reconcile)
+        self.worker = KeyWorker("namespace", self._reconcile)
         self._namespaces.listen(self._changed)
 
     def _changed(self, old: Json | None, new: Json | None) -> None:

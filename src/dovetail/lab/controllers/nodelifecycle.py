@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from dovetail.kube.errors import ApiError, Conflict, Disconnected, NotFound
-from dovetail.kube.events import EventRecorder, Reference
+from dovetail.kube.events import EventRecorder, ObjectReference
 from dovetail.kube.resources import LEASES, NODES, PODS
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.pods import ready
 from dovetail.lab.controllers.timestamps import stamp
-from dovetail.lab.controllers.views import LeaseView, NodeView, PodView, Taint
-from dovetail.lab.controllers.worker import Worker
+from dovetail.lab.controllers.views import LeaseView, NodeFields, PodFields, Taint
+from dovetail.lab.controllers.worker import KeyWorker
 
 MONITOR_SECONDS = 5.0
 GRACE_SECONDS = 50.0
@@ -46,7 +46,7 @@ class Liveness(Protocol):
     def heard(self, node: str) -> float | None: ...
 
 
-def wanted_taints(node: NodeView, now: str) -> list[dict[str, Any]]:
+def wanted_taints(node: NodeFields, now: str) -> list[dict[str, Any]]:
     """The node's taints: others' as they are, ours by its conditions."""
     keys = [
         key
@@ -86,16 +86,16 @@ class NodeLifecycle:
         self._recorder = recorder
         self._liveness = liveness
         self._leases = context.typed(LEASES, LeaseView)
-        self.worker = Worker("node-taints", self._taint)
+        self.worker = KeyWorker("node-taints", self._taint)
         self._signals: dict[str, float] = {}
         #: Nodes that no kubelet of ours is known to run, so far.
         self._strangers: dict[str, None] = {}
         #: Nodes that came or went since the monitor last looked: the node, and whether it came.
-        self._news: dict[str, tuple[NodeView, bool]] = {}
+        self._news: dict[str, tuple[NodeFields, bool]] = {}
         context.nodes.listen(self._node_changed)
         self._leases.listen(self._lease_changed)
 
-    def _node_changed(self, old: NodeView | None, new: NodeView | None) -> None:
+    def _node_changed(self, old: NodeFields | None, new: NodeFields | None) -> None:
         node = new or old
         assert node is not None
         name = node.metadata.name
@@ -117,8 +117,8 @@ class NodeLifecycle:
         if new is not None and new.metadata.namespace == "kube-node-lease":
             self._signals[new.metadata.name] = self._context.clock.monotonic()
 
-    def _event(self, node: NodeView, type_: str, reason: str, text: str) -> None:
-        about = Reference("Node", node.metadata.name, uid=node.metadata.uid)
+    def _event(self, node: NodeFields, type_: str, reason: str, text: str) -> None:
+        about = ObjectReference("Node", node.metadata.name, uid=node.metadata.uid)
         record = self._recorder.normal if type_ == "Normal" else self._recorder.warning
         record(about, reason, f"Node {node.metadata.name} event: {text}")
 
@@ -165,7 +165,7 @@ class NodeLifecycle:
                 self._event(node, "Normal", "RemovingNode", f"Removing Node {name} from Controller")
         self._news.clear()
 
-    def _suspects(self) -> Iterable[NodeView]:
+    def _suspects(self) -> Iterable[NodeFields]:
         now = self._context.clock.monotonic()
         names = [*self._strangers, *(self._liveness.doubtful if self._liveness is not None else ())]
         for name in dict.fromkeys(names):
@@ -178,7 +178,7 @@ class NodeLifecycle:
             if node is not None and now - heard > _grace(node):
                 yield node
 
-    async def _silent(self, node: NodeView) -> None:
+    async def _silent(self, node: NodeFields) -> None:
         current = node.status.condition("Ready")
         if current is not None and current.status == "Unknown":
             return
@@ -206,12 +206,12 @@ class NodeLifecycle:
         await self._context.kube.patch(NODES, node.metadata.name, body, kind="strategic", subresource="status")
         if never:
             return
-        about = Reference("Node", node.metadata.name, uid=node.metadata.uid)
+        about = ObjectReference("Node", node.metadata.name, uid=node.metadata.uid)
         self._recorder.normal(about, "NodeNotReady", f"Node {node.metadata.name} status is now: NodeNotReady")
         for pod in self._context.pods.by("node", node.metadata.name):
             await self._mark_unready(pod, now)
 
-    async def _mark_unready(self, pod: PodView, now: str) -> None:
+    async def _mark_unready(self, pod: PodFields, now: str) -> None:
         if not ready(pod):
             return
         condition = {"type": "Ready", "status": "False", "lastTransitionTime": now}
@@ -222,13 +222,13 @@ class NodeLifecycle:
             )
         except (NotFound, Conflict):
             return
-        self._recorder.warning(Reference.of("v1", "Pod", pod.metadata), "NodeNotReady", "Node is not ready")
+        self._recorder.warning(ObjectReference.of("v1", "Pod", pod.metadata), "NodeNotReady", "Node is not ready")
 
 
-def _grace(node: NodeView) -> float:
+def _grace(node: NodeFields) -> float:
     """How long a node may be silent; one that has never said how it is has longer."""
     return STARTUP_GRACE_SECONDS if node.status.condition("Ready") is None else GRACE_SECONDS
 
 
-def _heartbeat(node: NodeView) -> tuple[str | None, ...]:
+def _heartbeat(node: NodeFields) -> tuple[str | None, ...]:
     return tuple(condition.last_heartbeat_time for condition in node.status.conditions)

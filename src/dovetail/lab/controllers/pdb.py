@@ -13,7 +13,7 @@ import msgspec
 
 from dovetail.autoscalers.hpa.proposal import go_text
 from dovetail.kube.errors import NotFound
-from dovetail.kube.events import Reference
+from dovetail.kube.events import ObjectReference
 from dovetail.kube.resources import PDBS, REPLICASETS, STATEFULSETS, Resource
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.deployment.rollout import replicas, share
@@ -21,8 +21,8 @@ from dovetail.lab.controllers.deployment.status import find, without
 from dovetail.lab.controllers.pdb_index import Coverage
 from dovetail.lab.controllers.pods import ready, terminating
 from dovetail.lab.controllers.timestamps import parse, stamp
-from dovetail.lab.controllers.views import Json, Owner, PodView
-from dovetail.lab.controllers.worker import Worker
+from dovetail.lab.controllers.views import Json, Owner, PodFields
+from dovetail.lab.controllers.worker import KeyWorker
 from dovetail.model.selector import LabelSelector
 
 DELETION_TIMEOUT = timedelta(minutes=2)
@@ -118,7 +118,7 @@ class DisruptionBudgets:
         self._owners: dict[str, Resource] = {"ReplicaSet": REPLICASETS, "StatefulSet": STATEFULSETS}
         for resource in self._owners.values():
             context.store(resource).listen(self._owner_changed)
-        self.worker = Worker("disruption", self._reconcile, gather=0.02)
+        self.worker = KeyWorker("disruption", self._reconcile, gather=0.02)
         self._selectors: dict[str, LabelSelector | None] = {}
         self._covered: dict[str, Coverage] = {}
         self._budgets.listen(self._changed)
@@ -151,7 +151,7 @@ class DisruptionBudgets:
         for pod in self._context.pods.by("owner", new["metadata"]["uid"])[:1]:
             self._pod_changed(None, pod)
 
-    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+    def _pod_changed(self, old: PodFields | None, new: PodFields | None) -> None:
         if not self._selectors or (old is not None and new is not None and _counts_alike(old, new)):
             return
         pod = new or old
@@ -168,14 +168,16 @@ class DisruptionBudgets:
             self._covered[key].put(pod)
             self.worker.add(key)
 
-    def _warn(self, pod: PodView, key: str) -> None:
+    def _warn(self, pod: PodFields, key: str) -> None:
         """The eviction subresource refuses a pod with several budgets: record a warning before it does."""
         chosen = key.partition("/")[2]
         text = f'Pod "{pod.metadata.namespace}"/"{pod.metadata.name}" matches multiple PodDisruptionBudgets.'
         text += f'  Chose "{chosen}" arbitrarily.'
-        self._context.recorder.warning(Reference.of("v1", "Pod", pod.metadata), "MultiplePodDisruptionBudgets", text)
+        self._context.recorder.warning(
+            ObjectReference.of("v1", "Pod", pod.metadata), "MultiplePodDisruptionBudgets", text
+        )
 
-    def _covering(self, pod: PodView) -> list[str]:
+    def _covering(self, pod: PodFields) -> list[str]:
         space = f"{pod.metadata.namespace}/"
         return [
             key
@@ -189,7 +191,7 @@ class DisruptionBudgets:
             return None
         now = self._context.now()
         pods = self._covered.get(key) or Coverage()
-        about = Reference.of("policy/v1", "PodDisruptionBudget", pdb["metadata"])
+        about = ObjectReference.of("policy/v1", "PodDisruptionBudget", pdb["metadata"])
         if not pods:
             self._context.recorder.normal(about, "NoPods", "No matching pods found")
         try:
@@ -224,13 +226,13 @@ class DisruptionBudgets:
         await self._budgets.seen(written["metadata"]["resourceVersion"])
 
 
-def _counts_alike(old: PodView, new: PodView) -> bool:
+def _counts_alike(old: PodFields, new: PodFields) -> bool:
     """Whether a change of a pod is none to its budgets."""
     same = ready(old) == ready(new) and terminating(old) == terminating(new)
     return same and _labels_stay(old, new) and old.metadata.controller == new.metadata.controller
 
 
-def _labels_stay(old: PodView, new: PodView) -> bool:
+def _labels_stay(old: PodFields, new: PodFields) -> bool:
     return old.metadata.labels is new.metadata.labels
 
 

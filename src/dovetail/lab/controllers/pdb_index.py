@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
 from dovetail.lab.controllers.pods import ready, terminating
-from dovetail.lab.controllers.views import Owner, PodView
+from dovetail.lab.controllers.views import Owner, PodFields
 
 
 class Coverage:
     """Pods in the order they came, as they were when they last changed in a way that counts."""
 
-    def __init__(self, pods: Iterable[PodView] = ()) -> None:
-        self._pods: dict[str, PodView] = {}
+    def __init__(self, pods: Iterable[PodFields] = ()) -> None:
+        self._pods: dict[str, PodFields] = {}
         self._healthy = 0
         #: How many pods each owner manages, and how many (None) have no owner.
         self.owners: Counter[Owner | None] = Counter()
@@ -23,10 +23,10 @@ class Coverage:
     def __len__(self) -> int:
         return len(self._pods)
 
-    def __iter__(self) -> Iterator[PodView]:
+    def __iter__(self) -> Iterator[PodFields]:
         return iter(self._pods.values())
 
-    def put(self, pod: PodView) -> None:
+    def put(self, pod: PodFields) -> None:
         old = self._pods.get(pod.metadata.key)
         if old is not None:
             self._count(old, -1)
@@ -44,7 +44,7 @@ class Coverage:
             return self._healthy
         return sum(_healthy(pod) and pod.metadata.name not in but for pod in self)
 
-    def _count(self, pod: PodView, step: int) -> None:
+    def _count(self, pod: PodFields, step: int) -> None:
         self._healthy += step * _healthy(pod)
         owner = pod.metadata.controller
         self.owners[owner] += step
@@ -52,5 +52,5 @@ class Coverage:
             del self.owners[owner]
 
 
-def _healthy(pod: PodView) -> bool:
+def _healthy(pod: PodFields) -> bool:
     return ready(pod) and not terminating(pod)

@@ -9,7 +9,7 @@ from dovetail.kube.resources import NODES, PODS
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.pods import finished
 from dovetail.lab.controllers.timestamps import stamp
-from dovetail.lab.controllers.views import NodeView, PodView
+from dovetail.lab.controllers.views import NodeFields, PodFields
 
 PERIOD_SECONDS = 20.0
 QUARANTINE_SECONDS = 40.0
@@ -26,7 +26,7 @@ class PodGarbage:
         context.nodes.listen(self._node_changed)
         context.pods.listen(self._pod_changed)
 
-    def _node_changed(self, old: NodeView | None, new: NodeView | None) -> None:
+    def _node_changed(self, old: NodeFields | None, new: NodeFields | None) -> None:
         if new is None and old is not None and self._context.pods.count("node", old.metadata.name):
             self._lose(old.metadata.name)
         elif new is not None:
@@ -34,7 +34,7 @@ class PodGarbage:
             if any(taint.key == OUT_OF_SERVICE for taint in new.spec.taints):
                 self._wake.set()
 
-    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+    def _pod_changed(self, old: PodFields | None, new: PodFields | None) -> None:
         if new is None:
             return
         node, nodes = new.spec.node_name, self._context.nodes
@@ -58,7 +58,7 @@ class PodGarbage:
                 except (ApiError, Disconnected):
                     continue  # next round
 
-    def _unfinished(self) -> list[PodView]:
+    def _unfinished(self) -> list[PodFields]:
         pods = self._context.pods.all()
         return [pod for pod in pods if not pod.spec.node_name and pod.metadata.deletion_timestamp is not None]
 
@@ -81,7 +81,7 @@ class PodGarbage:
             return True
         return False
 
-    async def _collect(self, pod: PodView, *, orphan: bool) -> None:
+    async def _collect(self, pod: PodFields, *, orphan: bool) -> None:
         meta = pod.metadata
         try:
             if orphan and not finished(pod):

@@ -12,36 +12,36 @@ from functools import cmp_to_key
 from typing import Any, NamedTuple
 
 from dovetail.kube.errors import NotFound
-from dovetail.kube.events import Reference
+from dovetail.kube.events import ObjectReference
 from dovetail.kube.resources import PODS
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.deployment.revision import owner
 from dovetail.lab.controllers.timestamps import parse
-from dovetail.lab.controllers.views import Json, PodView
+from dovetail.lab.controllers.views import Json, PodFields
 
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
-def finished(pod: PodView) -> bool:
+def finished(pod: PodFields) -> bool:
     return pod.status.phase in ("Succeeded", "Failed")
 
 
-def terminating(pod: PodView) -> bool:
+def terminating(pod: PodFields) -> bool:
     return pod.metadata.deletion_timestamp is not None
 
 
-def active(pod: PodView) -> bool:
+def active(pod: PodFields) -> bool:
     """Counts toward its owner: neither finished nor on its way out."""
     return not finished(pod) and not terminating(pod)
 
 
-def ready(pod: PodView) -> bool:
+def ready(pod: PodFields) -> bool:
     condition = pod.status.condition("Ready")
     return condition is not None and condition.status == "True"
 
 
-def ready_since(pod: PodView) -> tuple[bool, str | None]:
+def ready_since(pod: PodFields) -> tuple[bool, str | None]:
     """Whether the pod is ready, and since when."""
     condition = pod.status.condition("Ready")
     if condition is None or condition.status != "True":
@@ -49,7 +49,7 @@ def ready_since(pod: PodView) -> tuple[bool, str | None]:
     return True, condition.last_transition_time
 
 
-def available_in(pod: PodView, min_ready: int, now: datetime) -> float:
+def available_in(pod: PodFields, min_ready: int, now: datetime) -> float:
     """Seconds until the pod counts as available: 0 now, infinity while it is not ready."""
     condition = pod.status.condition("Ready")
     if condition is None or condition.status != "True":
@@ -61,7 +61,7 @@ def available_in(pod: PodView, min_ready: int, now: datetime) -> float:
     return max(0.0, min_ready - (now - parse(condition.last_transition_time)).total_seconds())
 
 
-def controllers(kind: str, *pods: PodView | None) -> Iterator[str]:
+def controllers(kind: str, *pods: PodFields | None) -> Iterator[str]:
     """The keys of the objects of a kind that manage these pods."""
     for pod in pods:
         owner = pod.metadata.controller if pod is not None else None
@@ -69,21 +69,21 @@ def controllers(kind: str, *pods: PodView | None) -> Iterator[str]:
             yield f"{pod.metadata.namespace}/{owner.name}"
 
 
-def deletion_cost(pod: PodView) -> int:
+def deletion_cost(pod: PodFields) -> int:
     if not pod.metadata.annotations:
         return 0
     text = pod.metadata.annotations.get(DELETION_COST, "0")
     return int(text) if text.lstrip("-").isdigit() else 0
 
 
-def victims(pods: Sequence[PodView], count: int, ranks: Mapping[str, int], now: datetime) -> list[PodView]:
+def victims(pods: Sequence[PodFields], count: int, ranks: Mapping[str, int], now: datetime) -> list[PodFields]:
     """The `count` pods to delete first. `ranks`: pods of the same family on each node (doubling up goes first)."""
     if count >= len(pods):
         return list(pods)
-    alike: dict[tuple[bool, int, bool, int, int], list[PodView]] = {}
+    alike: dict[tuple[bool, int, bool, int, int], list[PodFields]] = {}
     for pod in pods:
         alike.setdefault(_first(pod, ranks), []).append(pod)
-    chosen: list[PodView] = []
+    chosen: list[PodFields] = []
     for first in sorted(alike):
         for age in _by_age(alike[first], now):
             chosen += age
@@ -92,9 +92,9 @@ def victims(pods: Sequence[PodView], count: int, ranks: Mapping[str, int], now: 
     return chosen
 
 
-def _by_age(pods: Sequence[PodView], now: datetime) -> Iterator[list[PodView]]:
+def _by_age(pods: Sequence[PodFields], now: datetime) -> Iterator[list[PodFields]]:
     """Pods that are alike at first, the magnitude of their readiness' age by magnitude, each in its order."""
-    ages: dict[int, list[PodView]] = {}
+    ages: dict[int, list[PodFields]] = {}
     age_by_stamp: dict[str | None, int] = {}
     for pod in pods:
         since = ready_since(pod)[1]
@@ -110,7 +110,7 @@ def _by_age(pods: Sequence[PodView], now: datetime) -> Iterator[list[PodView]]:
         yield [loss.pod for loss in losses]
 
 
-def _first(pod: PodView, ranks: Mapping[str, int]) -> tuple[bool, int, bool, int, int]:
+def _first(pod: PodFields, ranks: Mapping[str, int]) -> tuple[bool, int, bool, int, int]:
     """What is looked at before anything else."""
     node = pod.spec.node_name
     return (node != "", _PHASES.get(pod.status.phase, 0), ready(pod), deletion_cost(pod), -ranks.get(node, 0))
@@ -124,10 +124,10 @@ class _Loss(NamedTuple):
     created: str | None
     age: int
     uid: str
-    pod: PodView
+    pod: PodFields
 
     @classmethod
-    def of(cls, pod: PodView, now: datetime) -> _Loss:
+    def of(cls, pod: PodFields, now: datetime) -> _Loss:
         created = pod.metadata.creation_timestamp
         return cls(
             ready_since=ready_since(pod)[1],
@@ -164,7 +164,7 @@ def _log_age(instant: str | None, now: datetime) -> int:
 # Deleting the pods that a workload has too many of, with an event for each.
 
 
-async def remove(context: ControllerContext, pods: Iterable[PodView], about: Reference) -> None:
+async def remove(context: ControllerContext, pods: Iterable[PodFields], about: ObjectReference) -> None:
     """Delete pods that may be gone already, then wait until the shared store has seen it: else they go twice."""
     version = 0
     try:

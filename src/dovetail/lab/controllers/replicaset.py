@@ -13,7 +13,7 @@ import msgspec
 
 from dovetail.kube.decode import Head
 from dovetail.kube.errors import ApiError, NotFound
-from dovetail.kube.events import Reference
+from dovetail.kube.events import ObjectReference
 from dovetail.kube.resources import PODS, REPLICASETS, REPLICATIONCONTROLLERS, Resource
 from dovetail.lab.controllers.adoption import claim_pods
 from dovetail.lab.controllers.context import ControllerContext
@@ -22,8 +22,8 @@ from dovetail.lab.controllers.deployment.status import find, without
 from dovetail.lab.controllers.pods import pod_of, remove, victims
 from dovetail.lab.controllers.replicaset_index import ReplicaSetIndex
 from dovetail.lab.controllers.timestamps import stamp
-from dovetail.lab.controllers.views import Json, PodView
-from dovetail.lab.controllers.worker import Worker
+from dovetail.lab.controllers.views import Json, PodFields
+from dovetail.lab.controllers.worker import KeyWorker
 from dovetail.model.selector import LabelSelector
 
 BURST = 500
@@ -66,7 +66,7 @@ class ReplicaSets:
         self._kind = (resource.api_version, resource.kind)
         self._plain = resource == REPLICATIONCONTROLLERS
         self._sets = context.store(resource)
-        self.worker = Worker(resource.kind.lower(), self._reconcile, gather=0.02)
+        self.worker = KeyWorker(resource.kind.lower(), self._reconcile, gather=0.02)
         self._keys: dict[str, str] = {}
         self._rosters: dict[str, ReplicaSetIndex] = {}
         self._sets.listen(self._set_changed)
@@ -85,7 +85,7 @@ class ReplicaSets:
         elif old is None or old["metadata"].get("generation") != new["metadata"].get("generation"):
             self.worker.add(key)
 
-    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+    def _pod_changed(self, old: PodFields | None, new: PodFields | None) -> None:
         before = self._owner(old)
         after = self._owner(new)
         if before is not None and before != after:
@@ -93,7 +93,7 @@ class ReplicaSets:
         if after is not None:
             self._member(after, new, new)
 
-    def _owner(self, pod: PodView | None) -> str | None:
+    def _owner(self, pod: PodFields | None) -> str | None:
         """The uid of the set that a pod belongs to."""
         owner = pod.metadata.controller if pod is not None else None
         return owner.uid if owner is not None and owner.kind == self._resource.kind else None
@@ -102,7 +102,7 @@ class ReplicaSets:
         given = rs["spec"].get("selector", {})
         return msgspec.convert({"matchLabels": given} if self._plain else given, LabelSelector)
 
-    def _member(self, uid: str, pod: PodView | None, now: PodView | None) -> None:
+    def _member(self, uid: str, pod: PodFields | None, now: PodFields | None) -> None:
         """A pod of a set changed, or (`now` is None) is its pod no longer."""
         assert pod is not None
         replicaset_index = self._rosters.get(uid)
@@ -115,7 +115,7 @@ class ReplicaSets:
         elif not len(replicaset_index):
             del self._rosters[uid]
 
-    def _orphan_changed(self, old: PodView | None, new: PodView | None) -> None:
+    def _orphan_changed(self, old: PodFields | None, new: PodFields | None) -> None:
         if new is None or new.metadata.controller is not None:
             return
         if old is not None and old.metadata.labels == new.metadata.labels and old.metadata.controller is None:
@@ -178,7 +178,7 @@ class ReplicaSets:
         return sum((self._replicaset_index(set_).nodes for set_ in sets), Counter())
 
     async def _create(self, rs: Json, count: int) -> None:
-        about = Reference.of(*self._kind, rs["metadata"])
+        about = ObjectReference.of(*self._kind, rs["metadata"])
         body = msgspec.json.encode(pod_of(rs["spec"]["template"], self._kind, rs["metadata"]))
         version = 0
         try:
@@ -194,8 +194,8 @@ class ReplicaSets:
         finally:
             await self._context.pods.seen(version)
 
-    async def _delete(self, rs: Json, chosen: Sequence[PodView]) -> None:
-        await remove(self._context, chosen, Reference.of(*self._kind, rs["metadata"]))
+    async def _delete(self, rs: Json, chosen: Sequence[PodFields]) -> None:
+        await remove(self._context, chosen, ObjectReference.of(*self._kind, rs["metadata"]))
 
     async def _write(self, rs: Json, status: Json) -> None:
         try:

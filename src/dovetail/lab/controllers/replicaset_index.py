@@ -14,7 +14,7 @@ import msgspec
 
 from dovetail.lab.controllers.pods import active, finished, ready_since
 from dovetail.lab.controllers.timestamps import parse
-from dovetail.lab.controllers.views import PodView
+from dovetail.lab.controllers.views import PodFields
 from dovetail.model.selector import LabelSelector
 
 
@@ -29,13 +29,13 @@ class _Worn(msgspec.Struct):
 class ReplicaSetIndex:
     """All pods a ReplicaSet controls. `living` are the pods that count toward its number, the first come first."""
 
-    def __init__(self, pods: Iterable[PodView] = ()) -> None:
-        self.living: dict[str, PodView] = {}
+    def __init__(self, pods: Iterable[PodFields] = ()) -> None:
+        self.living: dict[str, PodFields] = {}
         self.going = 0
         #: Living pods by node, none included; and the ready ones by the instant they turned ready.
         self.nodes: Counter[str] = Counter()
         self.ready: Counter[str | None] = Counter()
-        self._members: dict[str, PodView] = {}
+        self._members: dict[str, PodFields] = {}
         self._worn: dict[int, _Worn] = {}
         for pod in pods:
             self.change(pod.metadata.key, pod)
@@ -43,7 +43,7 @@ class ReplicaSetIndex:
     def __len__(self) -> int:
         return len(self._members)
 
-    def change(self, key: str, pod: PodView | None) -> None:
+    def change(self, key: str, pod: PodFields | None) -> None:
         """A pod came, changed, or (None) is no longer ours."""
         old = self._members.get(key)
         if old is not None:
@@ -57,7 +57,7 @@ class ReplicaSetIndex:
         else:
             self.living.pop(key, None)
 
-    def _count(self, pod: PodView, step: int) -> bool:
+    def _count(self, pod: PodFields, step: int) -> bool:
         """Count a pod in, or out; whether it is among the living."""
         labels = pod.metadata.labels
         worn = self._worn.get(id(labels))
@@ -81,7 +81,7 @@ class ReplicaSetIndex:
         """How many of the living wear all of these labels."""
         return sum(worn.living for worn in self._worn.values() if wanted.items() <= worn.labels.items())
 
-    def strays(self, selector: LabelSelector) -> list[PodView]:
+    def strays(self, selector: LabelSelector) -> list[PodFields]:
         """The owned pods that the selector no longer matches, except terminating ones."""
         left = {number for number, worn in self._worn.items() if not selector.matches(worn.labels)}
         if not left:

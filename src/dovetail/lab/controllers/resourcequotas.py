@@ -17,8 +17,8 @@ from dovetail.kube.resources import (
 from dovetail.lab.apiserver.kinds.admission.quota_usage import COUNTED, Amounts, charges, covers
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.pods import finished
-from dovetail.lab.controllers.views import Json, PodView
-from dovetail.lab.controllers.worker import Worker
+from dovetail.lab.controllers.views import Json, PodFields
+from dovetail.lab.controllers.worker import KeyWorker
 
 #: Counts of other things change without a sign to us; they are taken again this often.
 RESYNC_SECONDS = 300.0
@@ -37,7 +37,7 @@ class ResourceQuotas:
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self._quotas = context.store(RESOURCEQUOTAS)
-        self.worker = Worker("resourcequota", self._reconcile, gather=0.1)
+        self.worker = KeyWorker("resourcequota", self._reconcile, gather=0.1)
         self._quotas.listen(self._changed)
         context.pods.listen(self._pod_changed)
         for resource in _WATCHED:
@@ -47,7 +47,7 @@ class ResourceQuotas:
         if new is not None and new.get("spec", {}).get("hard") != new.get("status", {}).get("hard"):
             self.worker.add(f"{new['metadata']['namespace']}/{new['metadata']['name']}")
 
-    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+    def _pod_changed(self, old: PodFields | None, new: PodFields | None) -> None:
         """A pod that comes is charged by admission; one that ends or goes gives back."""
         if old is not None and (new is None or finished(old) != finished(new)):
             self._look(old.metadata.namespace)

@@ -6,7 +6,7 @@ from dovetail.kube.errors import AlreadyExists, Forbidden, NotFound
 from dovetail.kube.resources import CONFIGMAPS, NAMESPACES, SERVICEACCOUNTS
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.views import Json
-from dovetail.lab.controllers.worker import Worker
+from dovetail.lab.controllers.worker import KeyWorker
 
 ROOT_CERTIFICATE = "kube-root-ca.crt"
 _NOTE = (
@@ -24,7 +24,7 @@ class ServiceAccounts:
         self._certificate = certificate
         self._namespaces = context.store(NAMESPACES)
         accounts = context.store(SERVICEACCOUNTS)
-        self.worker = Worker("serviceaccount", self._reconcile)
+        self.worker = KeyWorker("serviceaccount", self._reconcile)
         self._namespaces.listen(self._changed)
         accounts.listen(self._account_changed)
 

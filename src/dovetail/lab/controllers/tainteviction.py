@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dovetail.kube.errors import Conflict, NotFound
-from dovetail.kube.events import EventRecorder, Reference
+from dovetail.kube.events import EventRecorder, ObjectReference
 from dovetail.kube.resources import PODS
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.timestamps import stamp
-from dovetail.lab.controllers.views import NodeView, PodView, Taint, Toleration
-from dovetail.lab.controllers.worker import Worker
+from dovetail.lab.controllers.views import NodeFields, PodFields, Taint, Toleration
+from dovetail.lab.controllers.worker import KeyWorker
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
@@ -45,18 +45,18 @@ class TaintEviction:
         self._context = context
         self._recorder = recorder
         self._since: dict[str, float] = {}
-        self.worker = Worker("taint-eviction", self._look)
+        self.worker = KeyWorker("taint-eviction", self._look)
         context.nodes.listen(self._node_changed)
         context.pods.listen(self._pod_changed)
 
-    def _node_changed(self, old: NodeView | None, new: NodeView | None) -> None:
+    def _node_changed(self, old: NodeFields | None, new: NodeFields | None) -> None:
         before = _execute(old) if old is not None else []
         after = _execute(new) if new is not None else []
         if before != after and new is not None:
             for pod in self._context.pods.by("node", new.metadata.name):
                 self.worker.add(pod.metadata.key)
 
-    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+    def _pod_changed(self, old: PodFields | None, new: PodFields | None) -> None:
         if new is None:
             if old is not None:
                 self._since.pop(old.metadata.uid, None)
@@ -87,7 +87,7 @@ class TaintEviction:
         await self._delete(pod)
         return None
 
-    async def _delete(self, pod: PodView) -> None:
+    async def _delete(self, pod: PodFields) -> None:
         condition = {
             "type": "DisruptionTarget",
             "status": "True",
@@ -108,9 +108,9 @@ class TaintEviction:
             return
 
 
-def _execute(node: NodeView) -> list[Taint]:
+def _execute(node: NodeFields) -> list[Taint]:
     return [taint for taint in node.spec.taints if taint.effect == "NoExecute"]
 
 
-def _about(pod: PodView) -> Reference:
-    return Reference.of("v1", "Pod", pod.metadata)
+def _about(pod: PodFields) -> ObjectReference:
+    return ObjectReference.of("v1", "Pod", pod.metadata)

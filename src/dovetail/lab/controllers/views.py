@@ -103,7 +103,7 @@ class Ephemeral(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     volume_claim_template: dict[str, Any] = {}
 
 
-class Reference(msgspec.Struct, frozen=True, gc=False):
+class KeySource(msgspec.Struct, frozen=True, gc=False):
     """A ConfigMap or a Secret by name, or one of its keys."""
 
     name: str = ""
@@ -124,7 +124,7 @@ class Volume(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     persistent_volume_claim: ClaimUse | None = None
     ephemeral: Ephemeral | None = None
-    config_map: Reference | None = None
+    config_map: KeySource | None = None
     secret: SecretUse | None = None
 
 
@@ -191,7 +191,7 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
         return None
 
 
-class PodView(msgspec.Struct, frozen=True, rename="camel"):
+class PodFields(msgspec.Struct, frozen=True, rename="camel"):
     """A pod as controllers see it."""
 
     metadata: Meta = Meta()
@@ -252,7 +252,7 @@ class NodeStatus(msgspec.Struct, frozen=True, rename="camel"):
         return None
 
 
-class NodeView(msgspec.Struct, frozen=True, rename="camel"):
+class NodeFields(msgspec.Struct, frozen=True, rename="camel"):
     """A node as controllers see it."""
 
     metadata: Meta = Meta()

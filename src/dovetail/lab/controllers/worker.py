@@ -21,7 +21,7 @@ Reconcile = Callable[[str], Awaitable[float | None]]
 PAUSES = (0.005, 1000.0)
 
 
-class Worker:
+class KeyWorker:
     """Runs one reconcile function over the keys that are added."""
 
     def __init__(

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
 
-from dovetail.cloud.provider import CloudError, Instance, InstanceNotFound, Interruption, Launch, Remedy
+from dovetail.cloud.provider import CloudError, Instance, InstanceNotFound, Interruption, LaunchRequest, Remedy
 from dovetail.cloud.simulated.provider import SimulatedCloud
 from dovetail.lab.faults.kinds import FORMER_KINDS, UnknownFault
 from dovetail.language import message, source
@@ -97,7 +97,7 @@ class FaultyCloud(SimulatedCloud):
     async def drift(self, claim: Mapping[str, Any], instance: Instance, node_class: Mapping[str, Any]) -> str | None:
         return FALSE_DRIFT if self._errs("false-drift") else None
 
-    async def launch(self, launch: Launch) -> Instance:
+    async def launch(self, launch: LaunchRequest) -> Instance:
         try:
             instance = await super().launch(launch)
             await self.on_mutation()

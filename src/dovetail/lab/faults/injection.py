@@ -20,7 +20,7 @@ from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver import routes
 from dovetail.lab.apiserver.status_errors import CHANGED, conflict
 from dovetail.lab.durations import decode
-from dovetail.lab.faults.kinds import KINDS, Fault, UnknownFault, unknown
+from dovetail.lab.faults.kinds import KINDS, InjectedFault, UnknownFault, unknown
 from dovetail.lab.kubelet.kubelets import Kubelets
 from dovetail.language import message, source
 
@@ -54,7 +54,7 @@ class Faults:
         self._fleet = fleet
         self._clock = clock
         self._chance = chance
-        self.now: dict[str, Fault] = {}
+        self.now: dict[str, InjectedFault] = {}
         self._ends: dict[str, tuple[float, Callable[[], object]]] = {}
         self._until = -math.inf
         self._streams = 0
@@ -62,7 +62,7 @@ class Faults:
         self._expire = asyncio.Event()
         self._flow = asyncio.Event()
         self._flow.set()
-        self.strikes: dict[str, Callable[[Fault], str]] = {
+        self.strikes: dict[str, Callable[[InjectedFault], str]] = {
             "kubelet-silent": self._silence,
             "instance-gone": self._vanish,
             "clock-skew": self._skew,
@@ -79,7 +79,7 @@ class Faults:
         if not own_server:
             self.strikes = {kind: strike for kind, strike in self.strikes.items() if KINDS[kind].node}
 
-    def strike(self, fault: Fault) -> str:
+    def strike(self, fault: InjectedFault) -> str:
         """Break it; returns what was done, in words."""
         if fault.kind == MEND:
             return self._mend()
@@ -95,11 +95,11 @@ class Faults:
         self._until = max(self._until, self._over(fault))
         return strike(fault)
 
-    def _over(self, fault: Fault) -> float:
+    def _over(self, fault: InjectedFault) -> float:
         """When a fault that strikes now will be over."""
         return self._clock.monotonic() + fault.seconds if fault.seconds > 0 else math.inf
 
-    def last(self, fault: Fault, end: Callable[[], object], node: str = "") -> None:
+    def last(self, fault: InjectedFault, end: Callable[[], object], node: str = "") -> None:
         """Call it broken until its time is over; a later one of the kind, at the same node, takes its place."""
         name = f"{fault.kind} of {node}" if node else fault.kind
         self.now[name], self._ends[name] = fault, (self._over(fault), end)
@@ -128,7 +128,7 @@ class Faults:
         """Whether anything is broken, or was a moment ago."""
         return self._clock.monotonic() < self._until + RECOVERY
 
-    def node(self, fault: Fault) -> str:
+    def node(self, fault: InjectedFault) -> str:
         """The node by name, the first part of it, or number counted round; else the first."""
         names = sorted(name for name, seat in self._fleet.seats.items() if seat.registered)
         if fault.node in names:
@@ -146,7 +146,7 @@ class Faults:
             message("no node {node!r} runs here; there are {names}", node=fault.node, names=", ".join(names[:5]))
         )
 
-    def _silence(self, fault: Fault) -> str:
+    def _silence(self, fault: InjectedFault) -> str:
         """One kubelet, or all of them with the node `*`."""
         every = [name for name, seat in self._fleet.seats.items() if seat.registered]
         nodes = every if fault.node == "*" else [self.node(fault)]
@@ -161,12 +161,12 @@ class Faults:
         if node in self._fleet.seats:
             self._fleet.wake(node)
 
-    def _vanish(self, fault: Fault) -> str:
+    def _vanish(self, fault: InjectedFault) -> str:
         node = self.node(fault)
         self._fleet.vanish(node)
         return message("the instance of {node} is gone", node=node)
 
-    def _skew(self, fault: Fault) -> str:
+    def _skew(self, fault: InjectedFault) -> str:
         node = self.node(fault)
         self._fleet.skew(node, fault.much)
         self.last(fault, partial(self._straighten, node), node)
@@ -178,21 +178,21 @@ class Faults:
         if node in self._fleet.seats:
             self._fleet.skew(node, 0.0)
 
-    def _switch(self, fault: Fault) -> str:
+    def _switch(self, fault: InjectedFault) -> str:
         self.last(fault, lambda: None)
         return message(_SWITCHED[fault.kind], much=fault.much, spell=fault.spell)
 
-    def _cut_watches(self, fault: Fault) -> str:
+    def _cut_watches(self, fault: InjectedFault) -> str:
         self._cut.set()
         self._cut = asyncio.Event()
         return message("every watch was cut")
 
-    def _hold_watches(self, fault: Fault) -> str:
+    def _hold_watches(self, fault: InjectedFault) -> str:
         self._flow.clear()
         self.last(fault, self._flow.set)
         return message("watches tell nothing {spell}", spell=fault.spell)
 
-    def _drop_events(self, fault: Fault) -> str:
+    def _drop_events(self, fault: InjectedFault) -> str:
         """Events are lost while it lasts; then every watch learns that it is too old, and lists anew."""
         self.last(fault, self._expire_watches)
         return message("{much:.0%} of the watched events are lost {spell}", much=fault.much, spell=fault.spell)
@@ -226,7 +226,7 @@ class Faults:
         if request.method == "GET":
             return _status(200, "", "\n".join(self._descriptions()) or message("nothing is broken"))
         try:
-            fault = msgspec.json.decode(request.body, type=Fault, dec_hook=decode)
+            fault = msgspec.json.decode(request.body, type=InjectedFault, dec_hook=decode)
             return _status(200, "", self.strike(fault))
         except (msgspec.DecodeError, UnknownFault) as problem:
             return _status(400, "BadRequest", str(problem))
@@ -284,7 +284,7 @@ class Faults:
             if close is not None:
                 await close()
 
-    def _until_gulp(self, fault: Fault, pace: float) -> float:
+    def _until_gulp(self, fault: InjectedFault, pace: float) -> float:
         """Seconds until a watch of this pace tells what has gathered."""
         return -self._clock.monotonic() % (pace * fault.much)
 

@@ -53,7 +53,7 @@ FORMER_KINDS = {
 }
 
 
-class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"seconds": "for"}):
+class InjectedFault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"seconds": "for"}):
     """A fault as asked for: its kind, the node it strikes, how long (0: for good), and how much (0: as usual)."""
 
     kind: str

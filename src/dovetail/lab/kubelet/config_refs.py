@@ -9,7 +9,7 @@ import msgspec
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import CONFIGMAPS, SECRETS
 from dovetail.lab.controllers.informer import Informer
-from dovetail.lab.controllers.views import Meta, Reference
+from dovetail.lab.controllers.views import KeySource, Meta
 from dovetail.lab.kubelet.views import ContainerSpec, KubeletPod
 
 
@@ -53,13 +53,13 @@ class Configs:
         """What keeps a volume from being mounted, in the kubelet's words."""
         for volume in pod.spec.volumes:
             secret = volume.secret
-            named = Reference(secret.secret_name, optional=secret.optional) if secret is not None else None
+            named = KeySource(secret.secret_name, optional=secret.optional) if secret is not None else None
             problem = self._absent(pod.metadata.namespace, volume.config_map, named)
             if problem is not None:
                 return f'MountVolume.SetUp failed for volume "{volume.name}" : {problem}'
         return None
 
-    def _absent(self, namespace: str, a_map: Reference | None, secret: Reference | None) -> str | None:
+    def _absent(self, namespace: str, a_map: KeySource | None, secret: KeySource | None) -> str | None:
         for store, kind, wanted in ((self._maps, "ConfigMap", a_map), (self._secrets, "Secret", secret)):
             if wanted is None or wanted.optional or not store.synced.is_set():
                 continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from dovetail.kube.transport import Request, Response
-from dovetail.lab.apiserver.registry import Refusal
+from dovetail.lab.apiserver.registry import RequestRefused
 from dovetail.lab.apiserver.streams import unavailable
 from dovetail.lab.kubelet.logs import Logs
 
@@ -18,7 +18,7 @@ _TEXT = {"content-type": "text/plain"}
 _STREAMS = {"exec": "exec", "attach": "attach", "portForward": "portforward"}
 
 
-class Endpoint:
+class KubeletServer:
     """`/containerLogs/NAMESPACE/POD/CONTAINER`; streams into a container are refused. `rooms` answer other paths."""
 
     def __init__(self, logs: Logs, rooms: Mapping[str, Callable[[Request], Response]] | None = None) -> None:
@@ -40,7 +40,7 @@ class Endpoint:
     def _log(self, namespace: str, pod: str, container: str, options: dict[str, str]) -> Response:
         try:
             content = self._logs.read({"metadata": {"namespace": namespace, "name": pod}}, container, options)
-        except Refusal as refusal:
+        except RequestRefused as refusal:
             return _said(refusal.code, refusal.message)
         if content is None:
             return _said(404, f'pod "{pod}" not found')

@@ -12,12 +12,12 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from dovetail.clock import Clock
-from dovetail.lab.apiserver.registry import Refusal
+from dovetail.lab.apiserver.registry import RequestRefused
 from dovetail.lab.controllers.timestamps import stamp
 from dovetail.lab.kubelet.container import ContainerRun
 from dovetail.lab.kubelet.container_model import short_name
 from dovetail.lab.kubelet.kubelets import Kubelets
-from dovetail.lab.kubelet.process import Line, Process
+from dovetail.lab.kubelet.process import LogLine, Process
 
 T = TypeVar("T")
 #: Lines shown of a loop that prints for ever.
@@ -47,7 +47,7 @@ class Logs:
         previous = options.get("previous") == "true"
         problem = unreadable(container_run, meta["name"], previous)
         if problem is not None:
-            raise Refusal(400, "BadRequest", problem)
+            raise RequestRefused(400, "BadRequest", problem)
         follow = options.get("follow") == "true" and not previous
         process = container_run.process
         if previous and container_run.running and process is not None:
@@ -108,7 +108,7 @@ def _tail(lines: Sequence[T], options: Mapping[str, str]) -> Sequence[T]:
     return lines[len(lines) - min(len(lines), int(tail)) :] if tail.isdigit() else lines
 
 
-def _written(line: Line, options: Mapping[str, str]) -> str:
+def _written(line: LogLine, options: Mapping[str, str]) -> str:
     if options.get("timestamps") == "true":
         return f"{line.written.isoformat(timespec='microseconds').replace('+00:00', 'Z')} {line.text}\n"
     return f"{line.text}\n"

@@ -20,7 +20,7 @@ from dovetail.lab.kubelet.views import ContainerSpec, KubeletPod, Probe
 MAX_LOG_LINES = 20_000
 
 
-class Line(msgspec.Struct, frozen=True):
+class LogLine(msgspec.Struct, frozen=True):
     """A line of a log. `number` counts from the first line of the container's run."""
 
     number: int
@@ -32,14 +32,14 @@ class ProcessLog:
     """The lines of one run. Readers that follow it are woken by each line, and by its end."""
 
     def __init__(self) -> None:
-        self.lines: deque[Line] = deque(maxlen=MAX_LOG_LINES)
+        self.lines: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)
         self._written = 0
         self._closed = False
         self._changed = asyncio.Event()
 
     def write(self, written: datetime, text: str) -> None:
         for part in text.rstrip("\n").split("\n"):
-            self.lines.append(Line(self._written, written, part))
+            self.lines.append(LogLine(self._written, written, part))
             self._written += 1
         self._wake()
 
@@ -47,7 +47,7 @@ class ProcessLog:
         self._closed = True
         self._wake()
 
-    async def after(self, number: int) -> AsyncIterator[Line]:
+    async def after(self, number: int) -> AsyncIterator[LogLine]:
         """Lines from this number on, as they are written, until the run has ended."""
         while True:
             changed, closed = self._changed, self._closed

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from dovetail.lab.controllers.interning import share, share_meta
-from dovetail.lab.controllers.views import Condition, Meta, Reference, Volume
+from dovetail.lab.controllers.views import Condition, KeySource, Meta, Volume
 
 
 class Probe(msgspec.Struct, frozen=True, rename="camel"):
@@ -43,10 +43,10 @@ class ValueSource(msgspec.Struct, frozen=True, rename="camel"):
     field_ref: FieldRef | None = None
     resource_field_ref: ResourceFieldRef | None = None
     prefix: str = ""
-    config_map_key_ref: Reference | None = None
-    secret_key_ref: Reference | None = None
-    config_map_ref: Reference | None = None
-    secret_ref: Reference | None = None
+    config_map_key_ref: KeySource | None = None
+    secret_key_ref: KeySource | None = None
+    config_map_ref: KeySource | None = None
+    secret_ref: KeySource | None = None
 
 
 class Variable(msgspec.Struct, frozen=True, rename="camel"):

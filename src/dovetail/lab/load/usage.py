@@ -25,7 +25,7 @@ class Use(msgspec.Struct, frozen=True):
 Services = Mapping[tuple[str, str], Mapping[str, str]]
 
 
-class Requests(msgspec.Struct, frozen=True):
+class RequestRates(msgspec.Struct, frozen=True):
     """Requests a second: by the key of the pod that answers them, and by service (namespace, name)."""
 
     by_pod: dict[str, float]
@@ -62,7 +62,7 @@ def usage(runs: Sequence[PodRun], services: Services, monotonic: float, now: dat
     return used
 
 
-def requests(runs: Sequence[PodRun], services: Services, monotonic: float, now: datetime) -> Requests:
+def requests(runs: Sequence[PodRun], services: Services, monotonic: float, now: datetime) -> RequestRates:
     """Who is asked how often right now."""
     by_pod: dict[str, float] = {}
     by_service: dict[tuple[str, str], float] = {}
@@ -70,7 +70,7 @@ def requests(runs: Sequence[PodRun], services: Services, monotonic: float, now: 
         by_service[stream.service] = by_service.get(stream.service, 0.0) + stream.rate
         for key in stream.targets:
             by_pod[key] = by_pod.get(key, 0.0) + stream.rate / len(stream.targets)
-    return Requests(by_pod, by_service)
+    return RequestRates(by_pod, by_service)
 
 
 def _models(runs: Sequence[PodRun], monotonic: float) -> dict[str, list[tuple[Any, Load]]]:

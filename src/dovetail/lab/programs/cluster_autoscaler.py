@@ -35,7 +35,7 @@ async def run(context: ProgramContext) -> None:
     if settings["cloud-config"]:
         klog = Klog(context.clock, settings["v"], context.write)
         klog.warning("main", "--cloud-config has no effect here: every service is at the lab's AWS endpoint")
-    running = program.Running()
+    running = program.ProgramHandle()
     port = settings["address"].rpartition(":")[2]
     if port.isdigit():
         health = {"/health-check": lambda: program.unhealthy(running, settings, context.clock), "/metrics": lambda: ""}

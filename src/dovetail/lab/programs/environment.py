@@ -10,7 +10,7 @@ from typing import Any
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import CONFIGMAPS, SECRETS, Resource
-from dovetail.lab.controllers.views import Reference
+from dovetail.lab.controllers.views import KeySource
 from dovetail.lab.kubelet.views import ContainerSpec, KubeletPod, ResourceFieldRef, ValueSource
 from dovetail.model.quantity import parse
 
@@ -69,7 +69,7 @@ async def _value(kube: Kube, source: ValueSource, pod: KubeletPod, container: Co
     return None
 
 
-async def _data(kube: Kube, resource: Resource, namespace: str, reference: Reference) -> dict[str, str]:
+async def _data(kube: Kube, resource: Resource, namespace: str, reference: KeySource) -> dict[str, str]:
     try:
         body: dict[str, Any] = await kube.get(resource, reference.name, namespace, type=dict)
     except NotFound:

@@ -61,7 +61,7 @@ class _AgentPod(msgspec.Struct, frozen=True):
     status: Status = Status()
 
 
-class Surroundings(Protocol):
+class ProgramHost(Protocol):
     """What a program is given of the lab it runs in."""
 
     clock: Clock
@@ -126,7 +126,7 @@ class ProgramProcess:
 class RunningPrograms:
     """A part of the lab: starts programs for its kubelets, ends them with the lab."""
 
-    def __init__(self, lab: Surroundings, find: Find) -> None:
+    def __init__(self, lab: ProgramHost, find: Find) -> None:
         self._lab = lab
         self._find = find
         self._tasks: asyncio.TaskGroup | None = None
@@ -278,7 +278,7 @@ def _leaves(problem: BaseException) -> Iterator[BaseException]:
 
 
 @contextmanager
-def _log_lines_to_their_program(lab: Surroundings) -> Iterator[None]:
+def _log_lines_to_their_program(lab: ProgramHost) -> Iterator[None]:
     """Lines of loggers that all programs of the process share go to the log of the program whose task writes them."""
     before = structlog.get_config()
 

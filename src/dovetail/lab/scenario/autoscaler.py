@@ -19,7 +19,7 @@ from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.cloud.aws import catalog
 from dovetail.cloud.provider import Instance
-from dovetail.cloud.simulated.config import Market
+from dovetail.cloud.simulated.config import SimulatedMarket
 from dovetail.cloud.simulated.config import read as read_market
 from dovetail.controllers.manager import CONTROLLERS, Autoscaler, MakeController
 from dovetail.controllers.settings import Settings
@@ -30,7 +30,7 @@ from dovetail.lab.faults.cloud import FaultyCloud
 from dovetail.lab.instances import SimulatedInstance, host_name
 from dovetail.lab.scenario.actors import Tainter, UnannouncedPods
 from dovetail.lab.scenario.processes import CrashInjection, Replica
-from dovetail.lab.scenario.schema import Interrupt, Step
+from dovetail.lab.scenario.schema import Interrupt, ScenarioStep
 from dovetail.language import message
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.kinds import crds
@@ -48,7 +48,7 @@ RESERVATION = ("karpenter.k8s.aws/capacity-reservation-id", "karpenter.k8s.aws/c
 NodeActor = Callable[[str], Awaitable[None]]
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class AutoscalerRequest(msgspec.Struct, frozen=True, kw_only=True):
     """`families` narrows the instance types; `reserved` are instances of a type that are paid for already, in one zone;
     `gates` are feature gates to open.
 
@@ -63,7 +63,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     families: tuple[str, ...] = ()
     types: tuple[InstanceType, ...] = ()
     reserved: Mapping[str, int] = {}
-    market: Market = Market(boot=(25.0, 35.0), ready=(4.0, 6.0))
+    market: SimulatedMarket = SimulatedMarket(boot=(25.0, 35.0), ready=(4.0, 6.0))
     gates: tuple[str, ...] = ()
     settings: dict[str, Any] = {}
     replicas: int = 1
@@ -72,7 +72,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     #: The controllers that run: a study of another autoscaler replaces some of them.
     controllers: tuple[MakeController, ...] = CONTROLLERS
     #: Makes the cloud from a clock, a stream of chance, the instance types and the market.
-    make_cloud: Callable[[Clock, Chance, tuple[InstanceType, ...], Market], FaultyCloud] = FaultyCloud
+    make_cloud: Callable[[Clock, Chance, tuple[InstanceType, ...], SimulatedMarket], FaultyCloud] = FaultyCloud
     standing: Mapping[str, Instance] = {}
     last_address: int = 0
     own_class: bool = True
@@ -81,7 +81,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 class Autoscaled:
     """An extra of the lab: a `Fleet` whose nodes our controllers launch."""
 
-    def __init__(self, asked: Asked, line: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(self, asked: AutoscalerRequest, line: Callable[[str], None] = lambda text: None) -> None:
         self._asked = asked
         self._line = line
         self.cloud: FaultyCloud | None = None
@@ -214,7 +214,7 @@ class Autoscaled:
         if self.cloud is not None:
             self.cloud.given_up.update(provider_ids)
 
-    def strike(self, lab: Lab, step: Step) -> str:
+    def strike(self, lab: Lab, step: ScenarioStep) -> str:
         cloud = self.cloud
         assert cloud is not None  # the manifests, and so every step, come after its start
         if step.interrupt is not None:

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from dovetail.lab.cluster import Lab
-from dovetail.lab.scenario.schema import Step
+from dovetail.lab.scenario.schema import ScenarioStep
 
 
-class Fleet(Protocol):
+class ScenarioFleet(Protocol):
     """An autoscaler with its instances and its bill.
 
     `totals` counts instances launched and terminated, `said` what its log said, `changed` is when an instance was last
@@ -49,6 +49,6 @@ class Fleet(Protocol):
         """Another actor deletes the objects of these instances: that they end is no violation."""
         ...
 
-    def strike(self, lab: Lab, step: Step) -> str:
+    def strike(self, lab: Lab, step: ScenarioStep) -> str:
         """Do what a step does to the autoscaler, its cloud or its instances; returns it in words."""
         ...

@@ -10,11 +10,11 @@ import msgspec
 
 from dovetail.autoscalers.node_groups import program
 from dovetail.autoscalers.node_groups.flags import parse
-from dovetail.cloud.simulated.config import Market
+from dovetail.cloud.simulated.config import SimulatedMarket
 from dovetail.kube.client import Kube
 from dovetail.lab.cluster import Lab
-from dovetail.lab.scenario.processes import Connection, CrashInjection
-from dovetail.lab.scenario.schema import NodeGroupPart, Step
+from dovetail.lab.scenario.processes import CrashInjection, ReplicaConnection
+from dovetail.lab.scenario.schema import NodeGroupPart, ScenarioStep
 from dovetail.lab.simulated_groups import GroupSpec, SimulatedGroups
 from dovetail.language import message
 from dovetail.model.instance_type import InstanceType
@@ -31,7 +31,7 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     groups: tuple[GroupSpec, ...]
     types: Mapping[str, InstanceType]
-    market: Market = Market(boot=(25.0, 35.0), ready=(4.0, 6.0))
+    market: SimulatedMarket = SimulatedMarket(boot=(25.0, 35.0), ready=(4.0, 6.0))
     flags: tuple[str, ...] = ()
 
 
@@ -45,7 +45,7 @@ class GroupFleet:
         self.said: Counter[str] = Counter()
         self.changed = 0.0
         self.groups: SimulatedGroups | None = None
-        self.connection: Connection | None = None
+        self.connection: ReplicaConnection | None = None
         self._prices = _prices(settings.types.values())
         self._dollars = 0.0
         self._rate = 0.0
@@ -61,7 +61,7 @@ class GroupFleet:
         groups.on_change = lambda: self._account(lab.clock.monotonic(), groups)
         for spec in self._settings.groups:
             await groups.create(spec)
-        self.connection = Connection(lab.transport, CrashInjection(lambda: None))
+        self.connection = ReplicaConnection(lab.transport, CrashInjection(lambda: None))
         kube = Kube(
             self.connection,
             lab.clock,
@@ -96,7 +96,7 @@ class GroupFleet:
     def give_up(self, provider_ids: Iterable[str]) -> None:
         """A group replaces its instances whatever ended them."""
 
-    def strike(self, lab: Lab, step: Step) -> str:
+    def strike(self, lab: Lab, step: ScenarioStep) -> str:
         """Interruptions reach node groups as well; what befalls a controller with NodeClaims does not."""
         groups = self.groups
         assert groups is not None

@@ -47,7 +47,7 @@ class CrashInjection:
             await asyncio.Event().wait()
 
 
-class Connection:
+class ReplicaConnection:
     """A replica's connection to the API server, which can stall."""
 
     def __init__(self, inner: Transport, crash_injection: CrashInjection) -> None:
@@ -110,7 +110,7 @@ class Replica:
         controllers: Sequence[MakeController] = CONTROLLERS,
     ) -> None:
         self._controllers = controllers
-        self.connection = Connection(transport, crash_injection)
+        self.connection = ReplicaConnection(transport, crash_injection)
         #: Set to kill it.
         self.killed = asyncio.Event()
         self.autoscaler: Autoscaler | None = None

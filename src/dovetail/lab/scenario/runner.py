@@ -17,18 +17,18 @@ from dovetail.clock import Clock
 from dovetail.cloud.simulated.config import read as read_market
 from dovetail.kube.errors import ApiError, Conflict, ServerError, TooManyRequests, Unavailable
 from dovetail.kube.resources import CORE_EVENTS
-from dovetail.lab.cluster import Extra, Lab, Parts
+from dovetail.lab.cluster import Extra, Lab, LabParts
 from dovetail.lab.controllers.informer import Informer
 from dovetail.lab.controllers.pods import ready
-from dovetail.lab.controllers.views import Json, NodeView, PodView
+from dovetail.lab.controllers.views import Json, NodeFields, PodFields
 from dovetail.lab.durations import seconds
 from dovetail.lab.faults.kinds import UnknownFault
 from dovetail.lab.instances import UnknownType
 from dovetail.lab.kubelet.kubelets import Pace
 from dovetail.lab.load.model import on_curve
 from dovetail.lab.scenario.expectations import unmet, unsettled
-from dovetail.lab.scenario.fleet import Fleet
-from dovetail.lab.scenario.schema import Curve, NodeGroupsPart, Scenario, ScenarioError, Step
+from dovetail.lab.scenario.fleet import ScenarioFleet
+from dovetail.lab.scenario.schema import NodeGroupsPart, ReplicaCurve, Scenario, ScenarioError, ScenarioStep
 from dovetail.lab.scenario.steps import Acts
 from dovetail.language import message
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 STEP_RETRY_S = 300.0
 
 
-class Row(msgspec.Struct, frozen=True):
+class SummaryRow(msgspec.Struct, frozen=True):
     """The cluster at a moment."""
 
     at: float
@@ -52,13 +52,13 @@ class Row(msgspec.Struct, frozen=True):
     failed: int
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ScenarioOutcome(msgspec.Struct, frozen=True):
     """What came of it."""
 
     name: str
     seed: int
     seconds: float
-    rows: list[Row]
+    rows: list[SummaryRow]
     totals: dict[str, int]
     reasons: dict[str, int]
     problems: list[str]
@@ -66,7 +66,7 @@ class Outcome(msgspec.Struct, frozen=True):
     dollars: float | None = None
 
 
-def row_of(lab: Lab, now: float) -> Row:
+def row_of(lab: Lab, now: float) -> SummaryRow:
     """The lab as its controllers see it, `now` seconds after the start."""
     assert lab.controllers is not None
     context = lab.controllers.context
@@ -75,7 +75,7 @@ def row_of(lab: Lab, now: float) -> Row:
     for pod in context.pods.all():
         phases["pending" if not pod.spec.node_name else pod.status.phase] += 1
         healthy += ready(pod)
-    return Row(
+    return SummaryRow(
         at=round(now, 3),
         nodes=len(context.nodes.objects),
         nodes_ready=sum(_ready(node) for node in context.nodes.all()),
@@ -93,7 +93,7 @@ Write = Callable[[str], None]
 
 async def play(
     scenario: Scenario, folder: Path, write: Write, seed: int | None = None, extras: Sequence[Extra] = ()
-) -> Outcome:
+) -> ScenarioOutcome:
     """Run a scenario to its end on the running (virtual) loop; `extras` are further parts of the lab."""
     player = Player(scenario, folder, write, scenario.seed if seed is None else seed, extras=extras)
     return await player.run()
@@ -108,7 +108,7 @@ class Player:
         folder: Path,
         write: Write,
         seed: int,
-        make_fleet: Callable[[Write], Fleet] | None = None,
+        make_fleet: Callable[[Write], ScenarioFleet] | None = None,
         extras: Sequence[Extra] = (),
     ) -> None:
         """`make_fleet` makes another autoscaler than the scenario's, given what takes the lines of its log.
@@ -126,14 +126,14 @@ class Player:
         #: The instant of the last line and its text: many lines have the same.
         self._instant = 0.0, _clock_text(0.0)
         self._lab = Lab.embedded(seed, self._parts(), clock=self._clock)
-        self._autoscaled: Fleet | None
+        self._autoscaled: ScenarioFleet | None
         if make_fleet is not None:
             self._autoscaled = make_fleet(lambda line: self._log("scaler", line))
         else:
             self._autoscaled = self._autoscaler()
         self._acts = Acts(self._lab, self._autoscaled, folder, self._log)
         self._invariants: AutoscalerInvariants | None = None
-        self._rows: list[Row] = []
+        self._rows: list[SummaryRow] = []
         self._totals: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
         self._problems: list[str] = []
@@ -141,12 +141,12 @@ class Player:
         self._waited = 0.0
         self._weighed = 0
 
-    def _parts(self) -> Parts:
+    def _parts(self) -> LabParts:
         """Where no fault can come between, events go to the log at once: nothing else reads them."""
         scenario = self._scenario
         low = scenario.cluster.lean
         faulty = any(step.fault is not None for step in scenario.steps)
-        return Parts(
+        return LabParts(
             pace=Pace(lean=low, heartbeat_seconds=None, grid_seconds=0.5 if low else 0.0),
             quiet=scenario.cluster.events == "warnings",
             event_sink=None if faulty else self._on_lab_event,
@@ -154,7 +154,7 @@ class Player:
             check=self._judged and (not low or scenario.autoscaler is not None or scenario.node_groups is not None),
         )
 
-    def _node_groups(self, part: NodeGroupsPart) -> Fleet:
+    def _node_groups(self, part: NodeGroupsPart) -> ScenarioFleet:
         from dovetail.cloud.aws import catalog
         from dovetail.lab.scenario.node_groups import GroupFleet, GroupSettings, spec_of
 
@@ -173,16 +173,16 @@ class Player:
             settings = msgspec.structs.replace(settings, market=read_market(yaml.safe_dump(part.market)))
         return GroupFleet(settings, lambda line: self._log("scaler", line))
 
-    def _autoscaler(self) -> Fleet | None:
+    def _autoscaler(self) -> ScenarioFleet | None:
         if self._scenario.node_groups is not None:
             return self._node_groups(self._scenario.node_groups)
         part = self._scenario.autoscaler
         if part is None:
             return None
-        from dovetail.lab.scenario.autoscaler import Asked, Autoscaled  # a day without one need not load it
+        from dovetail.lab.scenario.autoscaler import Autoscaled, AutoscalerRequest  # a day without one need not load it
 
-        market = read_market(yaml.safe_dump(part.market)) if part.market else Asked().market
-        asked = Asked(
+        market = read_market(yaml.safe_dump(part.market)) if part.market else AutoscalerRequest().market
+        asked = AutoscalerRequest(
             region=part.region,
             families=part.families,
             reserved=part.reserved,
@@ -194,7 +194,7 @@ class Player:
         )
         return Autoscaled(asked, lambda line: self._log("scaler", line))
 
-    async def run(self) -> Outcome:
+    async def run(self) -> ScenarioOutcome:
         scenario = self._scenario
         async with self._lab as lab:
             assert lab.controllers is not None
@@ -231,7 +231,7 @@ class Player:
             await self._judge()
         for uid in list(self._pending):
             self._waited += self._now() - self._pending.pop(uid)
-        return Outcome(
+        return ScenarioOutcome(
             name=scenario.name,
             seed=self._seed,
             seconds=float(scenario.duration),
@@ -298,7 +298,7 @@ class Player:
 
     # What happens by itself
 
-    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+    def _pod_changed(self, old: PodFields | None, new: PodFields | None) -> None:
         if old is None and new is not None:
             self._totals["pods created"] += 1
             if not new.spec.node_name:
@@ -333,7 +333,7 @@ class Player:
         text = f"{row.nodes_ready}/{row.nodes} nodes, {row.pods} pods, {row.ready} ready, {row.pending} pending"
         self._log("report", text)
 
-    async def _follow(self, curve: Curve, end: float) -> None:
+    async def _follow(self, curve: ReplicaCurve, end: float) -> None:
         points = tuple(sorted((float(seconds(when)), float(count)) for when, count in curve.points.items()))
         resource = await self._acts.kinds.by_kind(curve.kind)
         current = -1
@@ -350,14 +350,14 @@ class Player:
                     return
             await asyncio.sleep(curve.every)
 
-    async def _step(self, step: Step) -> None:
+    async def _step(self, step: ScenarioStep) -> None:
         try:
             await self._insist(step)
         except (ApiError, UnknownFault, UnknownType) as error:
             text = error.message if isinstance(error, ApiError) else str(error)
             self._problem(message("step at {at:g} s: {text}", at=step.at, text=text))
 
-    async def _insist(self, step: Step) -> None:
+    async def _insist(self, step: ScenarioStep) -> None:
         """A person whose command meets a server that is down or busy tries again."""
         end = self._clock.monotonic() + STEP_RETRY_S
         while True:
@@ -373,7 +373,7 @@ class Player:
         self._log("problem", text)
 
 
-def _ready(node: NodeView) -> bool:
+def _ready(node: NodeFields) -> bool:
     condition = node.status.condition("Ready")
     return condition is not None and condition.status == "True"
 

@@ -18,7 +18,7 @@ import yaml
 
 from dovetail.clock import EPOCH
 from dovetail.lab.durations import Seconds, decode
-from dovetail.lab.faults.kinds import KINDS, Fault, unknown
+from dovetail.lab.faults.kinds import KINDS, InjectedFault, unknown
 from dovetail.language import message
 from dovetail.language.recognition import recognized
 from dovetail.language.system_errors import system_error
@@ -35,7 +35,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     pass
 
 
-class Pool(_Part, frozen=True, kw_only=True):
+class NodesPart(_Part, frozen=True, kw_only=True):
     """Nodes of one instance type."""
 
     count: int
@@ -50,10 +50,10 @@ class Pool(_Part, frozen=True, kw_only=True):
 LARGE = 50
 
 
-class Cluster(_Part, frozen=True, kw_only=True):
+class ClusterPart(_Part, frozen=True, kw_only=True):
     """`detail: low` makes large clusters fast, and is what they get unless they ask for `high`."""
 
-    pools: tuple[Pool, ...] = (Pool(count=3),)
+    pools: tuple[NodesPart, ...] = (NodesPart(count=3),)
     events: str = "all"
     detail: str = "auto"
 
@@ -125,14 +125,14 @@ class Vanish(_Part, frozen=True, kw_only=True):
     instances: int = 1
 
 
-class Lapse(_Part, frozen=True, kw_only=True):
+class CloudFault(_Part, frozen=True, kw_only=True):
     """The cloud's API is faulty for so long."""
 
     kind: str
     seconds: Seconds = msgspec.field(default=Seconds(60), name="for")
 
 
-class Stowaway(_Part, frozen=True, kw_only=True):
+class UnannouncedPod(_Part, frozen=True, kw_only=True):
     """Every node that joins, for so long, runs a pod that no DaemonSet announces."""
 
     cpu: str = "100m"
@@ -166,7 +166,7 @@ class ClockJump(_Part, frozen=True, kw_only=True):
     seconds: Seconds = msgspec.field(default=Seconds(600), name="for")
 
 
-class Change(_Part, frozen=True, kw_only=True):
+class PatchStep(_Part, frozen=True, kw_only=True):
     """A merge patch of an object."""
 
     kind: str
@@ -198,7 +198,7 @@ class Expect(_Part, frozen=True, kw_only=True):
     growth_at_most: float | None = None
 
 
-class Target(_Part, frozen=True, kw_only=True):
+class ObjectPart(_Part, frozen=True, kw_only=True):
     """An object, by kind and name; `#0` is the oldest of its kind that the autoscaler made, if there is one."""
 
     kind: str
@@ -206,7 +206,7 @@ class Target(_Part, frozen=True, kw_only=True):
     namespace: str = "default"
 
 
-class Scale(_Part, frozen=True, kw_only=True):
+class ScaleStep(_Part, frozen=True, kw_only=True):
     """A Deployment's (or other scalable workload's) new size."""
 
     name: str
@@ -215,25 +215,25 @@ class Scale(_Part, frozen=True, kw_only=True):
     namespace: str = "default"
 
 
-class Step(_Part, frozen=True, kw_only=True):
+class ScenarioStep(_Part, frozen=True, kw_only=True):
     """One thing that happens at a time."""
 
     at: Seconds
     apply: str | tuple[Json, ...] | Json | None = None
-    delete: Target | None = None
-    scale: Scale | None = None
-    fault: Fault | None = None
-    evict: Target | None = None
+    delete: ObjectPart | None = None
+    scale: ScaleStep | None = None
+    fault: InjectedFault | None = None
+    evict: ObjectPart | None = None
     cordon: str | None = None
-    join: Pool | None = None
+    join: NodesPart | None = None
     interrupt: Interrupt | None = None
     taint: TaintNodes | None = None
     market: Json | None = None
     restart: bool | None = None
-    patch: Change | None = None
+    patch: PatchStep | None = None
     vanish: Vanish | None = None
-    cloud: Lapse | None = None
-    stowaway: Stowaway | None = None
+    cloud: CloudFault | None = None
+    stowaway: UnannouncedPod | None = None
     deschedule: Deschedule | None = None
     stall: Stall | None = None
     crash: Crash | None = None
@@ -247,7 +247,7 @@ OURS = ("interrupt", "taint", "market", "restart", "vanish", "cloud", "stowaway"
 ACTS = ("apply", "delete", "scale", "fault", "evict", "cordon", "drain", "join", "patch", "deschedule", *OURS)
 
 
-class Curve(_Part, frozen=True, kw_only=True):
+class ReplicaCurve(_Part, frozen=True, kw_only=True):
     """A workload's replicas over the day: straight lines between points, set anew every so often."""
 
     name: str
@@ -257,7 +257,7 @@ class Curve(_Part, frozen=True, kw_only=True):
     every: Seconds = Seconds(300)
 
 
-class Report(_Part, frozen=True, kw_only=True):
+class ReportPart(_Part, frozen=True, kw_only=True):
     """What the summary shows: a row every so often."""
 
     every: Seconds = Seconds(0)
@@ -270,13 +270,13 @@ class Scenario(_Part, frozen=True, kw_only=True):
     name: str = ""
     seed: int = 0
     start: datetime = EPOCH
-    cluster: Cluster = Cluster()
+    cluster: ClusterPart = ClusterPart()
     autoscaler: AutoscalerPart | None = None
     node_groups: NodeGroupsPart | None = msgspec.field(default=None, name="nodeGroups")
     manifests: tuple[str | Json, ...] = ()
-    steps: tuple[Step, ...] = ()
-    curves: tuple[Curve, ...] = ()
-    report: Report = Report()
+    steps: tuple[ScenarioStep, ...] = ()
+    curves: tuple[ReplicaCurve, ...] = ()
+    report: ReportPart = ReportPart()
     expect: Expect = Expect()
 
 
@@ -367,20 +367,20 @@ def _explain(problem: str) -> str:
 
 _PLACES: dict[str, type[msgspec.Struct]] = {
     "": Scenario,
-    "cluster": Cluster,
-    "cluster.pools[...]": Pool,
-    "steps[...]": Step,
-    "steps[...].scale": Scale,
-    "steps[...].delete": Target,
-    "steps[...].evict": Target,
-    "steps[...].fault": Fault,
-    "steps[...].join": Pool,
+    "cluster": ClusterPart,
+    "cluster.pools[...]": NodesPart,
+    "steps[...]": ScenarioStep,
+    "steps[...].scale": ScaleStep,
+    "steps[...].delete": ObjectPart,
+    "steps[...].evict": ObjectPart,
+    "steps[...].fault": InjectedFault,
+    "steps[...].join": NodesPart,
     "steps[...].interrupt": Interrupt,
     "steps[...].taint": TaintNodes,
-    "steps[...].patch": Change,
+    "steps[...].patch": PatchStep,
     "steps[...].vanish": Vanish,
-    "steps[...].cloud": Lapse,
-    "steps[...].stowaway": Stowaway,
+    "steps[...].cloud": CloudFault,
+    "steps[...].stowaway": UnannouncedPod,
     "steps[...].deschedule": Deschedule,
     "steps[...].stall": Stall,
     "steps[...].crash": Crash,
@@ -389,8 +389,8 @@ _PLACES: dict[str, type[msgspec.Struct]] = {
     "autoscaler": AutoscalerPart,
     "nodeGroups": NodeGroupsPart,
     "nodeGroups.groups[...]": NodeGroupPart,
-    "curves[...]": Curve,
-    "report": Report,
+    "curves[...]": ReplicaCurve,
+    "report": ReportPart,
 }
 
 

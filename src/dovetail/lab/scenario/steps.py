@@ -13,16 +13,16 @@ from dovetail.lab.cluster import Lab
 from dovetail.lab.controllers.views import Json
 from dovetail.lab.instances import UnknownType, plain_pool
 from dovetail.lab.scenario.actors import deschedule, drain
-from dovetail.lab.scenario.fleet import Fleet
+from dovetail.lab.scenario.fleet import ScenarioFleet
 from dovetail.lab.scenario.manifests import Kinds, apply, load
 from dovetail.lab.scenario.schema import (
-    Change,
     Deschedule,
-    Pool,
-    Scale,
+    NodesPart,
+    ObjectPart,
+    PatchStep,
+    ScaleStep,
     ScenarioError,
-    Step,
-    Target,
+    ScenarioStep,
 )
 from dovetail.model.labels import NODEPOOL
 
@@ -30,14 +30,14 @@ from dovetail.model.labels import NODEPOOL
 class Acts:
     """`log` takes the kind of a line and its words."""
 
-    def __init__(self, lab: Lab, fleet: Fleet | None, folder: Path, log: Callable[[str, str], None]) -> None:
+    def __init__(self, lab: Lab, fleet: ScenarioFleet | None, folder: Path, log: Callable[[str, str], None]) -> None:
         self.kinds = Kinds(lab.kube)
         self._lab = lab
         self._fleet = fleet
         self._folder = folder
         self._log = log
 
-    async def do(self, step: Step) -> None:
+    async def do(self, step: ScenarioStep) -> None:
         if step.note:
             self._log("note", step.note)
         if step.apply is not None:
@@ -52,7 +52,9 @@ class Acts:
             self._log("step", f"evict pod/{step.evict.name}")
             await self._lab.kube.evict(step.evict.name, step.evict.namespace)
         elif step.cordon is not None:
-            await self._patch(Change(kind="Node", name=step.cordon, body={"spec": {"unschedulable": True}}), "cordon")
+            await self._patch(
+                PatchStep(kind="Node", name=step.cordon, body={"spec": {"unschedulable": True}}), "cordon"
+            )
         elif step.drain is not None:
             await self._drain(step.drain)
         elif step.join is not None:
@@ -66,12 +68,12 @@ class Acts:
 
     # What befalls the cluster
 
-    async def _scale(self, asked: Scale) -> None:
+    async def _scale(self, asked: ScaleStep) -> None:
         resource = await self.kinds.by_kind(asked.kind)
         self._log("step", f"scale {asked.kind.lower()}/{asked.name} to {asked.replicas}")
         await self._lab.kube.patch(resource, asked.name, {"spec": {"replicas": asked.replicas}}, asked.namespace)
 
-    async def _patch(self, asked: Change, verb: str = "patch") -> None:
+    async def _patch(self, asked: PatchStep, verb: str = "patch") -> None:
         resource = await self.kinds.by_kind(asked.kind)
         name = await self._named(resource, asked.name)
         self._log("step", f"{verb} {asked.kind.lower()}/{name}")
@@ -79,7 +81,7 @@ class Acts:
             namespace = asked.namespace if resource.namespaced else None
             await self._lab.kube.patch(resource, name, asked.body, namespace)
 
-    async def _delete(self, target: Target) -> None:
+    async def _delete(self, target: ObjectPart) -> None:
         resource = await self.kinds.by_kind(target.kind)
         name = await self._named(resource, target.name)
         self._log("step", f"delete {target.kind.lower()}/{name}")
@@ -119,7 +121,7 @@ class Acts:
                 ) from error
             self._log("step", f"apply {name}")
 
-    async def join(self, pool: Pool) -> None:
+    async def join(self, pool: NodesPart) -> None:
         try:
             nodes = plain_pool(pool.count, pool.type, pool.zones, first=len(self._lab.fleet.seats))
         except UnknownType as error:

@@ -17,7 +17,7 @@ from dovetail.cloud.simulated.config import MarketError, read
 from dovetail.controllers.settings import GATES
 from dovetail.lab.instances import UnknownType, size_of
 from dovetail.lab.scenario.manifests import load
-from dovetail.lab.scenario.schema import AutoscalerPart, Pool, Scenario, ScenarioError
+from dovetail.lab.scenario.schema import AutoscalerPart, NodesPart, Scenario, ScenarioError
 from dovetail.language import message
 
 
@@ -43,7 +43,7 @@ def check(scenario: Scenario, folder: Path, where: str) -> None:
         _check_market(f"steps[{number}].market", step.market or {}, where)
 
 
-def _pools(scenario: Scenario) -> Iterable[tuple[str, Pool]]:
+def _pools(scenario: Scenario) -> Iterable[tuple[str, NodesPart]]:
     for number, pool in enumerate(scenario.cluster.pools):
         yield f"cluster.pools[{number}]", pool
     for number, step in enumerate(scenario.steps):

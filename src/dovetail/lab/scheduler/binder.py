@@ -10,7 +10,7 @@ from dovetail.kube.client import Kube
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, PODS
 from dovetail.lab.controllers.timestamps import stamp
-from dovetail.model.fit import Cluster
+from dovetail.model.fit import ClusterNodes
 from dovetail.model.fit.binding import find_volume
 from dovetail.model.fit.storage import claim_volumes
 from dovetail.model.meta import condition
@@ -73,7 +73,7 @@ async def patch_status(kube: Kube, pod: Pod, status: dict[str, Any]) -> None:
     await kube.patch(PODS, meta.name, body, meta.namespace, kind="strategic", subresource="status")
 
 
-async def bind_volumes(kube: Kube, clock: Clock, cluster: Cluster, pod: Pod, node: str) -> None:
+async def bind_volumes(kube: Kube, clock: Clock, cluster: ClusterNodes, pod: Pod, node: str) -> None:
     """Have the waiting volumes of a pod made or chosen for its node; returns when all are bound."""
     claims = [
         claim
@@ -91,7 +91,7 @@ async def bind_volumes(kube: Kube, clock: Clock, cluster: Cluster, pod: Pod, nod
         claims = [claim for claim in claims if not _bound(cluster, claim)]
 
 
-async def _choose(kube: Kube, cluster: Cluster, claim: PersistentVolumeClaim, node: str, taken: set[str]) -> None:
+async def _choose(kube: Kube, cluster: ClusterNodes, claim: PersistentVolumeClaim, node: str, taken: set[str]) -> None:
     """Bind a claim to the volume found for it, or name the node for which one must be provisioned."""
     info = cluster.nodes.get(node)
     volume = find_volume(claim, cluster.storage, info.labels if info else {}, taken)
@@ -113,7 +113,7 @@ async def _choose(kube: Kube, cluster: Cluster, claim: PersistentVolumeClaim, no
     await kube.patch(PERSISTENTVOLUMES, volume.metadata.name, {"metadata": marks, "spec": {"claimRef": reference}})
 
 
-def _bound(cluster: Cluster, claim: PersistentVolumeClaim) -> bool:
+def _bound(cluster: ClusterNodes, claim: PersistentVolumeClaim) -> bool:
     now = cluster.storage.claims.get(claim.metadata.key)
     if now is None:
         raise NotFound(404, "NotFound", f'persistentvolumeclaim "{claim.metadata.name}" not found')

@@ -1,4 +1,4 @@
-"""The scheduler's cache: watches turned into a `Cluster`, and every change into a hint for the queue."""
+"""The scheduler's cache: watches turned into a `ClusterNodes`, and every change into a hint for the queue."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dovetail.kube.resources import (
 )
 from dovetail.lab.scheduler import queueing_hints
 from dovetail.lab.scheduler.queue import SchedulingQueue
-from dovetail.model.fit import Cluster, PodInfo, pod_info
+from dovetail.model.fit import ClusterNodes, PodInfo, pod_info
 from dovetail.model.nodes import Namespace, Node
 from dovetail.model.pods import Pod
 from dovetail.model.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
@@ -48,7 +48,7 @@ class Cache:
     """
 
     def __init__(self, kube: Kube, queue: SchedulingQueue, *, retry_unhelpful: bool = True) -> None:
-        self.cluster = Cluster()
+        self.cluster = ClusterNodes()
         self.queue = queue
         self._retry_unhelpful = retry_unhelpful
         self.assumed: set[str] = set()

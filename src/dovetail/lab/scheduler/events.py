@@ -39,7 +39,7 @@ class _RecordedEvent(msgspec.Struct):
     written: float
 
 
-class Events:
+class EventWriter:
     """Written in order by one task, asynchronously to the caller. `quiet` leaves the Normal ones out; `event_sink`
     receives them instead of the server.
 

@@ -1,6 +1,6 @@
 """The cluster as arrays with one row a node, so that one numpy operation covers all nodes.
 
-A matrix follows a `Cluster` by the nodes that were touched. What is worked out for all pods of one shape, or for
+A matrix follows a `ClusterNodes` by the nodes that were touched. What is worked out for all pods of one shape, or for
 one selector, is kept and brought up to date row by row, from a log of the rows that changed since.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.model.fit import Cluster, NodeInfo
+from dovetail.model.fit import ClusterNodes, NodeInfo
 from dovetail.model.fit.podinfo import SelectorFacts, Shape
 from dovetail.model.fit.terms import Spread
 
@@ -35,7 +35,7 @@ class _Tally:
 class NodeMatrix:
     """Rows are reused when nodes go. `infos[row]` is None where no node is."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterNodes) -> None:
         self.cluster = cluster
         self.infos: list[NodeInfo | None] = []
         self.rows: dict[str, int] = {}

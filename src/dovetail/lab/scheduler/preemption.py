@@ -14,7 +14,7 @@ import msgspec
 
 from dovetail.lab.scheduler.messages import NO_VICTIMS, unhelpful
 from dovetail.lab.scheduler.schedule_one import Nominated, SchedulingDecision, passes
-from dovetail.model.fit import Cluster, Fit, NodeInfo, PodInfo, Rejection
+from dovetail.model.fit import ClusterNodes, Fit, NodeInfo, PodInfo, Rejection
 from dovetail.model.meta import condition
 from dovetail.model.workloads import PodDisruptionBudget
 
@@ -40,7 +40,7 @@ class PreemptionOutcome(msgspec.Struct, frozen=True):
 
 def preempt(
     pod: PodInfo,
-    cluster: Cluster,
+    cluster: ClusterNodes,
     decision: SchedulingDecision,
     budgets: Sequence[PodDisruptionBudget],
     nominated: Nominated,
@@ -68,7 +68,7 @@ def preempt(
     return PreemptionOutcome(min(victimses, key=_hurt))
 
 
-def _ineligible(pod: PodInfo, cluster: Cluster, decision: SchedulingDecision) -> str | None:
+def _ineligible(pod: PodInfo, cluster: ClusterNodes, decision: SchedulingDecision) -> str | None:
     if pod.pod.spec.preemption_policy == "Never":
         return "not eligible due to preemptionPolicy=Never."
     nominated_node = pod.pod.status.nominated_node_name

@@ -16,7 +16,7 @@ from dovetail.kube.log import Log
 from dovetail.lab.direct_client import DirectKube
 from dovetail.lab.scheduler import binder, messages, queueing_hints
 from dovetail.lab.scheduler.cache import Cache
-from dovetail.lab.scheduler.events import Events
+from dovetail.lab.scheduler.events import EventWriter
 from dovetail.lab.scheduler.preemption import PreemptionOutcome, Victims
 from dovetail.lab.scheduler.queue import Entry, SchedulingQueue
 from dovetail.lab.scheduler.schedule_one import SchedulingDecision
@@ -52,7 +52,7 @@ class Scheduler:
         self._last: tuple[SchedulingDecision, str | None, _Why] | None = None
         self.queue = SchedulingQueue(clock)
         self.cache = Cache(kube, self.queue, retry_unhelpful=not (quiet or failed_attempt_s))
-        self.events = Events(kube, clock, quiet=quiet, event_sink=event_sink)
+        self.events = EventWriter(kube, clock, quiet=quiet, event_sink=event_sink)
         self._decider = Decider(self.cache.cluster)
         self._slots = asyncio.Semaphore(_MAX_CONCURRENT_BINDINGS)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from dovetail.lab.scheduler.scoring.scores import scores
-from dovetail.model.fit import Cluster, Fit, NodeInfo, PodInfo, Rejection
+from dovetail.model.fit import ClusterNodes, Fit, NodeInfo, PodInfo, Rejection
 
 Nominated = Mapping[str, Sequence[PodInfo]]
 NO_NOMINATIONS: Nominated = {}
@@ -67,7 +67,7 @@ class FilterRejections:
 
 def schedule(
     pod: PodInfo,
-    cluster: Cluster,
+    cluster: ClusterNodes,
     nominated: Nominated = NO_NOMINATIONS,
     start: int = 0,
     memory: FilterRejections | None = None,
@@ -104,7 +104,7 @@ def schedule(
     return SchedulingDecision(best(pod, cluster, feasible), total, rejections=rejections, feasible=len(feasible))
 
 
-def _candidates(fit: Fit, cluster: Cluster, start: int) -> list[NodeInfo]:
+def _candidates(fit: Fit, cluster: ClusterNodes, start: int) -> list[NodeInfo]:
     nodes = list(cluster.nodes.values())
     if fit.only is not None:
         return [info for info in nodes if info.name in fit.only]
@@ -120,7 +120,7 @@ def nodes_to_find(total: int) -> int:
     return max(total * percent // 100, _ALWAYS_ALL)
 
 
-def best(pod: PodInfo, cluster: Cluster, feasible: Sequence[NodeInfo]) -> str:
+def best(pod: PodInfo, cluster: ClusterNodes, feasible: Sequence[NodeInfo]) -> str:
     """The node with the highest score; of equals the first by name."""
     node_scores = scores(pod, cluster, feasible)
     top = max(node_scores)

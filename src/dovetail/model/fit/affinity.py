@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dovetail.model.fit.cluster import Cluster
+from dovetail.model.fit.cluster import ClusterNodes
 from dovetail.model.fit.nodeinfo import NodeInfo
 from dovetail.model.fit.podinfo import PodInfo, SelectorFacts
 from dovetail.model.fit.rejection import AFFINITY, ANTI_AFFINITY, EXISTING_ANTI_AFFINITY, Rejection
@@ -16,7 +16,7 @@ Place = tuple[str, str]
 class AffinityState:
     """How many pods that matter are at each place (topology key and value)."""
 
-    def __init__(self, pod: PodInfo, cluster: Cluster) -> None:
+    def __init__(self, pod: PodInfo, cluster: ClusterNodes) -> None:
         self.pod = pod
         self.index = AffinityIndex(cluster.namespaces)
         self.namespace_labels: Mapping[str, str] = cluster.namespaces.get(pod.shape.namespace, {})

@@ -1,6 +1,6 @@
 """The cluster as fitting sees it: nodes with their pods, and what pods refer to.
 
-It can be cut whole from lists (`Cluster.of`) or kept up to date object by object. A pod that names a node
+It can be cut whole from lists (`ClusterNodes.of`) or kept up to date object by object. A pod that names a node
 is unknown waits until the node appears.
 """
 
@@ -20,7 +20,7 @@ from dovetail.model.nodes import Namespace, Node
 from dovetail.model.pods import Pod
 
 
-class Cluster:
+class ClusterNodes:
     """Nodes in the order they came; namespaces by name with their labels.
 
     `generation` grows with every change; `touched` are the nodes changed since it was last emptied.
@@ -46,7 +46,7 @@ class Cluster:
         namespaces: Iterable[Namespace] = (),
         storage: Storage | None = None,
         owners: Owners | None = None,
-    ) -> Cluster:
+    ) -> ClusterNodes:
         """A snapshot of these objects; pods that have ended or have no node do not count."""
         cluster = cls(storage, owners)
         for namespace in namespaces:

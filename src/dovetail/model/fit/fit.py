@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dovetail.model.fit.affinity import AffinityState
-from dovetail.model.fit.cluster import Cluster
+from dovetail.model.fit.cluster import ClusterNodes
 from dovetail.model.fit.local import check_ports, check_resources, check_static
 from dovetail.model.fit.nodeinfo import NodeInfo
 from dovetail.model.fit.podinfo import PodInfo
@@ -20,7 +20,11 @@ class Fit:
     """
 
     def __init__(
-        self, pod: PodInfo, cluster: Cluster, spread: SpreadState | None = None, affinity: AffinityState | None = None
+        self,
+        pod: PodInfo,
+        cluster: ClusterNodes,
+        spread: SpreadState | None = None,
+        affinity: AffinityState | None = None,
     ) -> None:
         self.pod = pod
         self.node_name = pod.pod.spec.node_name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail.model.fit.cluster import Cluster
+from dovetail.model.fit.cluster import ClusterNodes
 from dovetail.model.fit.local import tolerates_node
 from dovetail.model.fit.nodeinfo import NodeInfo
 from dovetail.model.fit.podinfo import PodInfo, SelectorFacts, Shape, node_matches
@@ -36,7 +36,7 @@ def includes(constraint: Spread, shape: Shape, info: NodeInfo) -> bool:
 class SpreadState:
     """How many selected pods each domain has, for every hard constraint of a pod."""
 
-    def __init__(self, pod: PodInfo, cluster: Cluster) -> None:
+    def __init__(self, pod: PodInfo, cluster: ClusterNodes) -> None:
         self.shape = pod.shape
         self.constraints = pod.shape.spread
         self.counts: list[dict[str, int]] = [{} for _ in self.constraints]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dovetail.model.fit.binding import find_volume, volume_allows
-from dovetail.model.fit.cluster import Cluster
+from dovetail.model.fit.cluster import ClusterNodes
 from dovetail.model.fit.nodeinfo import NodeInfo
 from dovetail.model.fit.podinfo import PodInfo
 from dovetail.model.fit.rejection import DISK, ONCE_POD, VOLUME_LIMIT, VOLUME_ZONE, Rejection
@@ -29,7 +29,7 @@ _IN_TREE_EBS = "kubernetes.io/aws-ebs"
 class VolumeState:
     """What a pod's volumes ask, worked out once; `rejection` says that no node will do."""
 
-    def __init__(self, pod: PodInfo, cluster: Cluster) -> None:
+    def __init__(self, pod: PodInfo, cluster: ClusterNodes) -> None:
         self.pod = pod.pod
         self.storage = cluster.storage
         self.bound: list[PersistentVolumeClaim] = []

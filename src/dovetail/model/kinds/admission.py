@@ -26,7 +26,7 @@ _REMEMBERED = 4096
 BLOCKING = frozenset({"type", "required", "enum", "length", "items"})
 
 
-class Problem(msgspec.Struct, frozen=True):
+class SchemaProblem(msgspec.Struct, frozen=True):
     """`kind` is unknown, type, required, enum, length, items, pattern, range or rule."""
 
     path: Path
@@ -45,14 +45,14 @@ def render(path: Path) -> str:
     return shown
 
 
-class Node(msgspec.Struct):
+class SchemaNode(msgspec.Struct):
     """What may stand in one place."""
 
     type: str  # object, map, array, string, integer, number, boolean, quantity, any
     field: Field
-    fields: dict[str, Node] = {}
+    fields: dict[str, SchemaNode] = {}
     required: tuple[str, ...] = ()
-    each: Node | None = None
+    each: SchemaNode | None = None
     pattern: re.Pattern[str] | None = None
     good: set[str] = msgspec.field(default_factory=set)  # words that passed before
     sound: set[str] = msgspec.field(default_factory=set)  # words that the rules let pass before
@@ -68,36 +68,36 @@ def go_pattern(text: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"(?<!\\)\$", r"\\Z", text), re.ASCII)
 
 
-def _node(kind: Any, field: Field) -> Node:
+def _node(kind: Any, field: Field) -> SchemaNode:
     if field.quantity:
-        return Node("quantity", field, pattern=go_pattern(QUANTITY))
+        return SchemaNode("quantity", field, pattern=go_pattern(QUANTITY))
     if field.open or kind is ObjectMeta:
-        return Node("any", field)
+        return SchemaNode("any", field)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         inner = members(kind)
         fields = {name: _node(*described) for name, described in inner.items()}
         required = tuple(sorted(name for name, (_, described) in inner.items() if described.required))
-        return Node("object", field, fields=fields, required=required)
+        return SchemaNode("object", field, fields=fields, required=required)
     origin = get_origin(kind)
     if origin is tuple:
-        return Node("array", field, each=_node(get_args(kind)[0], field.each or Field()))
+        return SchemaNode("array", field, each=_node(get_args(kind)[0], field.each or Field()))
     if origin is not None:
-        return Node("map", field, each=_node(get_args(kind)[1], field.each or Field()))
+        return SchemaNode("map", field, each=_node(get_args(kind)[1], field.each or Field()))
     pattern = go_pattern(field.pattern) if field.pattern else None
-    return Node({int: "integer", bool: "boolean", float: "number"}.get(kind, "string"), field, pattern=pattern)
+    return SchemaNode({int: "integer", bool: "boolean", float: "number"}.get(kind, "string"), field, pattern=pattern)
 
 
 @cache
-def tree(struct: type[msgspec.Struct]) -> Node:
+def tree(struct: type[msgspec.Struct]) -> SchemaNode:
     """The compiled checks of a kind."""
     root = _node(struct, Field())
     for name in ("apiVersion", "kind"):
-        root.fields[name] = Node("string", Field())
+        root.fields[name] = SchemaNode("string", Field())
     _prepare(root)
     return root
 
 
-def _prepare(node: Node) -> bool:
+def _prepare(node: SchemaNode) -> bool:
     """Note where there is nothing to check, so that checking need not go there."""
     node.limited = node.type != "string" or (
         node.field != _PLAIN
@@ -113,14 +113,16 @@ def _prepare(node: Node) -> bool:
     return node.rules_within
 
 
-def describe(obj: Mapping[str, Any]) -> Node | None:
+def describe(obj: Mapping[str, Any]) -> SchemaNode | None:
     """The checks for an object, if it is of one of our kinds."""
     version, kind = obj.get("apiVersion"), obj.get("kind")
     struct = struct_of(version, kind) if isinstance(version, str) and isinstance(kind, str) else None
     return None if struct is None else tree(struct)
 
 
-def check(obj: Mapping[str, Any], old: Mapping[str, Any] | None = None, *, thorough: bool = False) -> list[Problem]:
+def check(
+    obj: Mapping[str, Any], old: Mapping[str, Any] | None = None, *, thorough: bool = False
+) -> list[SchemaProblem]:
     """What is wrong with an object of our kinds; nothing for others. Defaults count as written.
 
     The server looks at rules only where everything has the right shape; `thorough` looks wherever it can.
@@ -129,7 +131,7 @@ def check(obj: Mapping[str, Any], old: Mapping[str, Any] | None = None, *, thoro
     if root is None:
         return []
     whole = filled(obj, root)
-    problems: list[Problem] = []
+    problems: list[SchemaProblem] = []
     _shape(whole, root, (), problems)
     blocked = [problem.path for problem in problems if problem.kind in BLOCKING]
     if not blocked:
@@ -139,7 +141,7 @@ def check(obj: Mapping[str, Any], old: Mapping[str, Any] | None = None, *, thoro
     return problems
 
 
-def _sound_rules(value: Any, node: Node, path: Path, blocked: list[Path]) -> Iterator[Problem]:
+def _sound_rules(value: Any, node: SchemaNode, path: Path, blocked: list[Path]) -> Iterator[SchemaProblem]:
     """The rules of those parts that have the right shape."""
     if not any(blocked_path[: len(path)] == path for blocked_path in blocked):
         yield from _rules(value, None, node, path)
@@ -153,7 +155,7 @@ def _sound_rules(value: Any, node: Node, path: Path, blocked: list[Path]) -> Ite
             yield from _sound_rules(member, node.each, (*path, index), blocked)
 
 
-def filled(value: Any, node: Node) -> Any:
+def filled(value: Any, node: SchemaNode) -> Any:
     """What the API server would store: nulls dropped, defaults filled in. What needs neither is not copied."""
     kind = node.type
     if kind == "object" and isinstance(value, dict):
@@ -175,7 +177,7 @@ def filled(value: Any, node: Node) -> Any:
     return value
 
 
-def _shape(value: Any, node: Node, path: Path, problems_: list[Problem]) -> None:
+def _shape(value: Any, node: SchemaNode, path: Path, problems_: list[SchemaProblem]) -> None:
     kind = node.type
     if kind == "string":
         if not isinstance(value, str):
@@ -204,22 +206,22 @@ def _shape(value: Any, node: Node, path: Path, problems_: list[Problem]) -> None
         problems_.extend(_scalar(value, node, path))
 
 
-def _object(value: Mapping[str, Any], node: Node, path: Path, problems: list[Problem]) -> None:
+def _object(value: Mapping[str, Any], node: SchemaNode, path: Path, problems: list[SchemaProblem]) -> None:
     for name in node.required:
         if name not in value:
-            problems.append(Problem((*path, name), "required", "Required value"))
+            problems.append(SchemaProblem((*path, name), "required", "Required value"))
     if node.field.max_properties is not None and len(value) > node.field.max_properties:
         problems.append(_too_many(len(value), node.field.max_properties, path))
     fields = node.fields
     for key, member in value.items():
         child = fields.get(key)
         if child is None:
-            problems.append(Problem((*path, key), "unknown", f'unknown field "{render((*path, key))}"'))
+            problems.append(SchemaProblem((*path, key), "unknown", f'unknown field "{render((*path, key))}"'))
         else:
             _shape(member, child, (*path, key), problems)
 
 
-def _map(value: Mapping[str, Any], node: Node, path: Path, problems: list[Problem]) -> None:
+def _map(value: Mapping[str, Any], node: SchemaNode, path: Path, problems: list[SchemaProblem]) -> None:
     most = node.field.max_properties
     if most is not None and len(value) > most:
         problems.append(_too_many(len(value), most, path))
@@ -228,49 +230,49 @@ def _map(value: Mapping[str, Any], node: Node, path: Path, problems: list[Proble
             _shape(member, node.each, (*path, key), problems)
 
 
-def _too_many(count: int, most: int, path: Path) -> Problem:
-    return Problem(path, "items", f"Too many: {count}: must have at most {most} items")
+def _too_many(count: int, most: int, path: Path) -> SchemaProblem:
+    return SchemaProblem(path, "items", f"Too many: {count}: must have at most {most} items")
 
 
-def _array(value: list[Any], node: Node, path: Path, problems: list[Problem]) -> None:
+def _array(value: list[Any], node: SchemaNode, path: Path, problems: list[SchemaProblem]) -> None:
     field = node.field
     if field.max_items is not None and len(value) > field.max_items:
         problems.append(_too_many(len(value), field.max_items, path))
     if field.min_items is not None and len(value) < field.min_items:
         text = f"{render(path)} in body should have at least {field.min_items} items"
-        problems.append(Problem(path, "range", f"Invalid value: {len(value)}: {text}"))
+        problems.append(SchemaProblem(path, "range", f"Invalid value: {len(value)}: {text}"))
     if field.list_type == "set":
         for index, member in enumerate(value):
             if member in value[:index]:
-                problems.append(Problem((*path, index), "range", f"Duplicate value: {_json(member)}"))
+                problems.append(SchemaProblem((*path, index), "range", f"Duplicate value: {_json(member)}"))
     item_schema = node.each
     if item_schema is not None and (item_schema.limited or not all(type(member) is str for member in value)):
         for index, member in enumerate(value):
             _shape(member, item_schema, (*path, index), problems)
 
 
-def _string(value: str, node: Node, path: Path) -> Iterator[Problem]:
+def _string(value: str, node: SchemaNode, path: Path) -> Iterator[SchemaProblem]:
     field = node.field
     if field.max_length is not None and len(value) > field.max_length:
-        yield Problem(path, "length", f"Too long: may not be more than {field.max_length} bytes")
+        yield SchemaProblem(path, "length", f"Too long: may not be more than {field.max_length} bytes")
     if field.min_length is not None and len(value) < field.min_length:
         text = f"{render(path)} in body should be at least {field.min_length} chars long"
-        yield Problem(path, "range", f"Invalid value: {_json(value)}: {text}")
+        yield SchemaProblem(path, "range", f"Invalid value: {_json(value)}: {text}")
     elif node.pattern is not None and not node.pattern.search(value):
         text = f"{render(path)} in body should match '{field.pattern}'"
-        yield Problem(path, "pattern", f"Invalid value: {_json(value)}: {text}")
+        yield SchemaProblem(path, "pattern", f"Invalid value: {_json(value)}: {text}")
     if field.enum is not None and value not in field.enum:
         supported = ", ".join(f'"{choice}"' for choice in field.enum)
-        yield Problem(path, "enum", f"Unsupported value: {_json(value)}: supported values: {supported}")
+        yield SchemaProblem(path, "enum", f"Unsupported value: {_json(value)}: supported values: {supported}")
 
 
-def _scalar(value: Any, node: Node, path: Path) -> Iterator[Problem]:
+def _scalar(value: Any, node: SchemaNode, path: Path) -> Iterator[SchemaProblem]:
     kind = node.type
     if kind == "quantity":
         if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
             if isinstance(value, str) and node.pattern is not None and not node.pattern.search(value):
                 text = f"{render(path)} in body should match '{QUANTITY}'"
-                yield Problem(path, "pattern", f"Invalid value: {_json(value)}: {text}")
+                yield SchemaProblem(path, "pattern", f"Invalid value: {_json(value)}: {text}")
         else:
             yield from _misplaced(value, "integer,string", path)
     elif kind == "boolean":
@@ -285,27 +287,27 @@ def _scalar(value: Any, node: Node, path: Path) -> Iterator[Problem]:
         yield from _misplaced(value, "number", path)
 
 
-def _range(value: float, field: Field, path: Path) -> Iterator[Problem]:
+def _range(value: float, field: Field, path: Path) -> Iterator[SchemaProblem]:
     if field.minimum is not None and value < field.minimum:
         text = f"{render(path)} in body should be greater than or equal to {field.minimum}"
-        yield Problem(path, "range", f"Invalid value: {value}: {text}")
+        yield SchemaProblem(path, "range", f"Invalid value: {value}: {text}")
     if field.maximum is not None and value > field.maximum:
         text = f"{render(path)} in body should be less than or equal to {field.maximum}"
-        yield Problem(path, "range", f"Invalid value: {value}: {text}")
+        yield SchemaProblem(path, "range", f"Invalid value: {value}: {text}")
 
 
-def _misplaced(value: Any, wanted: str, path: Path) -> Iterator[Problem]:
+def _misplaced(value: Any, wanted: str, path: Path) -> Iterator[SchemaProblem]:
     """An object where a list or a word should be: the server calls its fields unknown, strictly."""
     if isinstance(value, dict):
         for key in value:
-            yield Problem((*path, key), "unknown", f'unknown field "{render((*path, key))}"')
+            yield SchemaProblem((*path, key), "unknown", f'unknown field "{render((*path, key))}"')
     yield _mistyped(value, wanted, path)
 
 
-def _mistyped(value: Any, wanted: str, path: Path) -> Problem:
+def _mistyped(value: Any, wanted: str, path: Path) -> SchemaProblem:
     name = "float64" if wanted in ("int32", "int64") else _GO_NAMES.get(type(value), "object")
     text = f'{render(path)} in body must be of type {wanted}: "{name}"'
-    return Problem(path, "type", f'Invalid value: "{name}": {text}')
+    return SchemaProblem(path, "type", f'Invalid value: "{name}": {text}')
 
 
 _GO_NAMES: dict[type, str] = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array"}
@@ -315,7 +317,7 @@ def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _rules(value: Any, old: Any, node: Node, path: Path) -> Iterator[Problem]:
+def _rules(value: Any, old: Any, node: SchemaNode, path: Path) -> Iterator[SchemaProblem]:
     if type(value) is str and old is None:
         if value not in node.sound:
             problems = list(_broken(value, old, node, path))
@@ -338,7 +340,7 @@ def _rules(value: Any, old: Any, node: Node, path: Path) -> Iterator[Problem]:
             yield from _rules(member, None, node.each, (*path, index))
 
 
-def _broken(value: Any, old: Any, node: Node, path: Path) -> Iterator[Problem]:
+def _broken(value: Any, old: Any, node: SchemaNode, path: Path) -> Iterator[SchemaProblem]:
     """The rules of one place that do not hold."""
     for rule in node.field.rules:
         try:
@@ -347,11 +349,11 @@ def _broken(value: Any, old: Any, node: Node, path: Path) -> Iterator[Problem]:
             else:
                 held = old is None or rule.moves is None or rule.moves(value, old)
         except (KeyError, ValueError) as error:
-            yield Problem(path, "rule", _error(value, error, rule.message))
+            yield SchemaProblem(path, "rule", _error(value, error, rule.message))
             continue
         if not held:
             shown = f"{_json(value)}: " if isinstance(value, str | int) else ""
-            yield Problem(path, "rule", f"Invalid value: {shown}{rule.message}")
+            yield SchemaProblem(path, "rule", f"Invalid value: {shown}{rule.message}")
 
 
 def _error(value: Any, error: Exception, message: str) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from dovetail.model.kinds.common import AMOUNT
 from dovetail.model.kinds.conditions import CONDITIONS, StatusCondition
-from dovetail.model.kinds.schema import Field, Rule
+from dovetail.model.kinds.schema import Field, SchemaRule
 from dovetail.model.meta import Amount, ObjectMeta, View
 
 
@@ -45,12 +45,12 @@ class CapacityBufferStatus(View, frozen=True, kw_only=True):
 
 
 SPEC_RULES = (
-    Rule(
+    SchemaRule(
         "!has(self.podTemplateRef) || has(self.replicas) || has(self.limits)",
         "If podTemplateRef is set, replicas or limits must also be set",
         lambda spec: "podTemplateRef" not in spec or "replicas" in spec or "limits" in spec,
     ),
-    Rule(
+    SchemaRule(
         "!(has(self.podTemplateRef) && has(self.scalableRef))",
         "You must define either PodTemplateRef or ScalableRef, but not both",
         lambda spec: not ("podTemplateRef" in spec and "scalableRef" in spec),

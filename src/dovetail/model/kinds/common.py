@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
-from dovetail.model.kinds.schema import Field, Rule
+from dovetail.model.kinds.schema import Field, SchemaRule
 from dovetail.model.labels import AWS_GROUP, CAPACITY_TYPE, GROUP, HOSTNAME, NODEPOOL
 from dovetail.model.meta import View
 
@@ -74,7 +74,7 @@ def _cel_list(keys: tuple[str, ...]) -> str:
     return "[" + ", ".join(f'"{key}"' for key in keys) + "]"
 
 
-def domain_rule(name: str, allowed: tuple[str, ...], *, of_map: bool, friends: tuple[str, ...] = ()) -> Rule:
+def domain_rule(name: str, allowed: tuple[str, ...], *, of_map: bool, friends: tuple[str, ...] = ()) -> SchemaRule:
     """Keys of a domain are refused, but for those listed and for the friendly subdomains."""
     subject = "x" if of_map else "self"
     head = f'{subject}.find("^([^/]+)")'
@@ -90,19 +90,19 @@ def domain_rule(name: str, allowed: tuple[str, ...], *, of_map: bool, friends: t
     return _keyed(cel, f'label domain "{name}" is restricted', may, of_map=of_map)
 
 
-def key_rule(key: str, *, of_map: bool) -> Rule:
+def key_rule(key: str, *, of_map: bool) -> SchemaRule:
     """One key is refused."""
     subject = "x" if of_map else "self"
     return _keyed(f'{subject} != "{key}"', f'label "{key}" is restricted', lambda other: other != key, of_map=of_map)
 
 
-def _keyed(cel: str, message: str, may: Any, *, of_map: bool) -> Rule:
+def _keyed(cel: str, message: str, may: Any, *, of_map: bool) -> SchemaRule:
     if of_map:
-        return Rule(f"self.all(x, {cel})", message, lambda value: all(may(key) for key in value))
-    return Rule(cel, message, may)
+        return SchemaRule(f"self.all(x, {cel})", message, lambda value: all(may(key) for key in value))
+    return SchemaRule(cel, message, may)
 
 
-def label_rules(*, of_map: bool, pool: bool, aws: tuple[str, ...] = AWS_LABELS) -> tuple[Rule, ...]:
+def label_rules(*, of_map: bool, pool: bool, aws: tuple[str, ...] = AWS_LABELS) -> tuple[SchemaRule, ...]:
     """Which keys a v1 object may ask for; a pool may not name its own label."""
     own = (key_rule(NODEPOOL, of_map=of_map),) if pool else ()
     return (
@@ -127,7 +127,7 @@ MIN_VALUES_TEXT = (
 )
 
 
-def key_field(rules: tuple[Rule, ...]) -> Field:
+def key_field(rules: tuple[SchemaRule, ...]) -> Field:
     return Field(KEY_TEXT, required=True, max_length=316, pattern=LABEL_KEY, rules=rules)
 
 
@@ -164,24 +164,24 @@ def _cel_int(text: str) -> int:
     return int(text)
 
 
-def values_rule(operator: str) -> Rule:
-    return Rule(
+def values_rule(operator: str) -> SchemaRule:
+    return SchemaRule(
         f"self.all(x, x.operator == '{operator}' ? x.values.size() != 0 : true)",
         f"requirements with operator '{operator}' must have a value defined",
         lambda terms: _all(terms, lambda term: term["operator"] != operator or len(term["values"]) != 0),
     )
 
 
-def number_rule(operators: tuple[str, ...], named: str) -> Rule:
+def number_rule(operators: tuple[str, ...], named: str) -> SchemaRule:
     either = " || ".join(f"x.operator == '{operator}'" for operator in operators)
-    return Rule(
+    return SchemaRule(
         f"self.all(x, ({either}) ? (x.values.size() == 1 && int(x.values[0]) >= 0) : true)",
         f"requirements operator {named} must have a single positive integer value",
         lambda terms: _all(terms, lambda term: term["operator"] not in operators or _single_number(term)),
     )
 
 
-MIN_VALUES_RULE = Rule(
+MIN_VALUES_RULE = SchemaRule(
     "self.all(x, (x.operator == 'In' && has(x.minValues)) ? x.values.size() >= x.minValues : true)",
     "requirements with 'minValues' must have at least that many values specified in the 'values' field",
     lambda terms: _all(
@@ -235,8 +235,8 @@ STARTUP_TAINTS = Field(
 )
 
 
-def _said(field: str) -> Rule:
-    return Rule("self != ''", f"{field} may not be empty", lambda value: value != "")
+def _said(field: str) -> SchemaRule:
+    return SchemaRule("self != ''", f"{field} may not be empty", lambda value: value != "")
 
 
 class NodeClassRef(View, frozen=True, kw_only=True):

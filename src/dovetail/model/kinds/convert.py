@@ -38,7 +38,7 @@ class ConversionError(ValueError):
     """The object cannot be had in that generation; the message says why."""
 
 
-class Step(msgspec.Struct, frozen=True):
+class ConversionStep(msgspec.Struct, frozen=True):
     """A kind in an older generation, and the plain steps to v1 and back."""
 
     group: str
@@ -58,10 +58,12 @@ def _after(first: Callable[[Json], Json], second: Callable[[Json], Json]) -> Cal
 
 
 STEPS = (
-    Step(GROUP, "v1beta1", "NodePool", "NodePool", convert_v1beta1.pool_up, convert_v1beta1.pool_down),
-    Step(GROUP, "v1beta1", "NodeClaim", "NodeClaim", convert_v1beta1.claim_up, convert_v1beta1.claim_down),
-    Step(AWS_GROUP, "v1beta1", "EC2NodeClass", "EC2NodeClass", convert_v1beta1.class_up, convert_v1beta1.class_down),
-    Step(
+    ConversionStep(GROUP, "v1beta1", "NodePool", "NodePool", convert_v1beta1.pool_up, convert_v1beta1.pool_down),
+    ConversionStep(GROUP, "v1beta1", "NodeClaim", "NodeClaim", convert_v1beta1.claim_up, convert_v1beta1.claim_down),
+    ConversionStep(
+        AWS_GROUP, "v1beta1", "EC2NodeClass", "EC2NodeClass", convert_v1beta1.class_up, convert_v1beta1.class_down
+    ),
+    ConversionStep(
         GROUP,
         "v1alpha5",
         "Provisioner",
@@ -69,7 +71,7 @@ STEPS = (
         _then(convert_v1alpha5.provisioner_up, convert_v1beta1.pool_up),
         _after(convert_v1beta1.pool_down, convert_v1alpha5.provisioner_down),
     ),
-    Step(
+    ConversionStep(
         GROUP,
         "v1alpha5",
         "Machine",
@@ -77,7 +79,7 @@ STEPS = (
         _then(convert_v1alpha5.machine_up, convert_v1beta1.claim_up),
         _after(convert_v1beta1.claim_down, convert_v1alpha5.machine_down),
     ),
-    Step(
+    ConversionStep(
         AWS_GROUP,
         "v1alpha1",
         "AWSNodeTemplate",
@@ -90,7 +92,7 @@ _OLDER = {(f"{step.group}/{step.version}", step.kind): step for step in STEPS}
 _DOWN = {(step.v1_kind, step.version): step for step in STEPS}
 
 
-def generation(obj: Mapping[str, Any]) -> Step | None:
+def generation(obj: Mapping[str, Any]) -> ConversionStep | None:
     """The step that an object of an older generation must take."""
     version, kind = obj.get("apiVersion"), obj.get("kind")
     return _OLDER.get((version, kind)) if isinstance(version, str) and isinstance(kind, str) else None
@@ -133,7 +135,7 @@ def from_v1(obj: Mapping[str, Any], version: str) -> Json:
     return recall(_down(source, step), remembered)
 
 
-def _down(source: Json, step: Step) -> Json:
+def _down(source: Json, step: ConversionStep) -> Json:
     """The older form of a v1 object, with what it cannot say of v1 remembered in it."""
     converted = _relabel(step.down(tidy(source)), f"{step.group}/{step.version}", step.kind)
     if differences(source, _up(converted, step, Notes())):
@@ -142,7 +144,7 @@ def _down(source: Json, step: Step) -> Json:
     return converted
 
 
-def _up(source: Json, step: Step, notes: Notes) -> Json:
+def _up(source: Json, step: ConversionStep, notes: Notes) -> Json:
     return _relabel(step.up(tidy(source), notes), f"{step.group}/v1", step.v1_kind)
 
 

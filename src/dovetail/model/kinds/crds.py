@@ -25,14 +25,14 @@ from dovetail.model.kinds.v1beta1 import BetaNodeClaim, BetaNodeClass, BetaNodeP
 READY = '.status.conditions[?(@.type=="Ready")].status'
 
 
-class Column(msgspec.Struct, frozen=True):
+class PrinterColumn(msgspec.Struct, frozen=True):
     name: str
     path: str
     type: str = "string"
     wide: bool = False
 
 
-AGE = Column("Age", ".metadata.creationTimestamp", "date")
+AGE = PrinterColumn("Age", ".metadata.creationTimestamp", "date")
 
 
 def _label(name: str) -> str:
@@ -44,7 +44,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     struct: type[msgspec.Struct]
-    columns: tuple[Column, ...] = ()
+    columns: tuple[PrinterColumn, ...] = ()
     scale: tuple[str, str] | None = None
 
 
@@ -64,25 +64,25 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.plural}.{self.group}"
 
 
-_TYPE = Column("Type", _label("node.kubernetes.io/instance-type"))
-_CAPACITY = Column("Capacity", _label("karpenter.sh/capacity-type"))
-_ZONE = Column("Zone", _label("topology.kubernetes.io/zone"))
-_NODE = Column("Node", ".status.nodeName")
-_READY = Column("Ready", READY)
+_TYPE = PrinterColumn("Type", _label("node.kubernetes.io/instance-type"))
+_CAPACITY = PrinterColumn("Capacity", _label("karpenter.sh/capacity-type"))
+_ZONE = PrinterColumn("Zone", _label("topology.kubernetes.io/zone"))
+_NODE = PrinterColumn("Node", ".status.nodeName")
+_READY = PrinterColumn("Ready", READY)
 
 
-def _wide(column: Column) -> Column:
+def _wide(column: PrinterColumn) -> PrinterColumn:
     return msgspec.structs.replace(column, wide=True)
 
 
 NODEPOOL_COLUMNS = (
-    Column("NodeClass", ".spec.template.spec.nodeClassRef.name"),
-    Column("Nodes", ".status.nodes"),
+    PrinterColumn("NodeClass", ".spec.template.spec.nodeClassRef.name"),
+    PrinterColumn("Nodes", ".status.nodes"),
     _READY,
     AGE,
-    Column("Weight", ".spec.weight", "integer", wide=True),
-    Column("CPU", ".status.resources.cpu", wide=True),
-    Column("Memory", ".status.resources.memory", wide=True),
+    PrinterColumn("Weight", ".spec.weight", "integer", wide=True),
+    PrinterColumn("CPU", ".status.resources.cpu", wide=True),
+    PrinterColumn("Memory", ".status.resources.memory", wide=True),
 )
 NODECLAIM_COLUMNS = (
     _TYPE,
@@ -91,39 +91,39 @@ NODECLAIM_COLUMNS = (
     _NODE,
     _READY,
     AGE,
-    Column("ImageID", ".status.imageID", wide=True),
-    Column("ID", ".status.providerID", wide=True),
-    Column("NodePool", _label("karpenter.sh/nodepool"), wide=True),
-    Column("NodeClass", ".spec.nodeClassRef.name", wide=True),
-    Column("Drifted", '.status.conditions[?(@.type=="Drifted")].status', wide=True),
+    PrinterColumn("ImageID", ".status.imageID", wide=True),
+    PrinterColumn("ID", ".status.providerID", wide=True),
+    PrinterColumn("NodePool", _label("karpenter.sh/nodepool"), wide=True),
+    PrinterColumn("NodeClass", ".spec.nodeClassRef.name", wide=True),
+    PrinterColumn("Drifted", '.status.conditions[?(@.type=="Drifted")].status', wide=True),
 )
 _OLD_CLAIM_COLUMNS = (_TYPE, _ZONE, _NODE, _READY, AGE, _wide(_CAPACITY))
 BETA_NODECLAIM_COLUMNS = (
     *_OLD_CLAIM_COLUMNS,
-    Column("NodePool", _label("karpenter.sh/nodepool"), wide=True),
-    Column("NodeClass", ".spec.nodeClassRef.name", wide=True),
+    PrinterColumn("NodePool", _label("karpenter.sh/nodepool"), wide=True),
+    PrinterColumn("NodeClass", ".spec.nodeClassRef.name", wide=True),
 )
 MACHINE_COLUMNS = (
     *_OLD_CLAIM_COLUMNS,
-    Column("Provisioner", _label("karpenter.sh/provisioner-name"), wide=True),
-    Column("Template", ".spec.machineTemplateRef.name", wide=True),
+    PrinterColumn("Provisioner", _label("karpenter.sh/provisioner-name"), wide=True),
+    PrinterColumn("Template", ".spec.machineTemplateRef.name", wide=True),
 )
 BUFFER_COLUMNS = (
-    Column("Strategy", ".spec.provisioningStrategy"),
-    Column("PodTemplate", ".status.podTemplateRef.name"),
-    Column("Replicas", ".status.replicas", "integer"),
-    Column("ConditionsType", ".status.conditions[*].type"),
-    Column("ConditionsStatus", ".status.conditions[*].status"),
-    Column("ConditionsReason", ".status.conditions[*].reason"),
+    PrinterColumn("Strategy", ".spec.provisioningStrategy"),
+    PrinterColumn("PodTemplate", ".status.podTemplateRef.name"),
+    PrinterColumn("Replicas", ".status.replicas", "integer"),
+    PrinterColumn("ConditionsType", ".status.conditions[*].type"),
+    PrinterColumn("ConditionsStatus", ".status.conditions[*].status"),
+    PrinterColumn("ConditionsReason", ".status.conditions[*].reason"),
     AGE,
 )
 BETA_POOL_COLUMNS = (
-    Column("NodeClass", ".spec.template.spec.nodeClassRef.name"),
-    Column("Weight", ".spec.weight", wide=True),
+    PrinterColumn("NodeClass", ".spec.template.spec.nodeClassRef.name"),
+    PrinterColumn("Weight", ".spec.weight", wide=True),
 )
 PROVISIONER_COLUMNS = (
-    Column("Template", ".spec.providerRef.name"),
-    Column("Weight", ".spec.weight", wide=True),
+    PrinterColumn("Template", ".spec.providerRef.name"),
+    PrinterColumn("Weight", ".spec.weight", wide=True),
 )
 
 KINDS: tuple[Kind, ...] = (
@@ -154,7 +154,7 @@ KINDS: tuple[Kind, ...] = (
             Version(
                 name="v1alpha1",
                 struct=NodeOverlay,
-                columns=(_READY, AGE, Column("Weight", ".spec.weight", "integer", wide=True)),
+                columns=(_READY, AGE, PrinterColumn("Weight", ".spec.weight", "integer", wide=True)),
             ),
         ),
     ),
@@ -164,7 +164,9 @@ KINDS: tuple[Kind, ...] = (
         plural="ec2nodeclasses",
         short_names=("ec2nc", "ec2ncs"),
         versions=(
-            Version(name="v1", struct=EC2NodeClass, columns=(_READY, AGE, Column("Role", ".spec.role", wide=True))),
+            Version(
+                name="v1", struct=EC2NodeClass, columns=(_READY, AGE, PrinterColumn("Role", ".spec.role", wide=True))
+            ),
             Version(name="v1beta1", struct=BetaNodeClass),
         ),
     ),
@@ -274,7 +276,7 @@ def root_schema(struct: type[msgspec.Struct]) -> Json:
     return root
 
 
-def _column(column: Column) -> Json:
+def _column(column: PrinterColumn) -> Json:
     said: Json = {"jsonPath": column.path, "name": column.name}
     if column.wide:
         said["priority"] = 1

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from dovetail.model.kinds.schema import Field, Rule
+from dovetail.model.kinds.schema import Field, SchemaRule
 from dovetail.model.meta import View
 
 VOLUME_SIZE = (
@@ -24,17 +24,17 @@ POD_DEVICES = {
     "Windows2025": "/dev/sda1",
 }
 VOLUME_TYPES = ("standard", "io1", "io2", "gp2", "sc1", "st1", "gp3")
-SIZE_RULE = Rule(
+SIZE_RULE = SchemaRule(
     "has(self.snapshotID) || has(self.volumeSize)",
     "snapshotID or volumeSize must be defined",
     lambda ebs: "snapshotID" in ebs or "volumeSize" in ebs,
 )
-RATE_RULE = Rule(
+RATE_RULE = SchemaRule(
     "!has(self.volumeInitializationRate) || (has(self.snapshotID) && self.snapshotID != '')",
     "snapshotID must be set when volumeInitializationRate is set",
     lambda ebs: "volumeInitializationRate" not in ebs or bool(ebs.get("snapshotID")),
 )
-ROOT_RULE = Rule(
+ROOT_RULE = SchemaRule(
     "self.filter(x, has(x.rootVolume)?x.rootVolume==true:false).size() <= 1",
     "must have only one blockDeviceMappings with rootVolume",
     lambda mappings: sum(1 for mapping in mappings if mapping.get("rootVolume") is True) <= 1,
@@ -145,7 +145,7 @@ NETWORK_INTERFACES = Field(
     "Network interfaces of the nodes, where the plain single one will not do.",
     max_items=150,
     rules=(
-        Rule(
+        SchemaRule(
             "self.size() == 0 || self.exists(x, x.deviceIndex == 0 && x.networkCardIndex == 0 && "
             "x.interfaceType == 'interface')",
             "networkInterfaces must include a primary interface with interfaceType='interface'",
@@ -158,7 +158,7 @@ NETWORK_INTERFACES = Field(
                 )
             ),
         ),
-        Rule(
+        SchemaRule(
             "self.all(x, self.filter(y, x.networkCardIndex == y.networkCardIndex && x.deviceIndex == "
             "y.deviceIndex).size() == 1 && (x.interfaceType != 'efa-only' || self.filter(y, x.networkCardIndex == "
             "y.networkCardIndex && y.interfaceType == 'efa-only').size() == 1))",
@@ -186,7 +186,7 @@ _TIMEOUTS = ("tcpEstablishedTimeout", "udpStreamTimeout", "udpTimeout")
 CONNECTION_TRACKING = Field(
     "How long security groups remember idle connections.",
     rules=(
-        Rule(
+        SchemaRule(
             " || ".join(f"has(self.{name})" for name in _TIMEOUTS),
             "at least one of tcpEstablishedTimeout, udpStreamTimeout, or udpTimeout must be set",
             lambda value: any(name in value for name in _TIMEOUTS),

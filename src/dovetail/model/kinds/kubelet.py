@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from dovetail.model.kinds.schema import QUANTITY, Field, Rule
+from dovetail.model.kinds.schema import QUANTITY, Field, SchemaRule
 from dovetail.model.meta import View
 
 SIGNALS = (
@@ -26,9 +26,9 @@ THRESHOLD = (
 )
 
 
-def _signals(field: str) -> Rule:
+def _signals(field: str) -> SchemaRule:
     listed = "[" + ",".join(f"'{signal}'" for signal in SIGNALS) + "]"
-    return Rule(
+    return SchemaRule(
         f"self.all(x, x in {listed})",
         f"valid keys for {field} are {listed}",
         lambda value: all(key in SIGNALS for key in value),
@@ -42,12 +42,12 @@ def _reserved(field: str, text: str) -> Field:
         text,
         each=Field(pattern=QUANTITY),
         rules=(
-            Rule(
+            SchemaRule(
                 f"self.all(x, {either})",
                 f"valid keys for {field} are {listed}",
                 lambda value: all(key in RESERVABLE for key in value),
             ),
-            Rule(
+            SchemaRule(
                 "self.all(x, !self[x].startsWith('-'))",
                 f"{field} value cannot be a negative resource quantity",
                 lambda value: not any(amount.startswith("-") for amount in value.values()),
@@ -108,8 +108,8 @@ class Kubelet(View, frozen=True, kw_only=True):
     )
 
 
-def _pairs(first: str, second: str) -> Rule:
-    return Rule(
+def _pairs(first: str, second: str) -> SchemaRule:
+    return SchemaRule(
         f"has(self.{first}) ? self.{first}.all(e, (e in self.{second})):true",
         f"{first} OwnerKey does not have a matching {second}",
         lambda value: _all_in(value, first, second),
@@ -126,7 +126,7 @@ def _order(value: Mapping[str, Any]) -> bool:
 
 
 KUBELET_RULES = (
-    Rule(
+    SchemaRule(
         "has(self.imageGCHighThresholdPercent) && has(self.imageGCLowThresholdPercent) ?  "
         "self.imageGCHighThresholdPercent > self.imageGCLowThresholdPercent  : true",
         "imageGCHighThresholdPercent must be greater than imageGCLowThresholdPercent",

@@ -21,11 +21,11 @@ from dovetail.model.kinds.common import (
     Taint,
 )
 from dovetail.model.kinds.conditions import CONDITIONS, ClaimCondition
-from dovetail.model.kinds.schema import Field, Rule
+from dovetail.model.kinds.schema import Field, SchemaRule
 from dovetail.model.labels import NODEPOOL
 from dovetail.model.meta import Amount, ObjectMeta, View
 
-IMMUTABLE = Rule("self == oldSelf", "spec is immutable", moves=lambda new, old: bool(new == old))
+IMMUTABLE = SchemaRule("self == oldSelf", "spec is immutable", moves=lambda new, old: bool(new == old))
 
 
 class Requests(View, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from dovetail.model.kinds.devices import (
     NetworkInterface,
 )
 from dovetail.model.kinds.kubelet import KUBELET, Kubelet
-from dovetail.model.kinds.schema import Field, Rule
+from dovetail.model.kinds.schema import Field, SchemaRule
 from dovetail.model.kinds.selectors import (
     IMAGE_TERMS,
     RESERVATION_TERMS,
@@ -37,30 +37,30 @@ FAMILIES = ("AL2", "AL2023", "Bottlerocket", "Custom", "Windows2019", "Windows20
 _NAMED = {family.lower(): family for family in FAMILIES if family != "Custom"}
 
 
-def filled(field: str) -> Rule:
-    return Rule("self != ''", f"{field} cannot be empty", lambda value: value != "")
+def filled(field: str) -> SchemaRule:
+    return SchemaRule("self != ''", f"{field} cannot be empty", lambda value: value != "")
 
 
 ROLE_TEXT = "IAM role of the nodes; an instance profile is made for it. Either this or instanceProfile."
 PROFILE_TEXT = "Instance profile of the nodes. Either this or role."
 
 
-def tag_rules(*forbidden: str) -> tuple[Rule, ...]:
+def tag_rules(*forbidden: str) -> tuple[SchemaRule, ...]:
     """Tags that the house writes itself may not be asked for."""
 
-    def forbids(key: str) -> Rule:
-        return Rule(
+    def forbids(key: str) -> SchemaRule:
+        return SchemaRule(
             f"self.all(k, k !='{key}')",
             f"tag contains a restricted tag matching {key}",
             lambda tags: key not in tags,
         )
 
-    cluster = Rule(
+    cluster = SchemaRule(
         "self.all(k, !k.startsWith('kubernetes.io/cluster') )",
         "tag contains a restricted tag matching kubernetes.io/cluster/",
         lambda tags: not any(key.startswith("kubernetes.io/cluster") for key in tags),
     )
-    empty = Rule("self.all(k, k != '')", "empty tag keys aren't supported", lambda tags: "" not in tags)
+    empty = SchemaRule("self.all(k, k != '')", "empty tag keys aren't supported", lambda tags: "" not in tags)
     return (empty, *(cluster if key == "kubernetes.io/cluster/" else forbids(key) for key in forbidden))
 
 
@@ -106,12 +106,12 @@ class EC2NodeClassSpec(View, frozen=True, kw_only=True):
         Field(
             "Placement group of the nodes.",
             rules=(
-                Rule(
+                SchemaRule(
                     "has(self.name) || has(self.id)",
                     "expected at least one, got none, ['name', 'id']",
                     lambda group: "name" in group or "id" in group,
                 ),
-                Rule(
+                SchemaRule(
                     "!(has(self.name) && has(self.id))",
                     "'name' and 'id' are mutually exclusive",
                     lambda group: not ("name" in group and "id" in group),
@@ -150,9 +150,9 @@ def _alias_families(spec: Mapping[str, Any]) -> set[str]:
     return {term["alias"].partition("@")[0] for term in spec["amiSelectorTerms"] if "alias" in term}
 
 
-def _family_rule(alias: str, family: str) -> Rule:
+def _family_rule(alias: str, family: str) -> SchemaRule:
     article = "an" if family.startswith("A") else "a"
-    return Rule(
+    return SchemaRule(
         "!has(self.amiFamily) || (self.amiSelectorTerms.exists(x, has(x.alias) && x.alias.find('^[^@]+') == "
         f"'{alias}') ? (self.amiFamily == 'Custom' || self.amiFamily == '{family}') : true)",
         f"if set, amiFamily must be '{family}' or 'Custom' when using {article} {family} alias",
@@ -162,7 +162,7 @@ def _family_rule(alias: str, family: str) -> Rule:
     )
 
 
-ONE_IDENTITY = Rule(
+ONE_IDENTITY = SchemaRule(
     "(has(self.role) && !has(self.instanceProfile)) || (!has(self.role) && has(self.instanceProfile))",
     "must specify exactly one of ['role', 'instanceProfile']",
     lambda spec: ("role" in spec) != ("instanceProfile" in spec),
@@ -170,7 +170,7 @@ ONE_IDENTITY = Rule(
 SPEC_RULES = (
     ONE_IDENTITY,
     *(_family_rule(alias, family) for alias, family in _NAMED.items()),
-    Rule(
+    SchemaRule(
         "self.amiSelectorTerms.exists(x, has(x.alias)) ? true : has(self.amiFamily)",
         "must specify amiFamily if amiSelectorTerms does not contain an alias",
         lambda spec: bool(_alias_families(spec)) or "amiFamily" in spec,

@@ -22,7 +22,7 @@ from dovetail.model.kinds.common import (
     label_rules,
 )
 from dovetail.model.kinds.conditions import CONDITIONS, StatusCondition
-from dovetail.model.kinds.schema import Field, Rule
+from dovetail.model.kinds.schema import Field, SchemaRule
 from dovetail.model.meta import Amount, ObjectMeta, View
 
 REASONS = ("Underutilized", "Empty", "Drifted", "Unhealthy")
@@ -31,7 +31,7 @@ POLICIES = ("WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced")
 BUDGET_DURATION = r"^((([0-9]+(h|m))|([0-9]+h[0-9]+m))(0s)?)$"
 BUDGET_NODES = r"^((100|[0-9]{1,2})%|[0-9]+)$"
 BUDGET_SCHEDULE = r"^(@(annually|yearly|monthly|weekly|daily|midnight|hourly))|((.+)\s(.+)\s(.+)\s(.+)\s(.+))$"
-SCHEDULE_RULE = Rule(
+SCHEDULE_RULE = SchemaRule(
     "self.all(x, has(x.schedule) == has(x.duration))",
     "'schedule' must be set with 'duration'",
     lambda budgets: all(("schedule" in budget) == ("duration" in budget) for budget in budgets),
@@ -156,12 +156,12 @@ class TemplateSpec(View, frozen=True, kw_only=True):
             "The node class with the cloud's settings.",
             required=True,
             rules=(
-                Rule(
+                SchemaRule(
                     "self.group == oldSelf.group",
                     "nodeClassRef.group is immutable",
                     moves=lambda new, old: bool(new["group"] == old["group"]),
                 ),
-                Rule(
+                SchemaRule(
                     "self.kind == oldSelf.kind",
                     "nodeClassRef.kind is immutable",
                     moves=lambda new, old: bool(new["kind"] == old["kind"]),
@@ -220,18 +220,18 @@ def _static_limits(spec: Mapping[str, object]) -> bool:
 
 
 SPEC_RULES = (
-    Rule(
+    SchemaRule(
         "has(self.replicas) == has(oldSelf.replicas)",
         "Cannot transition NodePool between static (replicas set) and dynamic (replicas unset) provisioning modes",
         moves=lambda new, old: ("replicas" in new) == ("replicas" in old),
     ),
-    Rule(
+    SchemaRule(
         "!has(self.replicas) || (!has(self.limits) || size(self.limits) == 0 || "
         "(size(self.limits) == 1 && 'nodes' in self.limits))",
         "only 'limits.nodes' is supported on static NodePools",
         _static_limits,
     ),
-    Rule(
+    SchemaRule(
         "!has(self.replicas) || !has(self.weight)",
         "'weight' is not supported on static NodePools",
         lambda spec: not ("replicas" in spec and "weight" in spec),

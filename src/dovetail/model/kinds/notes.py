@@ -7,7 +7,7 @@ import msgspec
 from dovetail.language import message
 
 
-class Note(msgspec.Struct, frozen=True):
+class ConversionNote(msgspec.Struct, frozen=True):
     """`meaning` is set where the manifest, converted, does not do quite what it did."""
 
     path: str
@@ -16,16 +16,16 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class Notes(msgspec.Struct):
-    found: list[Note] = []
+    found: list[ConversionNote] = []
 
     def moved(self, source: str, target: str) -> None:
-        self.found.append(Note(source, message("moved to {target}", target=target)))
+        self.found.append(ConversionNote(source, message("moved to {target}", target=target)))
 
     def renamed(self, path: str, old: str, new: str) -> None:
-        self.found.append(Note(path, message("{old} is called {new} in v1", old=old, new=new)))
+        self.found.append(ConversionNote(path, message("{old} is called {new} in v1", old=old, new=new)))
 
     def added(self, path: str, text: str) -> None:
-        self.found.append(Note(path, f"added {text}"))
+        self.found.append(ConversionNote(path, f"added {text}"))
 
     def meaning(self, path: str, text: str) -> None:
-        self.found.append(Note(path, text, meaning=True))
+        self.found.append(ConversionNote(path, text, meaning=True))

@@ -7,11 +7,11 @@ from typing import Annotated
 
 from dovetail.model.kinds.common import AMOUNT, INSTANCE_LABELS, Term, key_field, label_rules, number_rule, values_rule
 from dovetail.model.kinds.conditions import CONDITIONS, StatusCondition
-from dovetail.model.kinds.schema import Field, Rule
+from dovetail.model.kinds.schema import Field, SchemaRule
 from dovetail.model.meta import Amount, ObjectMeta, View
 
 RESERVED = ("cpu", "memory", "ephemeral-storage", "pods")
-EXTENDED_ONLY = Rule(
+EXTENDED_ONLY = SchemaRule(
     "self.all(x, !(x in ['cpu', 'memory', 'ephemeral-storage', 'pods']))",
     "invalid resource restricted",
     lambda capacity: not any(name in RESERVED for name in capacity),
@@ -78,7 +78,7 @@ class NodeOverlay(View, frozen=True, kw_only=True):
             "What to correct, and where.",
             required=True,
             rules=(
-                Rule(
+                SchemaRule(
                     "!has(self.price) || !has(self.priceAdjustment)",
                     "cannot set both 'price' and 'priceAdjustment'",
                     lambda spec: not ("price" in spec and "priceAdjustment" in spec),

@@ -22,7 +22,7 @@ from dovetail.model.kinds.conversion_annotations import annotation, copied, take
 from dovetail.model.kinds.convert import ConversionError, expand, from_v1, generation
 from dovetail.model.kinds.crds import struct_of
 from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION
-from dovetail.model.kinds.notes import Note, Notes
+from dovetail.model.kinds.notes import ConversionNote, Notes
 from dovetail.model.kinds.schema import Json
 from dovetail.model.kinds.yaml_merge import graft, plain
 from dovetail.model.labels import PROVISIONER_NAME
@@ -35,7 +35,7 @@ class Remark(msgspec.Struct, frozen=True):
     """A note about an object that was rewritten."""
 
     subject: str
-    note: Note
+    note: ConversionNote
 
 
 class Rewritten(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """How a field of our kinds is described once, for the API server, for lint and for the reader.
 
 A struct's field carries a `Field` in its annotation. From it come the CRD's OpenAPI schema (`schema_of`) and
-our own checks without a server (`dovetail.model.kinds.admission`). A `Rule` says its condition twice, in CEL for
+our own checks without a server (`dovetail.model.kinds.admission`). A `SchemaRule` says its condition twice, in CEL for
 the API server and in Python for us; a test on a real API server holds the two together.
 """
 
@@ -22,7 +22,7 @@ QUANTITY = (
 )
 
 
-class Rule(msgspec.Struct, frozen=True):
+class SchemaRule(msgspec.Struct, frozen=True):
     """`holds` raises KeyError where CEL finds no such key; `moves` is for rules that compare with the old value."""
 
     cel: str
@@ -47,7 +47,7 @@ class Field(msgspec.Struct, frozen=True):
     max_items: int | None = None
     max_properties: int | None = None
     default: Any = None
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[SchemaRule, ...] = ()
     each: Field | None = None
     list_type: str | None = None
     list_keys: tuple[str, ...] = ()

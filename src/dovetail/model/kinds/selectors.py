@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 import msgspec
 
-from dovetail.model.kinds.schema import Field, Rule
+from dovetail.model.kinds.schema import Field, SchemaRule
 from dovetail.model.meta import View
 
 TAGS = Field(
     "Tags it must have; the value * stands for any.",
     max_properties=20,
     rules=(
-        Rule(
+        SchemaRule(
             "self.all(k, k != '' && self[k] != '')",
             "empty tag keys or values aren't supported",
             lambda tags: all(key and value for key, value in tags.items()),
@@ -29,36 +29,36 @@ def has_any(term: Mapping[str, Any], *fields: str) -> bool:
     return any(field in term for field in fields)
 
 
-def some_of(*fields: str) -> Rule:
+def some_of(*fields: str) -> SchemaRule:
     """Every term must say something."""
     either = " || ".join(f"has(x.{field})" for field in fields)
     listed = ", ".join(f"'{field}'" for field in fields)
-    return Rule(
+    return SchemaRule(
         f"self.all(x, {either})",
         f"expected at least one, got none, [{listed}]",
         lambda terms: all(has_any(term, *fields) for term in terms),
     )
 
 
-def not_empty(field: str) -> Rule:
-    return Rule("self.size() != 0", f"{field} cannot be empty", lambda terms: len(terms) != 0)
+def not_empty(field: str) -> SchemaRule:
+    return SchemaRule("self.size() != 0", f"{field} cannot be empty", lambda terms: len(terms) != 0)
 
 
-def alone(field: str, others: tuple[str, ...], where: str, words: str = "set with a combination of") -> Rule:
+def alone(field: str, others: tuple[str, ...], where: str, words: str = "set with a combination of") -> SchemaRule:
     """A field that stands alone in its term. As upstream, the rule speaks up only where all terms break it."""
     either = " || ".join(f"has(x.{other})" for other in others)
     inner = f"({either})" if len(others) > 1 else either
-    return Rule(
+    return SchemaRule(
         f"!self.all(x, has(x.{field}) && {inner})",
         f"'{field}' is mutually exclusive, cannot be {words} other fields in {where}",
         lambda terms: not all(field in term and has_any(term, *others) for term in terms),
     )
 
 
-def alone_everywhere(field: str, others: tuple[str, ...]) -> Rule:
+def alone_everywhere(field: str, others: tuple[str, ...]) -> SchemaRule:
     """The strict form: one term that breaks it is enough."""
     either = " || ".join(f"has(x.{other})" for other in others)
-    return Rule(
+    return SchemaRule(
         f"!self.exists(x, has(x.{field}) && ({either}))",
         f"'{field}' is mutually exclusive, cannot be set with a combination of other fields in amiSelectorTerms",
         lambda terms: not any(field in term and has_any(term, *others) for term in terms),
@@ -98,17 +98,17 @@ def _alias_shape(alias: str) -> bool:
 
 
 ALIAS_RULES = (
-    Rule(
+    SchemaRule(
         "self.matches('^[a-zA-Z0-9]+@.+$')",
         "'alias' is improperly formatted, must match the format 'family@version'",
         _alias_shape,
     ),
-    Rule(
+    SchemaRule(
         "self.split('@')[0] in [" + ",".join(f"'{family}'" for family in ALIASES) + "]",
         "family is not supported, must be one of the following: " + ", ".join(f"'{family}'" for family in ALIASES),
         lambda alias: _family(alias) in ALIASES,
     ),
-    Rule(
+    SchemaRule(
         "self.split('@')[0] in ["
         + ",".join(f"'{family}'" for family in WINDOWS_ALIASES)
         + "] ? self.split('@')[1] == 'latest' : true",
@@ -146,7 +146,7 @@ IMAGE_TERMS = Field(
         some_of("tags", "id", "name", "alias", "ssmParameter"),
         alone_everywhere("id", ("alias", "tags", "name", "owner")),
         alone_everywhere("alias", ("id", "tags", "name", "owner")),
-        Rule(
+        SchemaRule(
             "!(self.exists(x, has(x.alias)) && self.size() != 1)",
             "'alias' is mutually exclusive, cannot be set with a combination of other amiSelectorTerms",
             lambda terms: not (any("alias" in term for term in terms) and len(terms) != 1),

@@ -30,7 +30,7 @@ from dovetail.model.kinds.devices import VOLUME_TYPES
 from dovetail.model.kinds.kubelet import KUBELET, Kubelet
 from dovetail.model.kinds.nodeclaim import Requests
 from dovetail.model.kinds.nodeclass import ImageRequirement, SecurityGroupStatus, SubnetStatus
-from dovetail.model.kinds.schema import Field, Rule
+from dovetail.model.kinds.schema import Field, SchemaRule
 from dovetail.model.labels import HOSTNAME
 from dovetail.model.meta import Amount, ObjectMeta, View
 
@@ -109,12 +109,12 @@ def _one_way_out(spec: Mapping[str, Any]) -> bool:
 
 
 PROVISIONER_RULES = (
-    Rule(
+    SchemaRule(
         "!(has(self.provider) && has(self.providerRef))",
         "expected exactly one, got both: provider, providerRef",
         lambda spec: not ("provider" in spec and "providerRef" in spec),
     ),
-    Rule(
+    SchemaRule(
         "!(has(self.ttlSecondsAfterEmpty) && has(self.consolidation) && has(self.consolidation.enabled) && "
         "self.consolidation.enabled)",
         "expected exactly one, got both: ttlSecondsAfterEmpty, consolidation.enabled",
@@ -239,22 +239,22 @@ _LAUNCH_TEMPLATE_RIVALS = (
     "amiSelector",
 )
 TEMPLATE_RULES = (
-    Rule(
+    SchemaRule(
         "has(self.subnetSelector)",
         "missing field(s): subnetSelector",
         lambda spec: "subnetSelector" in spec,
     ),
-    Rule(
+    SchemaRule(
         "has(self.launchTemplate) || has(self.securityGroupSelector)",
         "missing field(s): securityGroupSelector",
         lambda spec: "launchTemplate" in spec or "securityGroupSelector" in spec,
     ),
-    Rule(
+    SchemaRule(
         "!has(self.launchTemplate) || !(" + " || ".join(f"has(self.{name})" for name in _LAUNCH_TEMPLATE_RIVALS) + ")",
         "launchTemplate stands alone: it may not be combined with " + ", ".join(_LAUNCH_TEMPLATE_RIVALS),
         lambda spec: "launchTemplate" not in spec or not any(name in spec for name in _LAUNCH_TEMPLATE_RIVALS),
     ),
-    Rule(
+    SchemaRule(
         "!(has(self.amiFamily) && self.amiFamily == 'Custom') || has(self.amiSelector)",
         "missing field(s): amiSelector, which amiFamily Custom needs",
         lambda spec: spec.get("amiFamily") != "Custom" or "amiSelector" in spec,

@@ -42,7 +42,7 @@ from dovetail.model.kinds.nodeclass import (
     tag_rules,
 )
 from dovetail.model.kinds.nodepool import BUDGET_DURATION, BUDGET_NODES, BUDGET_SCHEDULE, SCHEDULE_RULE
-from dovetail.model.kinds.schema import Field, Rule
+from dovetail.model.kinds.schema import Field, SchemaRule
 from dovetail.model.kinds.selectors import (
     BetaImageTerm,
     SecurityGroupTerm,
@@ -70,7 +70,7 @@ _KUBERNETES_LABELS = (
 )
 
 
-def beta_label_rules(*, of_map: bool, pool: bool) -> tuple[Rule, ...]:
+def beta_label_rules(*, of_map: bool, pool: bool) -> tuple[SchemaRule, ...]:
     """Before v1 Kubernetes' own domains were closed too."""
     listed = _KUBERNETES_LABELS if of_map else (*_KUBERNETES_LABELS, "node.kubernetes.io/instance-type")
     friends = ("node.kubernetes.io", "node-restriction.kubernetes.io")
@@ -152,13 +152,13 @@ DISRUPTION = Field(
     "When nodes are disrupted.",
     default={"consolidationPolicy": "WhenUnderutilized", "expireAfter": "720h"},
     rules=(
-        Rule(
+        SchemaRule(
             "has(self.consolidateAfter) ? self.consolidationPolicy != 'WhenUnderutilized' || "
             "self.consolidateAfter == 'Never' : true",
             "consolidateAfter cannot be combined with consolidationPolicy=WhenUnderutilized",
             _after_fits,
         ),
-        Rule(
+        SchemaRule(
             "self.consolidationPolicy == 'WhenEmpty' ? has(self.consolidateAfter) : true",
             "consolidateAfter must be specified with consolidationPolicy=WhenEmpty",
             lambda value: value["consolidationPolicy"] != "WhenEmpty" or "consolidateAfter" in value,
@@ -279,7 +279,7 @@ class BetaNodeClassSpec(View, frozen=True, kw_only=True):
             ROLE_TEXT,
             rules=(
                 filled("role"),
-                Rule("self == oldSelf", "immutable field changed", moves=lambda new, old: bool(new == old)),
+                SchemaRule("self == oldSelf", "immutable field changed", moves=lambda new, old: bool(new == old)),
             ),
         ),
     ] = None
@@ -307,13 +307,13 @@ class BetaNodeClassSpec(View, frozen=True, kw_only=True):
 
 
 SPEC_RULES = (
-    Rule(
+    SchemaRule(
         "self.amiFamily == 'Custom' ? self.amiSelectorTerms.size() != 0 : true",
         "amiSelectorTerms is required when amiFamily == 'Custom'",
         lambda spec: spec["amiFamily"] != "Custom" or len(spec["amiSelectorTerms"]) != 0,
     ),
     ONE_IDENTITY,
-    Rule(
+    SchemaRule(
         "(has(oldSelf.role) && has(self.role)) || (has(oldSelf.instanceProfile) && has(self.instanceProfile))",
         "changing from 'instanceProfile' to 'role' is not supported. You must delete and recreate this node class if "
         "you want to change this.",

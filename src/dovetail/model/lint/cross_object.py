@@ -10,8 +10,8 @@ from dovetail.model.kinds import NodePool
 from dovetail.model.kinds.convert import generation
 from dovetail.model.kinds.convert_v1beta1 import member
 from dovetail.model.lint.catalog import InstanceCatalog
-from dovetail.model.lint.findings import Finding
-from dovetail.model.lint.subject import Subject
+from dovetail.model.lint.findings import LintFinding
+from dovetail.model.lint.subject import LintSubject
 from dovetail.model.pod_autoscalers import conflicting_resources
 from dovetail.model.requirements import Requirements
 
@@ -19,15 +19,15 @@ _CLASSES = ("EC2NodeClass", "AWSNodeTemplate")
 _POOLS = ("NodePool", "Provisioner")
 
 
-def fleet(subjects: Sequence[Subject], shop: InstanceCatalog | None) -> Iterator[Finding]:
+def fleet(subjects: Sequence[LintSubject], shop: InstanceCatalog | None) -> Iterator[LintFinding]:
     yield from _collisions(subjects)
     yield from _classes(subjects)
     yield from _overlaps(subjects, shop)
 
 
-def _collisions(subjects: Sequence[Subject]) -> Iterator[Finding]:
+def _collisions(subjects: Sequence[LintSubject]) -> Iterator[LintFinding]:
     for family, kind in ((_POOLS, "NodePool"), (_CLASSES, "EC2NodeClass")):
-        seen: dict[str, Subject] = {}
+        seen: dict[str, LintSubject] = {}
         for subject in sorted(
             (subject for subject in subjects if subject.kind in family),
             key=lambda subject: generation(subject.obj) is not None,
@@ -51,7 +51,7 @@ def _collisions(subjects: Sequence[Subject]) -> Iterator[Finding]:
             )
 
 
-def _reference(subject: Subject) -> tuple[tuple[str, ...], str] | None:
+def _reference(subject: LintSubject) -> tuple[tuple[str, ...], str] | None:
     """Where a pool says its class, and which."""
     if subject.kind == "Provisioner":
         path: tuple[str, ...] = ("spec", "providerRef", "name")
@@ -60,7 +60,7 @@ def _reference(subject: Subject) -> tuple[tuple[str, ...], str] | None:
     return path, str(subject.get(*path) or "")
 
 
-def _classes(subjects: Sequence[Subject]) -> Iterator[Finding]:
+def _classes(subjects: Sequence[LintSubject]) -> Iterator[LintFinding]:
     classes = [subject for subject in subjects if subject.kind in _CLASSES]
     pools = [subject for subject in subjects if subject.kind in _POOLS]
     used = set()
@@ -79,7 +79,7 @@ def _classes(subjects: Sequence[Subject]) -> Iterator[Finding]:
             yield node_class.finding("DV304", ("metadata", "name"), message("no pool of these files uses it"))
 
 
-def _overlaps(subjects: Sequence[Subject], shop: InstanceCatalog | None) -> Iterator[Finding]:
+def _overlaps(subjects: Sequence[LintSubject], shop: InstanceCatalog | None) -> Iterator[LintFinding]:
     pools = [(subject, pool) for subject in subjects if (pool := subject.pool()) is not None and not pool.static]
     for (_, first), (subject, second) in combinations(pools, 2):
         if first.name == second.name or (first.spec.weight or 0) != (second.spec.weight or 0):
@@ -116,7 +116,7 @@ def _share_types(first: NodePool, second: NodePool, shop: InstanceCatalog | None
     return bool(shop.meeting(_asked(first).merge(_asked(second))))
 
 
-def contradictions(autoscalers: Sequence[Subject]) -> Iterator[Finding]:
+def contradictions(autoscalers: Sequence[LintSubject]) -> Iterator[LintFinding]:
     """HPAs that hold a percentage of requests which a VPA of these files changes."""
     for hpa in autoscalers:
         for vpa in autoscalers:

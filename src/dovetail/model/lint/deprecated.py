@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dovetail.language import message, source, translated
 from dovetail.model.kinds.admission import Path
 from dovetail.model.kinds.convert import generation
-from dovetail.model.lint.findings import Finding
-from dovetail.model.lint.subject import Subject
+from dovetail.model.lint.findings import LintFinding
+from dovetail.model.lint.subject import LintSubject
 
 _VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}|\$[A-Z_][A-Z0-9_]+|\{\{.*?\}\}|<[A-Z][A-Z0-9_-]+>")
 _FIELDS: dict[str, tuple[tuple[Path, str, str], ...]] = {
@@ -42,7 +42,7 @@ _FIELDS: dict[str, tuple[tuple[Path, str, str], ...]] = {
 }
 
 
-def deprecated(subject: Subject) -> Iterator[Finding]:
+def deprecated(subject: LintSubject) -> Iterator[LintFinding]:
     """Old generations, old fields, old images; and variables that were not filled in."""
     step = generation(subject.obj)
     if step is not None:
@@ -56,7 +56,7 @@ def deprecated(subject: Subject) -> Iterator[Finding]:
     yield from _variables(subject)
 
 
-def _images(subject: Subject) -> Iterator[Finding]:
+def _images(subject: LintSubject) -> Iterator[LintFinding]:
     hint = message("AL2023: alias al2023@latest")
     if subject.get("spec", "amiFamily") == "AL2":
         yield subject.finding("DV205", ("spec", "amiFamily"), message("AL2 ends with Kubernetes 1.32"), hint=hint)
@@ -68,7 +68,7 @@ def _images(subject: Subject) -> Iterator[Finding]:
             yield subject.finding("DV205", path, message("AL2 ends with Kubernetes 1.32"), hint=hint)
 
 
-def _variables(subject: Subject) -> Iterator[Finding]:
+def _variables(subject: LintSubject) -> Iterator[LintFinding]:
     for path, value in _words(subject.obj.get("spec"), ("spec",)):
         if path[-1] == "userData":
             continue

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dovetail.language import message
 from dovetail.model.kinds.admission import Path
 from dovetail.model.kinds.crds import KINDS, struct_of
-from dovetail.model.lint.findings import Finding
+from dovetail.model.lint.findings import LintFinding
 from dovetail.model.lint.source import Document
-from dovetail.model.lint.subject import Subject
+from dovetail.model.lint.subject import LintSubject
 from dovetail.model.spelling import nearest
 
 VERSIONS: dict[str, list[str]] = {}
@@ -35,25 +35,25 @@ _METADATA = (
 )
 
 
-def subjects(document: Document) -> list[Subject]:
+def subjects(document: Document) -> list[LintSubject]:
     """The objects of a document that are ours, or would be but for a slip; items of a List too."""
     return [subject for subject in _objects(document, document.value, ()) if _ours(subject.obj)]
 
 
-def pod_autoscalers(document: Document) -> list[Subject]:
+def pod_autoscalers(document: Document) -> list[LintSubject]:
     """The Horizontal and Vertical Pod Autoscalers of a document."""
     kinds = ("HorizontalPodAutoscaler", "VerticalPodAutoscaler")
     return [subject for subject in _objects(document, document.value, ()) if subject.obj.get("kind") in kinds]
 
 
-def _objects(document: Document, value: object, path: Path) -> Iterator[Subject]:
+def _objects(document: Document, value: object, path: Path) -> Iterator[LintSubject]:
     if not isinstance(value, dict):
         return
     if value.get("kind") == "List" and isinstance(value.get("items"), list):
         for index, item in enumerate(value["items"]):
             yield from _objects(document, item, (*path, "items", index))
     else:
-        yield Subject(document, value, path)
+        yield LintSubject(document, value, path)
 
 
 def _ours(value: dict[str, object]) -> bool:
@@ -62,11 +62,11 @@ def _ours(value: dict[str, object]) -> bool:
     return in_group or any(word in VERSIONS for word in words)
 
 
-def is_known(subject: Subject) -> bool:
+def is_known(subject: LintSubject) -> bool:
     return struct_of(subject.version, subject.kind) is not None
 
 
-def stranger(subject: Subject) -> Iterator[Finding]:
+def stranger(subject: LintSubject) -> Iterator[LintFinding]:
     """An object of ours whose kind or version does not exist, or whose field names are misspelt."""
     for field in ("apiVersion", "kind"):
         if field not in subject.obj:
@@ -102,7 +102,7 @@ def stranger(subject: Subject) -> Iterator[Finding]:
     yield subject.finding("DV003", ("kind",), text, hint=hint, edit=edit)
 
 
-def metadata(subject: Subject) -> Iterator[Finding]:
+def metadata(subject: LintSubject) -> Iterator[LintFinding]:
     """Fields of the metadata that Kubernetes does not know, and a name that is missing."""
     metadata = subject.obj.get("metadata")
     if not isinstance(metadata, dict):

@@ -75,7 +75,7 @@ class Edit(msgspec.Struct, frozen=True):
     text: str
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
     """One mistake: object, field, value, way out."""
 
     code: str

@@ -9,20 +9,20 @@ from dovetail.model.lint.catalog import InstanceCatalog
 from dovetail.model.lint.cross_object import contradictions, fleet
 from dovetail.model.lint.deprecated import deprecated
 from dovetail.model.lint.envelope import is_known, metadata, pod_autoscalers, stranger, subjects
-from dovetail.model.lint.findings import Finding
+from dovetail.model.lint.findings import LintFinding
 from dovetail.model.lint.nodeclasses import classes
 from dovetail.model.lint.nodepools import pools, refusals
 from dovetail.model.lint.requirements import requirement_findings
 from dovetail.model.lint.schema import shape
-from dovetail.model.lint.source import Source, read
-from dovetail.model.lint.subject import Subject
+from dovetail.model.lint.source import SourceFile, read
+from dovetail.model.lint.subject import LintSubject
 
 
-def lint(sources: Iterable[Source], now: datetime, shop: InstanceCatalog | None = None) -> list[Finding]:
+def lint(sources: Iterable[SourceFile], now: datetime, shop: InstanceCatalog | None = None) -> list[LintFinding]:
     """Everything found, in the order of files and lines."""
-    findings: list[Finding] = []
-    subjects_: list[Subject] = []
-    autoscalers: list[Subject] = []
+    findings: list[LintFinding] = []
+    subjects_: list[LintSubject] = []
+    autoscalers: list[LintSubject] = []
     order: dict[str, int] = {}
     for source in sources:
         order.setdefault(source.name, len(order))
@@ -44,7 +44,7 @@ def lint(sources: Iterable[Source], now: datetime, shop: InstanceCatalog | None 
     )
 
 
-def _one(subject: Subject, shop: InstanceCatalog | None, now: datetime) -> Iterator[Finding]:
+def _one(subject: LintSubject, shop: InstanceCatalog | None, now: datetime) -> Iterator[LintFinding]:
     findings = [*metadata(subject), *shape(subject)]
     findings.extend(requirement_findings(subject, shop))
     said = {finding.path for finding in findings if finding.severity == "error"}

@@ -10,13 +10,13 @@ from dovetail.model.kinds import EC2NodeClass
 from dovetail.model.kinds.admission import Path
 from dovetail.model.kinds.devices import POD_DEVICES
 from dovetail.model.kinds.kubelet import Kubelet
-from dovetail.model.lint.findings import Finding
-from dovetail.model.lint.subject import Subject
+from dovetail.model.lint.findings import LintFinding
+from dovetail.model.lint.subject import LintSubject
 
 _KUBELET: Path = ("spec", "kubelet")
 
 
-def classes(subject: Subject) -> Iterator[Finding]:
+def classes(subject: LintSubject) -> Iterator[LintFinding]:
     """What is wrong with a class as a whole."""
     node_class = subject.node_class()
     if node_class is None:
@@ -27,7 +27,7 @@ def classes(subject: Subject) -> Iterator[Finding]:
         yield from _unheeded(subject, node_class.spec.kubelet, node_class.family)
 
 
-def _devices(subject: Subject, node_class: EC2NodeClass) -> Iterator[Finding]:
+def _devices(subject: LintSubject, node_class: EC2NodeClass) -> Iterator[LintFinding]:
     """Disks of which none is the one that pods write to: it stays as small as the image has it."""
     named = [mapping.device_name for mapping in node_class.spec.block_device_mappings]
     device = POD_DEVICES.get(node_class.family)
@@ -43,7 +43,7 @@ def _devices(subject: Subject, node_class: EC2NodeClass) -> Iterator[Finding]:
     yield subject.finding("DV208", ("spec", "blockDeviceMappings"), text, hint=hint, key=True)
 
 
-def _periods(subject: Subject, kubelet: Kubelet) -> Iterator[Finding]:
+def _periods(subject: LintSubject, kubelet: Kubelet) -> Iterator[LintFinding]:
     for signal, text in (kubelet.eviction_soft_grace_period or {}).items():
         try:
             duration.parse(text)
@@ -54,7 +54,7 @@ def _periods(subject: Subject, kubelet: Kubelet) -> Iterator[Finding]:
             )
 
 
-def _unheeded(subject: Subject, kubelet: Kubelet, family: str) -> Iterator[Finding]:
+def _unheeded(subject: LintSubject, kubelet: Kubelet, family: str) -> Iterator[LintFinding]:
     if family == "Bottlerocket" and kubelet.pods_per_core:
         text = message("Bottlerocket does not heed podsPerCore")
         yield subject.finding("DV208", (*_KUBELET, "podsPerCore"), text, hint="say maxPods", key=True)

@@ -12,15 +12,15 @@ from dovetail.model.kinds.admission import Path
 from dovetail.model.kinds.budgets import ever_opens
 from dovetail.model.kinds.validation import overlay_problems, pool_problems
 from dovetail.model.lint.catalog import InstanceCatalog
-from dovetail.model.lint.findings import Finding
-from dovetail.model.lint.subject import Subject
+from dovetail.model.lint.findings import LintFinding
+from dovetail.model.lint.subject import LintSubject
 from dovetail.model.lint.suggestions import suggestion
 from dovetail.model.requirements import Requirements
 
 VOLUNTARY = ("Underutilized", "Empty", "Drifted")
 
 
-def pools(subject: Subject, shop: InstanceCatalog | None, now: datetime) -> Iterator[Finding]:
+def pools(subject: LintSubject, shop: InstanceCatalog | None, now: datetime) -> Iterator[LintFinding]:
     """What is wrong with a pool as a whole."""
     pool = subject.pool()
     if pool is None:
@@ -30,7 +30,7 @@ def pools(subject: Subject, shop: InstanceCatalog | None, now: datetime) -> Iter
     yield from _expiry(subject, pool)
 
 
-def refusals(subject: Subject, said: set[str]) -> Iterator[Finding]:
+def refusals(subject: LintSubject, said: set[str]) -> Iterator[LintFinding]:
     """What only the controller would refuse; `said` are places that have a finding already."""
     pool, overlay = subject.pool(), subject.overlay()
     problems = pool_problems(pool) if pool is not None else overlay_problems(overlay) if overlay is not None else []
@@ -41,7 +41,7 @@ def refusals(subject: Subject, said: set[str]) -> Iterator[Finding]:
         yield subject.finding("DV107", where, text, hint=suggestion(text), key=True)
 
 
-def _limits(subject: Subject, pool: NodePool, shop: InstanceCatalog | None) -> Iterator[Finding]:
+def _limits(subject: LintSubject, pool: NodePool, shop: InstanceCatalog | None) -> Iterator[LintFinding]:
     path: Path = ("spec", "limits", "resources") if subject.kind == "Provisioner" else ("spec", "limits")
     try:
         limits = quantity.resources(pool.spec.limits)
@@ -77,7 +77,7 @@ def _limits(subject: Subject, pool: NodePool, shop: InstanceCatalog | None) -> I
             )
 
 
-def _budgets(subject: Subject, pool: NodePool, now: datetime) -> Iterator[Finding]:
+def _budgets(subject: LintSubject, pool: NodePool, now: datetime) -> Iterator[LintFinding]:
     if not isinstance(subject.get("spec", "disruption", "budgets"), list):
         return
     budgets = pool.spec.disruption.budgets
@@ -111,7 +111,7 @@ def _budgets(subject: Subject, pool: NodePool, now: datetime) -> Iterator[Findin
         )
 
 
-def _expiry(subject: Subject, pool: NodePool) -> Iterator[Finding]:
+def _expiry(subject: LintSubject, pool: NodePool) -> Iterator[LintFinding]:
     places: dict[str, Path] = {
         "Provisioner": ("spec", "ttlSecondsUntilExpired"),
         "NodePool": ("spec", "template", "spec", "expireAfter"),

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from dovetail.language import message, plural, source
-from dovetail.model.lint.findings import Finding, Severity
+from dovetail.model.lint.findings import LintFinding, Severity
 
 _SEVERITIES = {Severity.ERROR: source("error"), Severity.WARNING: source("warning"), Severity.INFO: source("info")}
 
 
-def text(finding: Finding) -> str:
+def text(finding: LintFinding) -> str:
     """Object, field, value, way out."""
     head = ": ".join(part for part in (finding.subject, finding.path, finding.message) if part)
     lines = [f"{message(_SEVERITIES[finding.severity])}: {head}"]
@@ -23,7 +23,7 @@ def text(finding: Finding) -> str:
     return "\n".join(lines)
 
 
-def summary(findings: Sequence[Finding]) -> str:
+def summary(findings: Sequence[LintFinding]) -> str:
     counts = Counter(finding.severity for finding in findings)
     words = []
     if errors := counts[Severity.ERROR]:
@@ -37,7 +37,7 @@ def summary(findings: Sequence[Finding]) -> str:
     return (", ".join(words) or message("nothing found")) + tail
 
 
-def as_json(findings: Sequence[Finding]) -> str:
+def as_json(findings: Sequence[LintFinding]) -> str:
     rows = [
         {
             "code": finding.code,
@@ -59,7 +59,7 @@ def as_json(findings: Sequence[Finding]) -> str:
 _LEVEL = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 
 
-def github(finding: Finding) -> str:
+def github(finding: LintFinding) -> str:
     """A workflow command: the finding appears beside the line in a pull request."""
     head = ": ".join(part for part in (finding.subject, finding.path, finding.message) if part)
     body = f"{head} ({finding.hint})" if finding.hint else head

@@ -9,8 +9,8 @@ from dovetail.language import message
 from dovetail.model import labels
 from dovetail.model.kinds.common import Term
 from dovetail.model.lint.catalog import InstanceCatalog
-from dovetail.model.lint.findings import Finding
-from dovetail.model.lint.subject import Subject
+from dovetail.model.lint.findings import LintFinding
+from dovetail.model.lint.subject import LintSubject
 from dovetail.model.requirements import Requirement, Requirements, requirement
 from dovetail.model.spelling import listed, nearest
 
@@ -23,11 +23,11 @@ _FAMILY_KEY = f"{labels.AWS_GROUP}/instance-family"
 _SIZE_KEY = f"{labels.AWS_GROUP}/instance-size"
 
 
-def requirement_findings(subject: Subject, shop: InstanceCatalog | None) -> Iterator[Finding]:
+def requirement_findings(subject: LintSubject, shop: InstanceCatalog | None) -> Iterator[LintFinding]:
     """What is wrong with the requirements, one by one and together."""
     terms = subject.terms
     own = set(_labels(subject))
-    findings: list[Finding] = []
+    findings: list[LintFinding] = []
     for index, term in terms:
         findings.extend(_key(subject, index, term, own))
         findings.extend(_values(subject, index, term, shop))
@@ -38,13 +38,13 @@ def requirement_findings(subject: Subject, shop: InstanceCatalog | None) -> Iter
         yield from _together(subject, terms, shop)
 
 
-def _labels(subject: Subject) -> dict[str, str]:
+def _labels(subject: LintSubject) -> dict[str, str]:
     path = ("spec", "labels") if subject.kind == "Provisioner" else ("spec", "template", "metadata", "labels")
     labels_there = subject.get(*path)
     return {str(key): str(value) for key, value in labels_there.items()} if isinstance(labels_there, dict) else {}
 
 
-def _key(subject: Subject, index: int, term: Term, own: set[str]) -> Iterator[Finding]:
+def _key(subject: LintSubject, index: int, term: Term, own: set[str]) -> Iterator[LintFinding]:
     path, key = (*subject.terms_at, index, "key"), term.key
     if key in labels.ALIASES and key.split("/")[0].endswith("beta.kubernetes.io"):
         modern = labels.ALIASES[key]
@@ -78,7 +78,7 @@ def _key(subject: Subject, index: int, term: Term, own: set[str]) -> Iterator[Fi
             )
 
 
-def _values(subject: Subject, index: int, term: Term, shop: InstanceCatalog | None) -> Iterator[Finding]:
+def _values(subject: LintSubject, index: int, term: Term, shop: InstanceCatalog | None) -> Iterator[LintFinding]:
     key, path = labels.normalise(term.key), (*subject.terms_at, index)
     if term.operator not in ("In", "NotIn", "Gt", "Lt", "Gte", "Lte") or not term.values:
         return
@@ -126,7 +126,7 @@ def _span(values: frozenset[str]) -> str:
     return listed(sorted(values), 10)
 
 
-def _types(subject: Subject, index: int, term: Term, shop: InstanceCatalog | None) -> Iterator[Finding]:
+def _types(subject: LintSubject, index: int, term: Term, shop: InstanceCatalog | None) -> Iterator[LintFinding]:
     path = (*subject.terms_at, index)
     names = {instance_type.name for instance_type in shop.types} if shop is not None else None
     bad = (
@@ -173,7 +173,7 @@ def meant_key(values: Sequence[str]) -> str | None:
     return None
 
 
-def _contradictions(subject: Subject, terms: Sequence[tuple[int, Term]]) -> Iterator[Finding]:
+def _contradictions(subject: LintSubject, terms: Sequence[tuple[int, Term]]) -> Iterator[LintFinding]:
     """Requirements of one key, or a label and a requirement, that leave no value."""
     left: dict[str, tuple[Requirement, str]] = {
         requirement.key: (requirement, message("the template's label"))
@@ -195,7 +195,7 @@ def _contradictions(subject: Subject, terms: Sequence[tuple[int, Term]]) -> Iter
         left[new.key] = (both, earlier[1])
 
 
-def _together(subject: Subject, terms: Sequence[tuple[int, Term]], shop: InstanceCatalog) -> Iterator[Finding]:
+def _together(subject: LintSubject, terms: Sequence[tuple[int, Term]], shop: InstanceCatalog) -> Iterator[LintFinding]:
     """Follow the requirements down to the one that leaves no instance type."""
     asked = Requirements()
     types = list(shop.types)

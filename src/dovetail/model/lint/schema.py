@@ -8,20 +8,20 @@ from typing import Any
 
 from dovetail.language import message
 from dovetail.language.recognition import recognized
-from dovetail.model.kinds.admission import Node, Path, Problem, check, describe, render
+from dovetail.model.kinds.admission import Path, SchemaNode, SchemaProblem, check, describe, render
 from dovetail.model.kinds.nodepool import BUDGET_SCHEDULE
 from dovetail.model.kinds.schema import QUANTITY, Field
 from dovetail.model.labels import WELL_KNOWN
-from dovetail.model.lint.findings import Edit, Finding
+from dovetail.model.lint.findings import Edit, LintFinding
 from dovetail.model.lint.renamed_labels import MOVED
-from dovetail.model.lint.subject import Subject
+from dovetail.model.lint.subject import LintSubject
 from dovetail.model.lint.suggestions import form, is_duration, suggestion
 from dovetail.model.spelling import listed, nearest
 
 _DAYS = re.compile(r"([0-9]+)d")
 
 
-def shape(subject: Subject) -> Iterator[Finding]:
+def shape(subject: LintSubject) -> Iterator[LintFinding]:
     """Every refusal of the API server, in the order of the schema."""
     root = describe(subject.obj)
     if root is None:
@@ -37,7 +37,7 @@ def shape(subject: Subject) -> Iterator[Finding]:
             yield _form(subject, problem, root)
 
 
-def _echoes(subject: Subject, problem: Problem, unknown: list[Path]) -> bool:
+def _echoes(subject: LintSubject, problem: SchemaProblem, unknown: list[Path]) -> bool:
     """Whether another finding says the same: the place is wrong altogether, or the missing field is misnamed."""
     if any(path[: len(problem.path)] == problem.path for path in unknown):
         return True
@@ -45,7 +45,7 @@ def _echoes(subject: Subject, problem: Problem, unknown: list[Path]) -> bool:
     return problem.kind == "required" and problem.path[-1] == "group" and subject.get(*old_name) is not None
 
 
-def _unknown(subject: Subject, path: Path, root: Node) -> Finding:
+def _unknown(subject: LintSubject, path: Path, root: SchemaNode) -> LintFinding:
     name, shown = str(path[-1]), render(path)
     around = _at(root, path[:-1])
     siblings = around.fields if around is not None else {}
@@ -93,7 +93,7 @@ def _unknown(subject: Subject, path: Path, root: Node) -> Finding:
     )
 
 
-def _group(subject: Subject, path: Path) -> Edit | None:
+def _group(subject: LintSubject, path: Path) -> Edit | None:
     """`apiVersion: group/version` of a class reference, written as v1 has it."""
     version = subject.get(*path)
     key, value = (table.get((*subject.at, *path)) for table in (subject.document.keys, subject.document.values))
@@ -104,13 +104,13 @@ def _group(subject: Subject, path: Path) -> Edit | None:
     return Edit(key.start, value.end, f"group: {version.partition('/')[0]}")
 
 
-def _drop_empty(subject: Subject, path: Path) -> Edit | None:
+def _drop_empty(subject: LintSubject, path: Path) -> Edit | None:
     return subject.drop_line(path) if subject.get(*path) is None else None
 
 
-def _at(root: Node, path: Path) -> Node | None:
+def _at(root: SchemaNode, path: Path) -> SchemaNode | None:
     """What the kind says of a place."""
-    node: Node | None = root
+    node: SchemaNode | None = root
     for part in path:
         if node is None:
             return None
@@ -118,7 +118,7 @@ def _at(root: Node, path: Path) -> Node | None:
     return node
 
 
-def _places(node: Node, name: str, path: tuple[str, ...] = ()) -> list[str]:
+def _places(node: SchemaNode, name: str, path: tuple[str, ...] = ()) -> list[str]:
     """Where in the kind a field of that name stands, the shallowest first."""
     places = []
     for key, child in node.fields.items():
@@ -131,14 +131,14 @@ def _places(node: Node, name: str, path: tuple[str, ...] = ()) -> list[str]:
     return sorted(places, key=lambda place: (place.count("."), place))
 
 
-def _names(node: Node) -> set[str]:
+def _names(node: SchemaNode) -> set[str]:
     names = {key for key in node.fields if key not in ("status", "apiVersion", "kind")}
     for key, child in node.fields.items():
         names |= _names(child) if key != "status" else set()
     return names | (_names(node.each) if node.each is not None else set())
 
 
-def _form(subject: Subject, problem: Problem, root: Node) -> Finding:
+def _form(subject: LintSubject, problem: SchemaProblem, root: SchemaNode) -> LintFinding:
     path, value = problem.path, subject.get(*problem.path)
     node = _at(root, path)
     if problem.kind == "required":
@@ -176,7 +176,7 @@ def _form(subject: Subject, problem: Problem, root: Node) -> Finding:
     return subject.finding("DV103", path, text, hint=hint, key=isinstance(value, dict | list))
 
 
-def _bounds(problem: Problem, value: Any, field: Field) -> tuple[str, str]:
+def _bounds(problem: SchemaProblem, value: Any, field: Field) -> tuple[str, str]:
     """Too little or too much of something."""
     if isinstance(value, int | float):
         low, high = field.minimum, field.maximum
@@ -196,7 +196,7 @@ def _bounds(problem: Problem, value: Any, field: Field) -> tuple[str, str]:
     return recognized(problem.text), message("delete one of the two") if problem.text.startswith("Duplicate") else ""
 
 
-def _typed(subject: Subject, problem: Problem, node: Node) -> Finding:
+def _typed(subject: LintSubject, problem: SchemaProblem, node: SchemaNode) -> LintFinding:
     path, value = problem.path, subject.get(*problem.path)
     wanted = problem.text.rpartition("must be of type ")[2].partition(":")[0]
     if wanted == "string" and isinstance(value, int | float):
@@ -243,7 +243,7 @@ def _typed(subject: Subject, problem: Problem, node: Node) -> Finding:
     return subject.finding("DV103", path, text, hint=hint, key=True)
 
 
-def _expected(wanted: str, value: Any, node: Node) -> tuple[str, str]:
+def _expected(wanted: str, value: Any, node: SchemaNode) -> tuple[str, str]:
     """What stands there, and what should."""
     if value is None:
         shown = message("nothing")
@@ -272,7 +272,7 @@ def _expected(wanted: str, value: Any, node: Node) -> tuple[str, str]:
     return message("{shown} is no {kind}", shown=shown, kind=kind), example
 
 
-def _patterned(subject: Subject, problem: Problem, value: str, field: Field) -> Finding:
+def _patterned(subject: LintSubject, problem: SchemaProblem, value: str, field: Field) -> LintFinding:
     path = problem.path
     days = _DAYS.fullmatch(value)
     what, example = form(field.pattern or QUANTITY)
@@ -301,7 +301,7 @@ def _patterned(subject: Subject, problem: Problem, value: str, field: Field) -> 
     return subject.finding("DV103", path, message('"{value}" is no {what}', value=value, what=what), hint=example)
 
 
-def _rule(subject: Subject, problem: Problem) -> Finding:
+def _rule(subject: LintSubject, problem: SchemaProblem) -> LintFinding:
     path, value = problem.path, subject.get(*problem.path)
     text = problem.text.removeprefix("Invalid value: ")
     if path and path[-1] == "key" and isinstance(value, str):

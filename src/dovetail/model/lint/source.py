@@ -15,7 +15,7 @@ import yaml
 from dovetail.language import message
 from dovetail.language.recognition import recognized
 from dovetail.model.kinds.admission import Path
-from dovetail.model.lint.findings import Finding
+from dovetail.model.lint.findings import LintFinding
 
 _DEPTH = 60
 #: YAML's own kinds of values.
@@ -53,7 +53,7 @@ class Document(msgspec.Struct):
             path, key = path[:-1], True
 
 
-class Source(msgspec.Struct, frozen=True):
+class SourceFile(msgspec.Struct, frozen=True):
     """A file: its name as it will be shown, and its text."""
 
     name: str
@@ -70,10 +70,10 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-def read(source: Source) -> tuple[list[Document], list[Finding]]:
+def read(source: SourceFile) -> tuple[list[Document], list[LintFinding]]:
     """The documents of a file up to the first that cannot be read, and what was wrong on the way."""
     documents: list[Document] = []
-    findings: list[Finding] = []
+    findings: list[LintFinding] = []
     text = source.text.removeprefix("\ufeff")
     try:
         for node in _nodes(text):
@@ -87,10 +87,10 @@ def read(source: Source) -> tuple[list[Document], list[Finding]]:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         text = error.problem or error.context or ""
-        findings.append(Finding(code="DV001", message=_not_yaml(text), file=source.name, line=line, column=column))
+        findings.append(LintFinding(code="DV001", message=_not_yaml(text), file=source.name, line=line, column=column))
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
-        findings.append(Finding(code="DV001", message=_not_yaml(text), file=source.name, line=1, column=1))
+        findings.append(LintFinding(code="DV001", message=_not_yaml(text), file=source.name, line=1, column=1))
     return documents, findings
 
 
@@ -98,9 +98,9 @@ def _not_yaml(problem: str) -> str:
     return message("not YAML: {problem}", problem=recognized(problem) or message("cannot be read"))
 
 
-def _no_manifest(file: str, node: yaml.Node) -> Finding:
+def _no_manifest(file: str, node: yaml.Node) -> LintFinding:
     kind = message("a list") if isinstance(node, yaml.SequenceNode) else message("a single value")
-    return Finding(
+    return LintFinding(
         code="DV004",
         message=message("not a manifest: {kind} where an object with apiVersion and kind is expected", kind=kind),
         file=file,
@@ -127,7 +127,7 @@ class _Reader:
         self.text = text
         self.keys: dict[Path, Span] = {}
         self.values: dict[Path, Span] = {}
-        self.findings: list[Finding] = []
+        self.findings: list[LintFinding] = []
         self._constructor = yaml.constructor.SafeConstructor()
         self._left = _NODES
 
@@ -172,7 +172,7 @@ class _Reader:
         first = self.keys[path].line
         span = _span(node)
         self.findings.append(
-            Finding(
+            LintFinding(
                 code="DV002",
                 message=message('"{key}" is given twice; the first is on line {first}', key=key, first=first),
                 file=self.file,
@@ -185,7 +185,7 @@ class _Reader:
     def _tagged(self, node: yaml.Node) -> None:
         span = _span(node)
         self.findings.append(
-            Finding(
+            LintFinding(
                 code="DV004",
                 message=message("not a manifest: the tag {tag} means nothing in Kubernetes", tag=node.tag),
                 file=self.file,

@@ -11,7 +11,7 @@ from dovetail.model.kinds import EC2NodeClass, NodeOverlay, NodePool
 from dovetail.model.kinds.admission import Path, render
 from dovetail.model.kinds.common import Term
 from dovetail.model.kinds.convert import to_v1
-from dovetail.model.lint.findings import Edit, Finding
+from dovetail.model.lint.findings import Edit, LintFinding
 from dovetail.model.lint.source import Document, Span
 from dovetail.model.meta import view
 
@@ -27,7 +27,7 @@ REQUIREMENTS: Mapping[str, Path] = {
 }
 
 
-class Subject(msgspec.Struct):
+class LintSubject(msgspec.Struct):
     """One of our objects in a document. `at` is its place there: not the top if it is an item of a List."""
 
     document: Document
@@ -93,9 +93,9 @@ class Subject(msgspec.Struct):
 
     def finding(
         self, code: str, path: Path, message: str, *, hint: str = "", edit: Edit | None = None, key: bool = False
-    ) -> Finding:
+    ) -> LintFinding:
         span = self.place(path, key=key)
-        return Finding(
+        return LintFinding(
             code=code,
             message=message,
             file=self.document.file,

@@ -15,7 +15,7 @@ from dovetail.model.kinds.nodepool import BUDGET_DURATION, BUDGET_NODES, BUDGET_
 from dovetail.model.kinds.overlay import ADJUSTMENT
 from dovetail.model.kinds.schema import QUANTITY
 from dovetail.model.kinds.v1beta1 import LOOSE_DURATION
-from dovetail.model.lint.findings import Edit, Finding
+from dovetail.model.lint.findings import Edit, LintFinding
 
 _NEVER = (source("duration"), source("such as 30s, 15m, 720h, 1h30m, or Never"))
 
@@ -148,7 +148,7 @@ def suggestion(rule: str) -> str:
 # Make the safe edits. Comments and order stay: only the spans that were wrong are touched.
 
 
-def fixed(text: str, findings: Iterable[Finding]) -> tuple[str, int]:
+def fixed(text: str, findings: Iterable[LintFinding]) -> tuple[str, int]:
     """The text with every safe edit made, and how many that were; edits that overlap are made one at a time."""
     edits = sorted(
         {finding.edit for finding in findings if finding.edit is not None}, key=lambda edit: (edit.start, edit.end)

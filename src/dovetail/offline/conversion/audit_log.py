@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from dovetail.language import message
-from dovetail.offline.conversion.entries import DeleteObject, Entry, NotThisFormat, PutObject, parse_time
+from dovetail.offline.conversion.entries import DeleteEntry, Entry, NotThisFormat, PutObject, parse_time
 from dovetail.offline.recorder import KINDS
 from dovetail.offline.recording import ObjectKey
 
@@ -65,4 +65,4 @@ def _entry(event: Json, pods: dict[ObjectKey, Json], number: int) -> Iterator[En
     elif verb == "delete" and not part:
         key = ObjectKey(group, kind, reference.get("namespace") or "", reference.get("name") or "")
         pods.pop(key, None)
-        yield DeleteObject(time, key)
+        yield DeleteEntry(time, key)

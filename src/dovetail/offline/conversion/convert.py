@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message
 from dovetail.language.system_errors import system_error
 from dovetail.offline.conversion import audit_log, cost_and_usage, prometheus, simkube
-from dovetail.offline.conversion.entries import DeleteObject, Entry, NotThisFormat, PutObject
+from dovetail.offline.conversion.entries import DeleteEntry, Entry, NotThisFormat, PutObject
 from dovetail.offline.recording import Recording, Writer, kept, read
 from dovetail.offline.recording.anonymity import Anonymiser
 from dovetail.offline.recording.blocks import IDENTITY_BYTES
@@ -29,15 +29,15 @@ def convert(paths: Sequence[Path], target: Path, anonymiser: Anonymiser | None =
         try:
             data = path.read_bytes()
         except OSError as problem:
-            raise Problem(f"{path}: {system_error(problem)}") from problem
+            raise UserError(f"{path}: {system_error(problem)}") from problem
         digest.update(data)
         formats.append(format_of(path, data))
         try:
             entries += entries_of(formats[-1], data)
         except NotThisFormat as problem:
-            raise Problem(f"{path}: {formats[-1]}: {problem}") from problem
+            raise UserError(f"{path}: {formats[-1]}: {problem}") from problem
     if not entries:
-        raise Problem(message("nothing that can be recorded is in {paths}", paths=", ".join(map(str, paths))))
+        raise UserError(message("nothing that can be recorded is in {paths}", paths=", ".join(map(str, paths))))
     entries.sort(key=lambda entry: entry.time)
     source = ",".join(dict.fromkeys(formats))
     identity = digest.digest()[:IDENTITY_BYTES]
@@ -55,7 +55,7 @@ def _write(writer: Writer, entry: Entry, anonymiser: Anonymiser | None) -> None:
     if isinstance(entry, PutObject):
         recorded = kept(entry.source)
         writer.put(entry.time, recorded if anonymiser is None else anonymiser.object(recorded))
-    elif isinstance(entry, DeleteObject):
+    elif isinstance(entry, DeleteEntry):
         key = entry.key
         if anonymiser is not None:
             key = key._replace(namespace=anonymiser.name(key.namespace), name=anonymiser.name(key.name))
@@ -75,7 +75,7 @@ def format_of(path: Path, data: bytes) -> str:
         return "prometheus"
     if b"applied_objs" in data or path.suffix in (".sktrace", ".msgpack"):
         return "simkube"
-    raise Problem(
+    raise UserError(
         message("{path}: none of the formats that are read: {formats}", path=path, formats=", ".join(FORMATS))
     )
 

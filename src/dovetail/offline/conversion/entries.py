@@ -18,7 +18,7 @@ class PutObject(NamedTuple):
     source: Json
 
 
-class DeleteObject(NamedTuple):
+class DeleteEntry(NamedTuple):
     time: datetime
     key: ObjectKey
 
@@ -30,7 +30,7 @@ class SetPrice(NamedTuple):
     origin: str
 
 
-Entry = PutObject | DeleteObject | SetPrice
+Entry = PutObject | DeleteEntry | SetPrice
 
 
 class NotThisFormat(ValueError):

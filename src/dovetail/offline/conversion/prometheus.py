@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from dovetail.language import message
-from dovetail.offline.conversion.entries import DeleteObject, Entry, NotThisFormat, PutObject, from_seconds
+from dovetail.offline.conversion.entries import DeleteEntry, Entry, NotThisFormat, PutObject, from_seconds
 from dovetail.offline.recording import key_of
 
 Json = dict[str, Any]
@@ -60,7 +60,7 @@ def entries(data: bytes) -> Iterator[Entry]:
         assert life.first is not None and life.last is not None
         yield PutObject(life.first, life.source)
         if life.last < ordered[-1]:
-            yield DeleteObject(life.last + step, key_of(life.source))
+            yield DeleteEntry(life.last + step, key_of(life.source))
 
 
 def _series(series: Any, number: int) -> tuple[Json, list[datetime]]:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from dovetail.language import message
-from dovetail.offline.conversion.entries import DeleteObject, Entry, NotThisFormat, PutObject, from_seconds
+from dovetail.offline.conversion.entries import DeleteEntry, Entry, NotThisFormat, PutObject, from_seconds
 from dovetail.offline.recording import key_of
 
 Json = dict[str, Any]
@@ -22,7 +22,7 @@ def entries(data: bytes) -> Iterator[Entry]:
         for source in applied or ():
             yield PutObject(time, _checked(source, number))
         for source in deleted or ():
-            yield DeleteObject(time, key_of(_checked(source, number)))
+            yield DeleteEntry(time, key_of(_checked(source, number)))
 
 
 def _document(data: bytes) -> Any:

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.spelling import nearest
-from dovetail.offline.diff.cluster import KINDS, Cluster, Json, Key, current, flat, key_of
+from dovetail.offline.diff.cluster import KINDS, DiffInput, Json, Key, current, flat, key_of
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 #: Groups whose every kind is known here; kinds of other groups are custom resources.
@@ -72,7 +72,7 @@ _SILENT_METADATA = frozenset(
 )
 
 
-class Price(msgspec.Struct, frozen=True, kw_only=True):
+class PriceChange(msgspec.Struct, frozen=True, kw_only=True):
     """Dollars an hour of some offerings; `*` matches any."""
 
     instance_type: str
@@ -96,7 +96,7 @@ class Replicas(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class ProposedChange(msgspec.Struct, frozen=True, kw_only=True):
     """All that is asked for. `images` are AMIs by NodeClass; `market` has what is not an object, in words.
 
     `notes` say what was left out.
@@ -105,7 +105,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     manifests: tuple[Json, ...] = ()
     deletions: tuple[Key, ...] = ()
     replicas: tuple[Replicas, ...] = ()
-    prices: tuple[Price, ...] = ()
+    prices: tuple[PriceChange, ...] = ()
     sold_out: tuple[Offerings, ...] = ()
     lost_zones: tuple[str, ...] = ()
     images: Mapping[str, str] = {}
@@ -142,7 +142,7 @@ def read_manifests(documents: Iterable[Any]) -> tuple[tuple[Json, ...], tuple[st
                 left_out[kind] = left_out.get(kind, 0) + 1
                 continue
             if not (item.get("metadata") or {}).get("name"):
-                raise Problem(message("{kind} without a name; every object needs metadata.name", kind=kind))
+                raise UserError(message("{kind} without a name; every object needs metadata.name", kind=kind))
             kept[key_of(item)] = item
     notes: tuple[str, ...] = ()
     if left_out:
@@ -171,7 +171,7 @@ def _check_kind(item: Json) -> None:
             kind=kind,
             near=near,
         )
-    raise Problem(text)
+    raise UserError(text)
 
 
 def applied(live: Json, manifest: Json) -> Json:
@@ -198,7 +198,7 @@ def _last_applied(live: Json) -> Json:
     try:
         last = json.loads(annotation) if annotation else {}
         return current(last)[0] if isinstance(last, dict) and last.get("kind") else {}
-    except (ValueError, Problem):
+    except (ValueError, UserError):
         return {}
 
 
@@ -254,7 +254,7 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, 
 # -- options
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class DiffOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of the command, as they were written."""
 
     deletions: tuple[str, ...] = ()
@@ -267,7 +267,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     kubernetes_version: str | None = None
 
 
-def read_change(documents: Iterable[Any], asked: Asked, cluster: Cluster, types: Mapping[str, InstanceType]) -> Change:
+def read_change(
+    documents: Iterable[Any], asked: DiffOptions, cluster: DiffInput, types: Mapping[str, InstanceType]
+) -> ProposedChange:
     """The change that manifests and options ask for; a Problem says which of them cannot be."""
     manifests, notes = read_manifests(documents)
     images = new_images(cluster, manifests) | read_images(asked.images, asked.kubernetes_version, cluster)
@@ -277,7 +279,7 @@ def read_change(documents: Iterable[Any], asked: Asked, cluster: Cluster, types:
     market += [
         message("AMI of EC2NodeClass {name}: {image}", name=name, image=image) for name, image in sorted(images.items())
     ]
-    return Change(
+    return ProposedChange(
         manifests=manifests,
         deletions=read_deletions(asked.deletions, cluster),
         replicas=read_replicas(asked.replicas, cluster),
@@ -293,11 +295,11 @@ def read_change(documents: Iterable[Any], asked: Asked, cluster: Cluster, types:
     )
 
 
-def _subject(option: str, text: str, cluster: Cluster, among: Sequence[str] = ()) -> Key:
+def _subject(option: str, text: str, cluster: DiffInput, among: Sequence[str] = ()) -> Key:
     """An object that is there, named as kind/name or kind/namespace/name."""
     parts = text.split("/")
     if len(parts) not in (2, 3) or not all(parts):
-        raise Problem(
+        raise UserError(
             message("{option} {value}: is not kind/name or kind/namespace/name", option=option, value=repr(text))
         )
     kind = _kind(option, text, parts[0], among or tuple(KINDS))
@@ -305,13 +307,13 @@ def _subject(option: str, text: str, cluster: Cluster, among: Sequence[str] = ()
     matches = [key for key in same if key[2] == parts[-1] and (len(parts) == 2 or key[1] == parts[1])]
     if len(matches) > 1:
         places = ", ".join(f"{kind.lower()}/{namespace}/{name}" for _, namespace, name in matches)
-        raise Problem(
+        raise UserError(
             message("{option} {value}: there are several; say {names}", option=option, value=repr(text), names=places)
         )
     if not matches:
         near = nearest(parts[-1], [name for *_, name in same])
         if near:
-            raise Problem(
+            raise UserError(
                 message(
                     "{option} {value}: the cluster has no such {kind}; did you mean {near}?",
                     option=option,
@@ -320,7 +322,7 @@ def _subject(option: str, text: str, cluster: Cluster, among: Sequence[str] = ()
                     near=near,
                 )
             )
-        raise Problem(
+        raise UserError(
             message(
                 "{option} {value}: the cluster has no such {kind}; name one that is there",
                 option=option,
@@ -336,7 +338,7 @@ def _kind(option: str, text: str, name: str, among: Sequence[str]) -> str:
     by_name |= {f"{lower}s": kind for lower, kind in tuple(by_name.items())}
     instance_type = by_name.get(name.lower())
     if instance_type is None:
-        raise Problem(
+        raise UserError(
             message(
                 "{option} {value}: kind {name} is none of {kinds}",
                 option=option,
@@ -348,17 +350,17 @@ def _kind(option: str, text: str, name: str, among: Sequence[str]) -> str:
     return instance_type
 
 
-def read_deletions(texts: Sequence[str], cluster: Cluster) -> tuple[Key, ...]:
+def read_deletions(texts: Sequence[str], cluster: DiffInput) -> tuple[Key, ...]:
     return tuple(_subject("--delete", text, cluster) for text in texts)
 
 
-def read_replicas(texts: Sequence[str], cluster: Cluster) -> tuple[Replicas, ...]:
+def read_replicas(texts: Sequence[str], cluster: DiffInput) -> tuple[Replicas, ...]:
     """`deployment/web=50`."""
     replicas = []
     for text in texts:
         name, separator, count = text.rpartition("=")
         if not separator or not count.isdigit():
-            raise Problem(
+            raise UserError(
                 message("--scale {value}: is not kind/name=REPLICAS, such as deployment/web=50", value=repr(text))
             )
         kind, namespace, own = _subject("--scale", name, cluster, _SCALABLE)
@@ -372,7 +374,7 @@ def _offerings(option: str, text: str, types: Mapping[str, InstanceType]) -> Off
     name, rest = parts[0], parts[1:]
     if name != "*" and name not in types:
         near = nearest(name, types)
-        raise Problem(
+        raise UserError(
             message(
                 "{option} {value}: no instance type {name}; did you mean {near}?", **_words(option, text, name, near)
             )
@@ -389,7 +391,7 @@ def _offerings(option: str, text: str, types: Mapping[str, InstanceType]) -> Off
         elif part in zones and zone == "*":
             zone = part
         elif part != "*":
-            raise Problem(
+            raise UserError(
                 message(
                     "{option} {value}: {part} is neither a zone ({zones}) nor a capacity type ({kinds})",
                     option=option,
@@ -410,9 +412,9 @@ def read_sold_out(texts: Sequence[str], types: Mapping[str, InstanceType]) -> tu
     return tuple(_offerings("--sold-out", text, types) for text in texts)
 
 
-def read_prices(texts: Iterable[str], types: Mapping[str, InstanceType], option: str) -> tuple[Price, ...]:
+def read_prices(texts: Iterable[str], types: Mapping[str, InstanceType], option: str) -> tuple[PriceChange, ...]:
     """`TYPE[/ZONE][/capacity-type]=DOLLARS`, on demand where no capacity type is named; `+10%` is relative."""
-    prices: list[Price] = []
+    prices: list[PriceChange] = []
     for text in texts:
         name, separator, amount = text.rpartition("=")
         asked = _offerings(option, name, types) if separator else Offerings()
@@ -422,7 +424,7 @@ def read_prices(texts: Iterable[str], types: Mapping[str, InstanceType], option:
         except ValueError:
             number = math.nan
         if not math.isfinite(number) or (number < 0 and not relative) or (relative and number <= -100):
-            raise Problem(
+            raise UserError(
                 message(
                     "{option} {value}: is not TYPE=DOLLARS an hour, such as m5.large=0.12 or m5.large/spot=+10%",
                     option=option,
@@ -435,13 +437,15 @@ def read_prices(texts: Iterable[str], types: Mapping[str, InstanceType], option:
     return tuple(prices)
 
 
-def _priced(asked: Offerings, types: Mapping[str, InstanceType], number: float, *, relative: bool) -> Iterator[Price]:
+def _priced(
+    asked: Offerings, types: Mapping[str, InstanceType], number: float, *, relative: bool
+) -> Iterator[PriceChange]:
     """A price for each offering: they may cost something else each."""
     for kind in types.values() if asked.instance_type == "*" else (types[asked.instance_type],):
         for offering in kind.offerings:
             covered = asked.zone in ("*", offering.zone) and asked.capacity_type in ("*", offering.capacity_type)
             if covered and offering.price:
-                yield Price(
+                yield PriceChange(
                     instance_type=kind.name,
                     zone=offering.zone,
                     capacity_type=offering.capacity_type,
@@ -453,7 +457,7 @@ def read_zones(names: Sequence[str], types: Mapping[str, InstanceType]) -> tuple
     zones = {offering.zone for kind in types.values() for offering in kind.offerings}
     for name in names:
         if name not in zones:
-            raise Problem(
+            raise UserError(
                 message(
                     "--lose-zone {value}: no such zone; there are {zones}",
                     value=repr(name),
@@ -463,18 +467,18 @@ def read_zones(names: Sequence[str], types: Mapping[str, InstanceType]) -> tuple
     return tuple(names)
 
 
-def read_images(texts: Sequence[str], version: str | None, cluster: Cluster) -> dict[str, str]:
+def read_images(texts: Sequence[str], version: str | None, cluster: DiffInput) -> dict[str, str]:
     """AMIs by NodeClass: `ami-1` for all of them, `NODECLASS=ami-1` for one, or those of another Kubernetes version."""
     classes = {item["metadata"]["name"]: item for item in cluster.of("EC2NodeClass")}
     images: dict[str, str] = {}
     if version is not None:
         if not version.replace(".", "", 1).isdigit() or "." not in version:
-            raise Problem(message("--kubernetes-version {value}: is not a version such as 1.34", value=repr(version)))
+            raise UserError(message("--kubernetes-version {value}: is not a version such as 1.34", value=repr(version)))
         images |= {name: f"{alias}-{version}" for name, item in classes.items() if (alias := _alias(item))}
     for text in texts:
         name, separator, image = text.rpartition("=")
         if separator and name not in classes:
-            raise Problem(
+            raise UserError(
                 message(
                     "--ami {value}: the cluster has no EC2NodeClass {name}; there are {names}",
                     value=repr(text),
@@ -484,7 +488,7 @@ def read_images(texts: Sequence[str], version: str | None, cluster: Cluster) -> 
             )
         images |= {name: image} if separator else dict.fromkeys(classes, image)
     if (texts or version) and not classes:
-        raise Problem(message("--ami and --kubernetes-version need an EC2NodeClass in the cluster, and it has none"))
+        raise UserError(message("--ami and --kubernetes-version need an EC2NodeClass in the cluster, and it has none"))
     return images
 
 
@@ -494,7 +498,7 @@ def _alias(node_class: Json) -> str:
     return next((str(term["alias"]) for term in terms if term.get("alias")), "")
 
 
-def new_images(cluster: Cluster, manifests: Sequence[Json]) -> dict[str, str]:
+def new_images(cluster: DiffInput, manifests: Sequence[Json]) -> dict[str, str]:
     """NodeClasses whose AMI selectors a manifest changes: they resolve to other images."""
     images = {}
     for item in manifests:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message, plural
 from dovetail.model.kinds.convert import ConversionError, expand
 
@@ -57,7 +57,7 @@ TEMPLATED = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job")
 _CONTROLLED = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "Job"})
 
 
-class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+class DiffInput(msgspec.Struct, frozen=True, kw_only=True):
     """`stored` are objects as a server has them; `manifests` have yet to be created; `notes` say what was assumed."""
 
     stored: tuple[Json, ...]
@@ -90,7 +90,7 @@ def flat(documents: Iterable[Any]) -> Iterator[Json]:
         if isinstance(document, list):
             yield from flat(document)
         elif not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-            raise Problem(
+            raise UserError(
                 message(
                     "{value} is no object; every document is a mapping with apiVersion and kind", value=_shown(document)
                 )
@@ -118,10 +118,10 @@ def current(item: Json) -> list[Json]:
     try:
         return list(expand(item))
     except ConversionError as problem:
-        raise Problem(f"{label_of(item)}: {problem}") from problem
+        raise UserError(f"{label_of(item)}: {problem}") from problem
 
 
-def complete(documents: Iterable[Any]) -> Cluster:
+def complete(documents: Iterable[Any]) -> DiffInput:
     """A cluster from the documents of a server's lists, of files or of a recording."""
     by_key: dict[Key, Json] = {}
     left_out: dict[str, int] = {}
@@ -140,7 +140,7 @@ def complete(documents: Iterable[Any]) -> Cluster:
     stored += _namespaces([*stored, *manifests], by_key)
     order = {kind: number for number, kind in enumerate(KINDS)}
     manifests.sort(key=lambda item: order[item["kind"]])
-    return Cluster(stored=tuple(stored), manifests=tuple(manifests), notes=tuple(notes))
+    return DiffInput(stored=tuple(stored), manifests=tuple(manifests), notes=tuple(notes))
 
 
 def _left_out(counts: Mapping[str, int]) -> Iterator[str]:
@@ -160,7 +160,7 @@ def _identified(item: Json) -> Json:
     if not metadata.get("name") and metadata.get("generateName"):
         metadata["name"] = f"{metadata['generateName']}{_uid(item)[:5]}"
     if not metadata.get("name"):
-        raise Problem(message("{kind} without a name; every object needs metadata.name", kind=item["kind"]))
+        raise UserError(message("{kind} without a name; every object needs metadata.name", kind=item["kind"]))
     if KINDS[item["kind"]]:
         metadata.setdefault("namespace", "default")
     bound = item["kind"] == "Pod" and (item.get("spec") or {}).get("nodeName")

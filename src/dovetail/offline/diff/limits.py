@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message
-from dovetail.offline.diff.prediction import Summary
+from dovetail.offline.diff.prediction import PredictionSummary
 
 _LIMIT = re.compile(r"\s*([a-z]+)\s*(>=|<=|>|<)\s*([+-]?)(\d+(?:\.\d+)?)(%?)\s*")
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
@@ -33,7 +33,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     relative: bool
     share: bool
 
-    def exceeded(self, summary: Summary) -> bool:
+    def exceeded(self, summary: PredictionSummary) -> bool:
         value = _value(self, summary)
         return value is not None and _COMPARE[self.comparison](round(value, 9), self.amount)
 
@@ -46,7 +46,7 @@ def read(text: str) -> tuple[Limit, ...]:
 def _read(part: str, text: str) -> Limit:
     match = _LIMIT.fullmatch(part)
     if match is None or match[1] not in MEASURES:
-        raise Problem(
+        raise UserError(
             message(
                 "--fail-on {value}: {part} is not a limit such as evictions>10 or cost>+5%; limits are of {measures}",
                 value=repr(text),
@@ -55,14 +55,14 @@ def _read(part: str, text: str) -> Limit:
             )
         )
     if match[5] and match[1] != "cost":
-        raise Problem(
+        raise UserError(
             message(
                 "--fail-on {value}: {measure} is a number, not a share; leave out %", value=repr(text), measure=match[1]
             )
         )
     relative = bool(match[3]) or bool(match[5])
     if relative and match[1] not in ("cost", "pending", "evictions"):
-        raise Problem(
+        raise UserError(
             message(
                 "--fail-on {value}: {measure} has nothing to be compared with; leave out the sign",
                 value=repr(text),
@@ -80,7 +80,7 @@ def _read(part: str, text: str) -> Limit:
     )
 
 
-def _value(limit: Limit, summary: Summary) -> float | None:
+def _value(limit: Limit, summary: PredictionSummary) -> float | None:
     if limit.measure == "cost" and limit.share:
         if summary.cost_change is None:
             return float("inf") if summary.dollars_per_hour > 0 else 0.0

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 
-class ObjectChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class PredictedObjectChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """An object that the change creates (`+`), changes (`~`) or deletes (`-`), with the fields that differ."""
 
     action: str
@@ -16,7 +16,7 @@ class ObjectChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     fields: tuple[tuple[str, str, str], ...] = ()
 
 
-class NodeChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class PredictedNodeChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A node that comes (`+`) or goes (`-`), `at` so many seconds after the change.
 
     `node` is its name if it is there now; `reason` is Provisioned or that of a disruption, `detail` what drifted;
@@ -77,7 +77,7 @@ class Blocked(msgspec.Struct, frozen=True, kw_only=True):
     blockers: tuple[str, ...]
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class PredictedState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The cluster at a moment. Dollars are those of NodePools' nodes with a known price; `unpriced` counts the others.
 
     `other_nodes` belong to no NodePool, and stay as they are.
@@ -93,13 +93,13 @@ class State(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     by_pool: dict[str, tuple[int, float]] = {}
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class PredictedRun(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One run: from where it starts to rest. `seconds` until the last change, `at_rest` whether there was an end."""
 
-    start: State
-    end: State
-    objects: tuple[ObjectChange, ...]
-    nodes: tuple[NodeChange, ...]
+    start: PredictedState
+    end: PredictedState
+    objects: tuple[PredictedObjectChange, ...]
+    nodes: tuple[PredictedNodeChange, ...]
     evictions: tuple[Eviction, ...]
     waves: tuple[Wave, ...]
     pending: tuple[Pending, ...]
@@ -111,14 +111,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class Prediction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Both runs, and what was assumed. `horizon_s` is how far they were allowed to go."""
 
-    without: Outcome
-    applied: Outcome
+    without: PredictedRun
+    applied: PredictedRun
     notes: tuple[str, ...]
     market: tuple[str, ...]
     horizon_s: float
 
     @property
-    def now(self) -> State:
+    def now(self) -> PredictedState:
         return self.without.start
 
     @property
@@ -144,7 +144,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return (self.applied.end.per_hour - before) / before if before else None
 
 
-def fleet(changes: Sequence[NodeChange]) -> Counter[tuple[str, str, str, str, str]]:
+def fleet(changes: Sequence[PredictedNodeChange]) -> Counter[tuple[str, str, str, str, str]]:
     """How many nodes of each offering come and go."""
     return Counter(
         (change.action, change.pool, change.instance_type, change.zone, change.capacity_type) for change in changes
@@ -155,7 +155,7 @@ def pending_keys(pending: Sequence[Pending]) -> Counter[str]:
     return Counter({reason.code: reason.count for reason in pending})
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class PredictionSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The counts of a prediction. A node that is launched and removed again before rest counts as `passing` alone."""
 
     added: int
@@ -172,7 +172,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     cost_change: float | None
 
 
-def lasting(outcome: Outcome) -> tuple[list[NodeChange], list[NodeChange], int]:
+def lasting(outcome: PredictedRun) -> tuple[list[PredictedNodeChange], list[PredictedNodeChange], int]:
     """Nodes that come and stay, nodes of now that go, and how many come and go again."""
     came = {change.claim for change in outcome.nodes if change.action == "+"}
     went = {change.claim for change in outcome.nodes if change.action == "-"}
@@ -181,17 +181,17 @@ def lasting(outcome: Outcome) -> tuple[list[NodeChange], list[NodeChange], int]:
     return added, removed, len(came & went)
 
 
-def replaced_nodes(outcome: Outcome) -> set[str]:
+def replaced_nodes(outcome: PredictedRun) -> set[str]:
     """The nodes of commands that launch something in their place."""
     return {node for wave in outcome.waves if wave.replacements for node in wave.nodes}
 
 
-def summary(prediction: Prediction) -> Summary:
+def summary(prediction: Prediction) -> PredictionSummary:
     added, removed, passing = lasting(prediction.applied)
     replaced = replaced_nodes(prediction.applied)
     gone = [change for change in removed if change.node not in replaced]
     replacements = [change for change in added if change.reason != "Provisioned"]
-    return Summary(
+    return PredictionSummary(
         added=len(added) - len(replacements),
         replaced=len(removed) - len(gone),
         removed=len(gone),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from dovetail.language import message
 from dovetail.offline.diff.limits import Limit
-from dovetail.offline.diff.prediction import Prediction, State
+from dovetail.offline.diff.prediction import PredictedState, Prediction
 from dovetail.offline.diff.report_text import HOURS_A_MONTH, as_text, changed_objects, conclusion
 
 #: So many objects are listed before the details.
@@ -66,7 +66,7 @@ def _costs(prediction: Prediction) -> list[str]:
     return ["| " + " | ".join(row) + " |" for row in rows]
 
 
-def _row(name: str, state: State) -> tuple[str, ...]:
+def _row(name: str, state: PredictedState) -> tuple[str, ...]:
     return (
         name,
         f"{state.per_hour:.4f}",

@@ -9,12 +9,12 @@ from dovetail.language import message, plural
 from dovetail.language.columns import table
 from dovetail.language.recognition import recognized
 from dovetail.offline.diff.prediction import (
-    NodeChange,
-    ObjectChange,
-    Outcome,
     Pending,
+    PredictedNodeChange,
+    PredictedObjectChange,
+    PredictedRun,
+    PredictedState,
     Prediction,
-    State,
     Wave,
     lasting,
     replaced_nodes,
@@ -84,7 +84,7 @@ def _dollars(old: float, new: float) -> str:
     return f"${old:.4f}/h" if abs(old - new) < 1e-9 else f"${old:.4f}/h → ${new:.4f}/h"
 
 
-def _nodes(outcome: Outcome, most: int) -> list[str]:
+def _nodes(outcome: PredictedRun, most: int) -> list[str]:
     added, removed, passing = lasting(outcome)
     replaced = replaced_nodes(outcome)
     rows: list[tuple[str, ...]] = []
@@ -122,7 +122,7 @@ def _nodes(outcome: Outcome, most: int) -> list[str]:
     return lines
 
 
-def _offering(change: NodeChange) -> tuple[str, str, str, str]:
+def _offering(change: PredictedNodeChange) -> tuple[str, str, str, str]:
     return change.pool, change.instance_type, change.zone, change.capacity_type
 
 
@@ -153,7 +153,7 @@ def _why(reason: str, detail: str = "") -> str:
     return f"{text} ({detail})" if detail and detail != reason else text
 
 
-def _waves(outcome: Outcome, most: int) -> list[str]:
+def _waves(outcome: PredictedRun, most: int) -> list[str]:
     rows = []
     for wave in outcome.waves[:most]:
         replacements = plural("{n} replacement", "{n} replacements", n=wave.replacements)
@@ -199,7 +199,7 @@ def _group(group: Pending, before: set[str]) -> str:
     return text
 
 
-def _blocked(outcome: Outcome, most: int) -> list[str]:
+def _blocked(outcome: PredictedRun, most: int) -> list[str]:
     if not outcome.blocked:
         return []
     lines = [message("Nodes that should go and are held")]
@@ -247,7 +247,7 @@ def _cost(prediction: Prediction) -> list[str]:
     return lines
 
 
-def _cost_row(name: str, state: State) -> tuple[str, ...]:
+def _cost_row(name: str, state: PredictedState) -> tuple[str, ...]:
     return (
         name,
         f"{state.per_hour:.4f}",
@@ -312,7 +312,7 @@ def _more(count: int) -> list[str]:
     return [message("  … and {n} more; --verbose shows all", n=count)] if count > 0 else []
 
 
-def changed_objects(changes: Sequence[ObjectChange]) -> list[str]:
+def changed_objects(changes: Sequence[PredictedObjectChange]) -> list[str]:
     """Each object in one line."""
     lines = []
     for change in changes:

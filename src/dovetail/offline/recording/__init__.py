@@ -15,18 +15,17 @@ from dovetail.offline.recording.blocks import RecordingError
 from dovetail.offline.recording.kept_fields import kept
 from dovetail.offline.recording.reader import Recording, read
 from dovetail.offline.recording.records import (
-    Header,
     Measured,
     ObjectKey,
     OfferingKey,
     RecordedEvent,
     RecordedPrice,
+    RecordingHeader,
     key_of,
 )
 from dovetail.offline.recording.writer import Writer
 
 __all__ = [
-    "Header",
     "Measured",
     "ObjectKey",
     "OfferingKey",
@@ -34,6 +33,7 @@ __all__ = [
     "RecordedPrice",
     "Recording",
     "RecordingError",
+    "RecordingHeader",
     "Writer",
     "kept",
     "key_of",

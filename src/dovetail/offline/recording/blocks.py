@@ -22,7 +22,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message
 from dovetail.language.system_errors import system_error
 
@@ -56,7 +56,7 @@ class BlockKind(IntEnum):
     END = 4
 
 
-class RecordingError(Problem):
+class RecordingError(UserError):
     """A file that is no sound recording; `offset` is the byte at which that shows."""
 
     def __init__(self, path: Path, offset: int, what: str) -> None:
@@ -106,7 +106,7 @@ def scan(path: Path) -> Index:
         with path.open("rb") as file:
             return _scan(path, file)
     except OSError as problem:
-        raise Problem(f"{path}: {system_error(problem)}") from problem
+        raise UserError(f"{path}: {system_error(problem)}") from problem
 
 
 def _scan(path: Path, file: BinaryIO) -> Index:

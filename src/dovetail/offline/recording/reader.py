@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message
 from dovetail.offline.recording.blocks import LAST, RESET, Block, BlockKind, Index, RecordingError, payloads, scan
 from dovetail.offline.recording.object_form import check
@@ -18,16 +18,16 @@ from dovetail.offline.recording.records import (
     RECORDS,
     EventType,
     Gap,
-    Header,
     Json,
     Measured,
     ObjectKey,
     OfferingKey,
-    Price,
+    PriceRecord,
     Record,
     RecordedEvent,
     RecordedPrice,
-    State,
+    RecordedState,
+    RecordingHeader,
     instant,
     key_of,
     milliseconds,
@@ -85,7 +85,7 @@ class Recording:
     def price_records(self) -> Iterator[tuple[datetime, OfferingKey, RecordedPrice]]:
         """Every price that was recorded after the start, in order."""
         for ms, record in Cursor(self.path, self._index.blocks, self._bookmarks[0]).records():
-            if isinstance(record, Price):
+            if isinstance(record, PriceRecord):
                 key = OfferingKey(record.region, record.instance_type, record.zone, record.capacity_type)
                 yield instant(ms), key, RecordedPrice(record.dollars, record.source)
 
@@ -106,7 +106,7 @@ class Recording:
                 gaps.append((instant(max(0, ms - record.length_ms)), instant(ms)))
         return gaps
 
-    def state_at(self, instant: datetime) -> State:
+    def state_at(self, instant: datetime) -> RecordedState:
         """The objects, prices and usage; it goes on with the next call: copy what is to stay."""
         ms = milliseconds(instant)
         kept = self._cursor
@@ -124,7 +124,7 @@ class Recording:
     def _cursor_at(self, ms: int) -> Cursor:
         number = self._bookmark_before(ms)
         if ms < self._index.blocks[self._bookmarks[0][0]].first_ms:
-            raise Problem(
+            raise UserError(
                 message("{path}: the recording starts at {start}", path=self.path, start=self.start.isoformat())
             )
         cursor = Cursor(self.path, self._index.blocks, self._bookmarks[number], number)
@@ -139,7 +139,7 @@ class Cursor:
     def __init__(self, path: Path, blocks: tuple[Block, ...], bookmark: tuple[int, int], number: int = 0) -> None:
         self._path = path
         self.bookmark = number
-        self.state = State()
+        self.state = RecordedState()
         first, last = bookmark
         self.ms = blocks[first].first_ms
         self._contents = _contents(path, blocks[first:])
@@ -208,16 +208,16 @@ def _contents(path: Path, blocks: tuple[Block, ...]) -> Iterator[tuple[Block, li
 
 def _check_prices(records: list[Record]) -> None:
     for record in records:
-        if isinstance(record, Price) and not 0.0 <= record.dollars <= MAX_DOLLARS:
+        if isinstance(record, PriceRecord) and not 0.0 <= record.dollars <= MAX_DOLLARS:
             raise ValueError(
                 message("{type} costs {dollars} dollars an hour", type=record.instance_type, dollars=record.dollars)
             )
 
 
-def _header(path: Path, blocks: tuple[Block, ...]) -> Header:
+def _header(path: Path, blocks: tuple[Block, ...]) -> RecordingHeader:
     block, raw = next(payloads(path, blocks[:1]))
     try:
-        return msgspec.msgpack.decode(raw, type=Header)
+        return msgspec.msgpack.decode(raw, type=RecordingHeader)
     except (msgspec.MsgspecError, ValueError) as problem:
         raise RecordingError(path, block.offset, str(problem)) from problem
 

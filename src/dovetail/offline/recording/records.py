@@ -28,7 +28,7 @@ def instant(ms: int) -> datetime:
     return _1970 + timedelta(milliseconds=ms)
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True):
+class RecordingHeader(msgspec.Struct, frozen=True, kw_only=True):
     """What a recording says of itself."""
 
     cluster: str
@@ -96,7 +96,7 @@ class Put(msgspec.Struct, frozen=True, array_like=True, tag=0):
     difference: Any
 
 
-class Delete(msgspec.Struct, frozen=True, array_like=True, tag=1):
+class DeleteRecord(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """An object that is gone; `difference` leads to its last version."""
 
     at: int
@@ -104,7 +104,7 @@ class Delete(msgspec.Struct, frozen=True, array_like=True, tag=1):
     difference: Any = None
 
 
-class Price(msgspec.Struct, frozen=True, array_like=True, tag=2):
+class PriceRecord(msgspec.Struct, frozen=True, array_like=True, tag=2):
     at: int
     region: str
     instance_type: str
@@ -132,7 +132,7 @@ class Gap(msgspec.Struct, frozen=True, array_like=True, tag=4):
     length_ms: int
 
 
-Record = Put | Delete | Price | Usage | Gap
+Record = Put | DeleteRecord | PriceRecord | Usage | Gap
 RECORDS = msgspec.msgpack.Decoder(list[Record])
 
 #: More dollars an hour than any instance costs.
@@ -161,7 +161,7 @@ class Measured(NamedTuple):
     memory: int
 
 
-class State:
+class RecordedState:
     """Objects by number, prices and usage at a moment."""
 
     def __init__(self) -> None:
@@ -175,9 +175,9 @@ class State:
         """Apply a record; what it did to an object, if it did. `BadDifference` if it cannot be."""
         if isinstance(record, Put):
             return self._put(record)
-        if isinstance(record, Delete):
+        if isinstance(record, DeleteRecord):
             return self._delete(record)
-        if isinstance(record, Price):
+        if isinstance(record, PriceRecord):
             key = OfferingKey(record.region, record.instance_type, record.zone, record.capacity_type)
             self.prices[key] = RecordedPrice(record.dollars, record.source)
         elif isinstance(record, Usage):
@@ -206,7 +206,7 @@ class State:
         self.next_number = max(self.next_number, number + 1)
         return ("ADDED" if old is None else "MODIFIED"), new, old
 
-    def _delete(self, record: Delete) -> tuple[EventType, Json, Json | None]:
+    def _delete(self, record: DeleteRecord) -> tuple[EventType, Json, Json | None]:
         old = self.objects.get(record.number)
         if old is None:
             raise BadDifference(message("object {n} is deleted and was not there", n=record.number))

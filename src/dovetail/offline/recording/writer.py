@@ -17,23 +17,23 @@ from typing import Any
 import msgspec
 
 from dovetail import __version__
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.language import message
 from dovetail.language.system_errors import system_error
 from dovetail.offline.recording.blocks import IDENTITY_BYTES, LAST, RESET, Appender, BlockKind, head, scan
 from dovetail.offline.recording.differences import difference
 from dovetail.offline.recording.reader import Recording
 from dovetail.offline.recording.records import (
-    Delete,
+    DeleteRecord,
     Gap,
-    Header,
     Json,
     ObjectKey,
     OfferingKey,
-    Price,
+    PriceRecord,
     Put,
     Record,
-    State,
+    RecordedState,
+    RecordingHeader,
     Usage,
     key_of,
     milliseconds,
@@ -53,7 +53,7 @@ _ARRAY_32 = 0xDD
 class Writer:
     """Appends to one file. Times must not go back; one that does counts as the latest before it."""
 
-    def __init__(self, path: Path, appender: Appender, file: Any, state: State, ms: int) -> None:
+    def __init__(self, path: Path, appender: Appender, file: Any, state: RecordedState, ms: int) -> None:
         """Use `create` or `resume`."""
         self.path = path
         self.state = state
@@ -84,13 +84,13 @@ class Writer:
         try:
             file = path.open("xb")
         except OSError as problem:
-            raise Problem(f"{path}: {system_error(problem)}") from problem
+            raise UserError(f"{path}: {system_error(problem)}") from problem
         ms = milliseconds(start)
         file.write(head(identity))
         appender = Appender(file, identity)
-        header = Header(cluster=cluster, start_ms=ms, writer=__version__, anonymised=anonymised, source=source)
+        header = RecordingHeader(cluster=cluster, start_ms=ms, writer=__version__, anonymised=anonymised, source=source)
         appender.append(BlockKind.HEADER, _ENCODE(header), ms, ms, RESET)
-        return cls(path, appender, file, State(), ms)
+        return cls(path, appender, file, RecordedState(), ms)
 
     @classmethod
     def resume(cls, path: Path, now: datetime) -> Writer:
@@ -158,7 +158,7 @@ class Writer:
         if number is None:
             return False
         change = None if last is None or key_of(last) != key else difference(self.state.objects[number], last)
-        self._append(milliseconds(time), Delete(0, number, change))
+        self._append(milliseconds(time), DeleteRecord(0, number, change))
         self._siblings[self._group_of.pop(number)].pop(number, None)
         self.events += 1
         return True
@@ -167,7 +167,7 @@ class Writer:
         before = self.state.prices.get(key)
         if before == (dollars, source):
             return False
-        self._append(milliseconds(time), Price(0, *key, dollars, source))
+        self._append(milliseconds(time), PriceRecord(0, *key, dollars, source))
         return True
 
     def usage(self, time: datetime, measured: Mapping[ObjectKey, tuple[int, int]]) -> None:
@@ -276,7 +276,7 @@ class Writer:
             records.append(_ENCODE(Put(0, number, base, change)))
             latest[group] = number
         for key, price in sorted(self.state.prices.items()):
-            records.append(_ENCODE(Price(0, *key, *price)))
+            records.append(_ENCODE(PriceRecord(0, *key, *price)))
         if self.state.usage:
             numbers = sorted(self.state.usage)
             gaps = [number - before for before, number in zip([0, *numbers], numbers, strict=False)]
@@ -287,7 +287,7 @@ class Writer:
 def check_absent(path: Path) -> None:
     """A recording is never written over."""
     if path.exists():
-        raise Problem(message("{path} exists; name another file, or go on with it by --resume", path=path))
+        raise UserError(message("{path} exists; name another file, or go on with it by --resume", path=path))
 
 
 def _parts(records: list[bytes]) -> list[bytes]:

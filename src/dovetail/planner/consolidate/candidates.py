@@ -34,7 +34,7 @@ _EVICTION_CHARGE_SHARE = 0.02
 _MAX_EXPLAINED_STAYS = 20
 
 
-class Consolidation:
+class ConsolidationPlan:
     """Nodes to remove and the plan for their pods; `saving` is the saving in $/h less the charge for evictions."""
 
     def __init__(self, removed: Sequence[NodeState], plan: Plan, eviction_charge: float) -> None:
@@ -54,7 +54,7 @@ class CandidateFleet:
         self.pods = sum(map(len, self.moved.values()))
         self.pods_by_budget = _pods_by_disruption_budget(snapshot, self.moved)
         plan = provision(snapshot)
-        self.unchanged = Consolidation((), plan, 0.0)
+        self.unchanged = ConsolidationPlan((), plan, 0.0)
         self._missing = frozenset(plan.unschedulable)
         self._uninitialized = {node.name for node in snapshot.nodes if not node.initialized}
 
@@ -129,7 +129,7 @@ class CandidateFleet:
         seed: int = 0,
         deadline: float | None = None,
         optimiser: Optimiser | None = None,
-    ) -> Consolidation | None:
+    ) -> ConsolidationPlan | None:
         """The choice to remove these nodes; None if a pod that can be placed now would become unplaced."""
         plan = provision(self._snapshot_without(removed), seed=seed, deadline=deadline, optimiser=optimiser)
         if not self._missing.issuperset(plan.unschedulable):
@@ -137,7 +137,7 @@ class CandidateFleet:
         moved = {pod_key(pod) for node in removed for pod in self.moved[node.name]}
         if self._uninitialized and any(plan.placements[pod].node in self._uninitialized for pod in moved):
             return None
-        return Consolidation(removed, plan, sum(self.charges[node.name] for node in removed))
+        return ConsolidationPlan(removed, plan, sum(self.charges[node.name] for node in removed))
 
     def _snapshot_without(self, removed: Iterable[NodeState]) -> Snapshot:
         names = {node.name for node in removed}
@@ -161,7 +161,7 @@ class CandidateFleet:
         """The number of pods that each PodDisruptionBudget allows to be evicted."""
         return {budget.metadata.key: budget.status.disruptions_allowed for budget in self.snapshot.budgets}
 
-    def stays(self, best: Consolidation) -> dict[str, str]:
+    def stays(self, best: ConsolidationPlan) -> dict[str, str]:
         """Why each node that is not removed stays."""
         budget_use, removed, reasons = BudgetUse(self), {node.name for node in best.removed}, dict[str, str]()
         tried = 0

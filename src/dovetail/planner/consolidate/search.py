@@ -14,7 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from dovetail.clock import stopwatch
-from dovetail.planner.consolidate.candidates import CandidateFleet, Consolidation
+from dovetail.planner.consolidate.candidates import CandidateFleet, ConsolidationPlan
 from dovetail.planner.consolidate.policy import ConsolidationPolicy
 from dovetail.planner.consolidate.subsets import SubsetProposals
 from dovetail.planner.launch.price_filter import cheaper
@@ -74,9 +74,9 @@ class _Search:
         self.end = start + deadline * clock_slack
         self.left = int(_QUICK_SHARE * deadline / (_PLAN_S + _PLAN_S_PER_OBJECT * (fleet.pods + len(fleet.candidates))))
         self.best = fleet.unchanged
-        self.tried: dict[frozenset[str], Consolidation | None] = {frozenset(): fleet.unchanged}
+        self.tried: dict[frozenset[str], ConsolidationPlan | None] = {frozenset(): fleet.unchanged}
 
-    def run(self) -> Consolidation:
+    def run(self) -> ConsolidationPlan:
         fleet = self.fleet
         self._consider(fleet.within(node for node in fleet.candidates if not fleet.moved[node.name]))
         proposals = SubsetProposals(fleet)
@@ -109,13 +109,13 @@ class _Search:
         proposal = self.tried[key] = self.fleet.without(removed, self.seed, _QUICK_DEADLINE_S, along_relaxation)
         return self._keep(proposal)
 
-    def _keep(self, choice: Consolidation | None) -> bool:
+    def _keep(self, choice: ConsolidationPlan | None) -> bool:
         if choice is None or choice.saving <= self.best.saving + _PRICE_TOLERANCE:
             return False
         self.best = choice
         return True
 
-    def _best_with_new_nodes(self) -> list[Consolidation]:
+    def _best_with_new_nodes(self) -> list[ConsolidationPlan]:
         """The best choices so far that launch new nodes."""
         ranked = [
             (-value.saving, sorted(key), value) for key, value in self.tried.items() if value and value.plan.nodes
@@ -124,7 +124,7 @@ class _Search:
             proposal for _, _, proposal in sorted(ranked, key=lambda pod_class: pod_class[:2])[:_MAX_OPTIMISED_SETS]
         ]
 
-    def _optimise(self, choice: Consolidation, share: float, seconds: float = inf) -> None:
+    def _optimise(self, choice: ConsolidationPlan, share: float, seconds: float = inf) -> None:
         """Optimise the new nodes of a choice, with work for a share of the deadline, and never beyond its end."""
         if not choice.plan.nodes or self.is_late():
             return
@@ -135,7 +135,7 @@ class _Search:
 
         self._keep(self.fleet.without(choice.removed, self.seed, self.deadline * share, clocked))
 
-    def _keep_equal_nodes(self, choice: Consolidation) -> None:
+    def _keep_equal_nodes(self, choice: ConsolidationPlan) -> None:
         """Keep nodes that can replace new ones at no higher price, those with the highest eviction charge first."""
         removed = sorted(choice.removed, key=lambda node: (-self.fleet.charges[node.name], node.name))
         names = sorted({name for planned in choice.plan.nodes for name in planned.requests})
@@ -174,7 +174,7 @@ class _Search:
                 parts[:0] = [part[:middle], part[middle:]]
 
 
-def _plan(fleet: CandidateFleet, best: Consolidation, seconds: float) -> Plan:
+def _plan(fleet: CandidateFleet, best: ConsolidationPlan, seconds: float) -> Plan:
     before = sum(node.price or 0.0 for node in fleet.snapshot.nodes if not node.deleting)
     moves = {}
     for node in best.removed:

@@ -66,7 +66,7 @@ NO_NODEPOOL = Unschedulable(
 )
 
 
-class Refusal(NamedTuple):
+class PoolRejections(NamedTuple):
     """Labels, taints or zones by which a pool's nodes exclude a pod."""
 
     code: str
@@ -83,7 +83,7 @@ class PoolDiagnosis(NamedTuple):
     tier: int
     funnel: Funnel
     names: tuple[str, ...]
-    refusal: Refusal | None = None
+    refusal: PoolRejections | None = None
 
     @property
     def rank(self) -> tuple[int, int, int, bool]:
@@ -150,19 +150,23 @@ class UnusablePools:
         pool, cause = problem.pools[index], self._unusable[name]
         if not problem.catalog.of_pool[index]:
             code, words = admission.refusal(pool, request.level.terms, request.cls.shape.tolerations)
-            refusal = Refusal(code, words, reason(code).remedy) if words else None
+            refusal = PoolRejections(code, words, reason(code).remedy) if words else None
             if not words and not _would_hold(problem, state, request, index):
                 words = without_offerings(pool).emptied_by
             return _of_unusable(cause, words, 0 if not words else 1, refusal)
         funnel = _funnel(problem, state, request, index)
         if funnel.left_over:
             return _of_unusable(cause, "", 0)
-        refusal = None if funnel.suits else Refusal(funnel.code, funnel.emptied_by, funnel.remedy)
+        refusal = None if funnel.suits else PoolRejections(funnel.code, funnel.emptied_by, funnel.remedy)
         return _of_unusable(cause, funnel.emptied_by, funnel.misses, refusal, funnel.exclusion)
 
 
 def _of_unusable(
-    cause: UnusablePool, words: str, misses: int, refusal: Refusal | None = None, exclusion: Exclusion | None = None
+    cause: UnusablePool,
+    words: str,
+    misses: int,
+    refusal: PoolRejections | None = None,
+    exclusion: Exclusion | None = None,
 ) -> PoolDiagnosis:
     """`words` and `exclusion` are what would keep the pod out beside the cause."""
     steps = (FunnelStep(clause=cause.why, left=0), *([FunnelStep(clause=words, left=0)] if words else ()))
@@ -244,7 +248,7 @@ def _would_hold(problem: Problem, state: PackingState, request: PlacementRequest
     return offering is not None and len(offering.clauses) == 1
 
 
-def _message_of_refusal(diagnosis: PoolDiagnosis, refusal: Refusal) -> str:
+def _message_of_refusal(diagnosis: PoolDiagnosis, refusal: PoolRejections) -> str:
     """A pool that launches nothing now is not to blame where its nodes would exclude the pod."""
     return message(
         "NodePool {name}: {words} excludes the pod; {remedy} (the NodePool {why})",

@@ -16,7 +16,7 @@ from weakref import ref
 import msgspec
 
 from dovetail.model.pods import Pod
-from dovetail.model.pvc_problems import Trouble
+from dovetail.model.pvc_problems import PvcProblem
 from dovetail.planner.cache import PlannerCache
 from dovetail.planner.problem.pod_spec import PodConstraints, SpreadConstraint, last_shapes_of
 from dovetail.planner.problem.relaxation import RelaxationLevel, on_one_node, relaxation_levels, with_home_node
@@ -182,7 +182,7 @@ def _separate_waiting_pods(
     waiting = pods_waiting_for_claims(
         [(pod_class.name, pod_class.pod) for pod_class in line if pod_class.shape in able], claims, snapshot
     )
-    by_blocked_claim: dict[tuple[int, Trouble | None], list[str]] = {}
+    by_blocked_claim: dict[tuple[int, PvcProblem | None], list[str]] = {}
     for index, names in enumerate(pods_by_table):
         for name in names:
             by_blocked_claim.setdefault((index, waiting.get(name)), []).append(name)

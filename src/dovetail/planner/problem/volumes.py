@@ -23,7 +23,7 @@ from dovetail.model.fit.binding import capacity, serves
 from dovetail.model.fit.storage import class_of
 from dovetail.model.labels import HOSTNAME, ZONE
 from dovetail.model.pods import Pod
-from dovetail.model.pvc_problems import Trouble, bound_trouble, class_name, in_use, missing, open_class
+from dovetail.model.pvc_problems import PvcProblem, bound_trouble, class_name, in_use, missing, open_class
 from dovetail.model.volumes import NO_PROVISIONER, SELECTED_NODE, PersistentVolume, PersistentVolumeClaim, StorageClass
 from dovetail.planner.problem.pod_spec import DISK, claim_names
 from dovetail.planner.requirements import NEVER, NODE_NAME, Term, clause
@@ -75,7 +75,7 @@ def storage_of(claims: tuple[tuple[str, str | None], ...], snapshot: Snapshot) -
     attached: list[Volume] = []
     for key, made_of in claims:
         claim = _claim(key, made_of, snapshot)
-        if isinstance(claim, Trouble):
+        if isinstance(claim, PvcProblem):
             return VolumeConstraints(error=claim.text, code=claim.code)
         if claim.volume[0]:
             attached.append(claim.volume)
@@ -93,7 +93,7 @@ def _both(left: tuple[Term, ...], right: tuple[Term, ...]) -> tuple[Term, ...]:
     return tuple(joined)[:_MAX_ALTERNATIVES]
 
 
-def _claim(key: str, made_of: str | None, snapshot: Snapshot) -> _Claim | Trouble:
+def _claim(key: str, made_of: str | None, snapshot: Snapshot) -> _Claim | PvcProblem:
     if key.startswith(DISK):
         kind, _, disk = key.removeprefix(DISK).partition("/")
         return _Claim(volume=(_EBS, disk) if kind == "ebs" else ("", ""))
@@ -110,10 +110,10 @@ def _claim(key: str, made_of: str | None, snapshot: Snapshot) -> _Claim | Troubl
     return _open(key, claim, class_name(claim) if claim is not None else made_of or None, snapshot)
 
 
-def _open(key: str, claim: PersistentVolumeClaim | None, asked: str | None, snapshot: Snapshot) -> _Claim | Trouble:
+def _open(key: str, claim: PersistentVolumeClaim | None, asked: str | None, snapshot: Snapshot) -> _Claim | PvcProblem:
     """An unbound claim, perhaps one that is still to be created."""
     is_open = open_class(key.partition("/")[2], asked, snapshot.storage_classes)
-    if isinstance(is_open, Trouble):
+    if isinstance(is_open, PvcProblem):
         return is_open
     driver = MIGRATED.get(is_open.provisioner, is_open.provisioner)
     home = _expected(claim, is_open, snapshot) if claim is not None else _ANYWHERE
@@ -229,12 +229,12 @@ def exclusive_claims(claims: Iterable[str], snapshot: Snapshot) -> frozenset[str
 
 def pods_waiting_for_claims(
     line: Iterable[tuple[str, Pod]], claims: Set[str], snapshot: Snapshot
-) -> dict[str, Trouble]:
+) -> dict[str, PvcProblem]:
     """The pods of a queue that must wait for one of the claims, with the pod that uses it."""
     line = list(line)
     users = _users(claims, {name for name, _ in line}, snapshot)
     first: dict[str, str] = {}
-    pods_waiting_for_claims: dict[str, Trouble] = {}
+    pods_waiting_for_claims: dict[str, PvcProblem] = {}
     for name, pod in line:
         mine = [key for key, _ in claim_names(pod) if key in claims]
         taken = next((key for key in mine if key in users or key in first), None)

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from dovetail.model.fit.affinity import AffinityState
-from dovetail.model.fit.cluster import Cluster
+from dovetail.model.fit.cluster import ClusterNodes
 from dovetail.model.fit.fit import Fit
 from dovetail.model.fit.nodeinfo import NodeInfo
 from dovetail.model.fit.podinfo import PodInfo
@@ -76,7 +76,7 @@ class _CacheKeys(msgspec.Struct, frozen=True):
 class PlacedPodCounts:
     """The counts of one cluster, to which pods are added and never removed."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterNodes) -> None:
         self._cluster = cluster
         self._groups: dict[tuple[int, bytes], _PlacedPods] = {}
         self._all: list[_PlacedPods] = []

@@ -42,7 +42,7 @@ RETRY_S = 300.0
 MAX_MULTI_NODE_CANDIDATES = 100
 
 
-class Move(msgspec.Struct, frozen=True):
+class ConsolidationMove(msgspec.Struct, frozen=True):
     """Candidates to remove, the plan of their replacement, and the number of new NodeClaims in it."""
 
     candidates: tuple[Candidate, ...]
@@ -107,7 +107,9 @@ class KarpenterDisruption:
         await asyncio.sleep(VALIDATION_S)
         still = {candidate.node for candidate in self._empty(pools)}
         chosen = self._trimmed([candidate for candidate in chosen if candidate.node in still], DisruptionReason.EMPTY)
-        return bool(chosen) and await self._start(DisruptionReason.EMPTY, "empty", Move(tuple(chosen), None, 0))
+        return bool(chosen) and await self._start(
+            DisruptionReason.EMPTY, "empty", ConsolidationMove(tuple(chosen), None, 0)
+        )
 
     async def _drift(self, pools: Sequence[Pool]) -> bool:
         """One drifted node a pass, those without pods first, then the oldest drift."""
@@ -135,7 +137,9 @@ class KarpenterDisruption:
             simulated = without(snapshot, {candidate.node}, moved)
             if simulated.places(moved):
                 plan = simulated.plan() if simulated.new_claims else None
-                return await self._start(DisruptionReason.DRIFTED, "", Move((candidate,), plan, simulated.new_claims))
+                return await self._start(
+                    DisruptionReason.DRIFTED, "", ConsolidationMove((candidate,), plan, simulated.new_claims)
+                )
         return False
 
     async def _multi_node(self, pools: Sequence[Pool]) -> bool:
@@ -165,7 +169,7 @@ class KarpenterDisruption:
             return False
         return await self._start(DisruptionReason.UNDERUTILIZED, kind, move)
 
-    def _search(self, candidates: Sequence[Candidate], pools: Sequence[Pool], kind: str) -> Move | None:
+    def _search(self, candidates: Sequence[Candidate], pools: Sequence[Pool], kind: str) -> ConsolidationMove | None:
         if not candidates:
             return None
         snapshot = self._snapshot(pools)
@@ -182,17 +186,19 @@ class KarpenterDisruption:
                 best, low = move, middle + 1
         return best
 
-    def _move(self, candidates: tuple[Candidate, ...], snapshot: Snapshot, *, several: bool) -> Move | None:
+    def _move(
+        self, candidates: tuple[Candidate, ...], snapshot: Snapshot, *, several: bool
+    ) -> ConsolidationMove | None:
         """The removal of some candidates with at most one cheaper node in their place; None if that cannot be."""
         moved = self._pods(candidates, snapshot)
         simulated = without(snapshot, {candidate.node for candidate in candidates}, moved)
         if simulated.new_claims > 1 or not simulated.places(moved) or self._waits(simulated, snapshot):
             return None
         if not simulated.new_claims:
-            return Move(candidates, None, 0)
+            return ConsolidationMove(candidates, None, 0)
         gates = self._context.settings.gate("SpotToSpotConsolidation")
         plan = cheaper(simulated, candidates, several=several, spot_to_spot=gates)
-        return None if plan is None else Move(candidates, plan, 1)
+        return None if plan is None else ConsolidationMove(candidates, plan, 1)
 
     def _waits(self, simulated: Simulated, snapshot: Snapshot) -> bool:
         """Whether a pod was placed onto a node that is not initialised yet."""
@@ -257,7 +263,7 @@ class KarpenterDisruption:
         stored = (store.get(key) for candidate in candidates for key in candidate.pods)
         return [pod for pod in stored if pod is not None and pod.metadata.key not in pending]
 
-    async def _start(self, reason: DisruptionReason, kind: str, move: Move) -> bool:
+    async def _start(self, reason: DisruptionReason, kind: str, move: ConsolidationMove) -> bool:
         context = self._context
         replaced = sum(node.price for node in move.plan.nodes) if move.plan is not None else 0.0
         command = Command(

@@ -11,7 +11,7 @@ import msgspec
 from dovetail.clock import Clock
 from dovetail.lab.cluster import Lab
 from dovetail.offline.recorded_prices import PriceChange
-from dovetail.offline.recorder import Recorder, Settings
+from dovetail.offline.recorder import Recorder, RecorderSettings
 from dovetail.offline.recording import OfferingKey, RecordedPrice, Writer
 
 
@@ -26,7 +26,7 @@ class LabRecording(msgspec.Struct, frozen=True, kw_only=True):
     prices: Mapping[OfferingKey, RecordedPrice] = {}
     #: How prices change, in seconds after the lab's start.
     price_changes: tuple[PriceChange, ...] = ()
-    settings: Settings = Settings()
+    settings: RecorderSettings = RecorderSettings()
 
 
 class LabRecorder:

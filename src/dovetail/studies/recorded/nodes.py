@@ -16,11 +16,11 @@ from dovetail.lab.cluster import Lab
 from dovetail.lab.controllers.nodelifecycle import GRACE_SECONDS
 from dovetail.lab.instances import SimulatedInstance, region_of
 from dovetail.lab.scenario.actors import drain
-from dovetail.lab.scenario.schema import Step
+from dovetail.lab.scenario.schema import ScenarioStep
 from dovetail.model import wellknown
 from dovetail.model.quantity import resources
 from dovetail.offline.recording import Recording
-from dovetail.offline.timeline import Fleet, labels_of, uid_of
+from dovetail.offline.timeline import CountedNodes, labels_of, uid_of
 from dovetail.view.prices import capacity_type
 
 Json = dict[str, Any]
@@ -34,7 +34,7 @@ _TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
 _OWN_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", wellknown.PLACING)
 
 
-class NodeChange(msgspec.Struct, frozen=True):
+class RecordedNodeChange(msgspec.Struct, frozen=True):
     """What happens to a node, seconds after the recording's start."""
 
     at: float
@@ -43,15 +43,15 @@ class NodeChange(msgspec.Struct, frozen=True):
     source: Json
 
 
-def changes(recording: Recording, counts: Callable[[Json], bool]) -> list[NodeChange]:
+def changes(recording: Recording, counts: Callable[[Json], bool]) -> list[RecordedNodeChange]:
     """What happened to the nodes that count, in order."""
-    changes: list[NodeChange] = []
+    changes: list[RecordedNodeChange] = []
     nodes: dict[str, Json] = {}
     last = _last_labels(recording)
     for source in recording.objects_at(recording.start):
         if source["kind"] == "Node" and counts(_labelled(source, last)):
             nodes[source["metadata"]["name"]] = source
-            changes.append(NodeChange(0.0, "join", source["metadata"]["name"], _labelled(source, last)))
+            changes.append(RecordedNodeChange(0.0, "join", source["metadata"]["name"], _labelled(source, last)))
     for event in recording.events(recording.start, recording.end):
         if event.object["kind"] != "Node":
             continue
@@ -59,7 +59,7 @@ def changes(recording: Recording, counts: Callable[[Json], bool]) -> list[NodeCh
         old = nodes.get(name)
         if event.type == "DELETED":
             if nodes.pop(name, None) is not None:
-                changes.append(NodeChange(now, "remove", name, event.object))
+                changes.append(RecordedNodeChange(now, "remove", name, event.object))
         elif old is not None or counts(_labelled(event.object, last)):
             changes += _between(old, _labelled(event.object, last), now)
             nodes[name] = event.object
@@ -82,18 +82,18 @@ def _labelled(node: Json, last: Mapping[str, Json]) -> Json:
     return {**node, "metadata": {**node["metadata"], "labels": last[uid_of(node)]}}
 
 
-def _between(old: Json | None, new: Json, now: float) -> Iterator[NodeChange]:
+def _between(old: Json | None, new: Json, now: float) -> Iterator[RecordedNodeChange]:
     name = new["metadata"]["name"]
     if old is None:
-        yield NodeChange(now, "join", name, new)
+        yield RecordedNodeChange(now, "join", name, new)
         return
     if _is_silent(new) and not _is_silent(old):
         # So long after its kubelet was last heard of a node is NotReady.
-        yield NodeChange(max(0.0, now - GRACE_SECONDS), "lose", name, new)
+        yield RecordedNodeChange(max(0.0, now - GRACE_SECONDS), "lose", name, new)
     if taints_of(old) != taints_of(new) or _cordoned(old) != _cordoned(new):
-        yield NodeChange(now, "taint", name, new)
+        yield RecordedNodeChange(now, "taint", name, new)
     if _is_leaving(new) and not _is_leaving(old):
-        yield NodeChange(now, "drain", name, new)
+        yield RecordedNodeChange(now, "drain", name, new)
 
 
 def _is_silent(node: Json) -> bool:
@@ -166,7 +166,7 @@ def ready_seconds(recording: Recording) -> dict[str, float]:
 
 def standing_nodes(recording: Recording, lead_s: float) -> RecordedNodes:
     """The nodes that no autoscaler launched."""
-    fleet = Fleet(recording)
+    fleet = CountedNodes(recording)
     planned = changes(recording, lambda node: not fleet.has(node))
     return RecordedNodes(planned, lead_s, ready_seconds(recording), drains=True)
 
@@ -179,7 +179,7 @@ class RecordedNodes:
     """
 
     def __init__(
-        self, planned: Iterable[NodeChange], lead_s: float, ready_s: Mapping[str, float], *, drains: bool
+        self, planned: Iterable[RecordedNodeChange], lead_s: float, ready_s: Mapping[str, float], *, drains: bool
     ) -> None:
         self._drains = drains
         self._planned = list(planned)
@@ -200,7 +200,7 @@ class RecordedNodes:
             await self._do(lab, change)
         await asyncio.Event().wait()
 
-    async def _do(self, lab: Lab, change: NodeChange) -> None:
+    async def _do(self, lab: Lab, change: RecordedNodeChange) -> None:
         if change.act == "join":
             self._join(lab, change, self._ready_s.get(change.node, 0.0))
         elif change.node not in self.joined:
@@ -215,7 +215,7 @@ class RecordedNodes:
         else:
             await self._remove(lab, change.node)
 
-    def _join(self, lab: Lab, change: NodeChange, ready_s: float) -> None:
+    def _join(self, lab: Lab, change: RecordedNodeChange, ready_s: float) -> None:
         number = self._numbers.setdefault(change.node, len(self._numbers))
         instance = msgspec.structs.replace(instance_of(change.source, number), ready_seconds=ready_s)
         self.joined[change.node] = instance.provider_id
@@ -227,7 +227,7 @@ class RecordedNodes:
 
         lab.add(join)
 
-    async def _taint(self, lab: Lab, change: NodeChange) -> None:
+    async def _taint(self, lab: Lab, change: RecordedNodeChange) -> None:
         for _ in range(REGISTRATION_ATTEMPTS):
             try:
                 node = await lab.kube.get(NODES, change.node)
@@ -276,8 +276,8 @@ def _is_bound_to_node(spec: Json, node: str) -> bool:
     return any(node in (field.get("values") or ()) for term in terms for field in term.get("matchFields") or ())
 
 
-class RecordedFleet:
-    """A `Fleet` without an autoscaler: the nodes are those of the recording."""
+class ReplayedFleet:
+    """A `ScenarioFleet` without an autoscaler: the nodes are those of the recording."""
 
     def __init__(self, nodes: RecordedNodes) -> None:
         self._nodes = nodes
@@ -306,7 +306,7 @@ class RecordedFleet:
     def give_up(self, provider_ids: Iterable[str]) -> None:
         """No autoscaler has to explain what ends."""
 
-    def strike(self, lab: Lab, step: Step) -> str:
+    def strike(self, lab: Lab, step: ScenarioStep) -> str:
         """Instances can vanish; there is no autoscaler or cloud to break."""
         if step.vanish is None and step.interrupt is None:
             return "does not concern a cluster without an autoscaler"

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.cloud.simulated.config import Curve
+from dovetail.cloud.simulated.config import PriceCurve
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.meta import view
 from dovetail.model.nodes import Node
@@ -15,7 +15,7 @@ from dovetail.model.pods import Pod
 from dovetail.offline.recorded_prices import RecordedPrices, dollars_of
 from dovetail.offline.recording import OfferingKey, RecordedPrice
 from dovetail.offline.timeline import Bound
-from dovetail.studies.bound import LowerBound, pools_of
+from dovetail.studies.bound import OfferBounds, pools_of
 from dovetail.studies.workloads.workload import Workload
 
 Json = dict[str, Any]
@@ -32,7 +32,7 @@ def priced(kind: InstanceType, region: str, prices: Mapping[OfferingKey, Recorde
     return msgspec.structs.replace(kind, offerings=offerings)
 
 
-def curves(types: Sequence[InstanceType], region: str, prices: RecordedPrices, lead_s: float) -> Iterator[Curve]:
+def curves(types: Sequence[InstanceType], region: str, prices: RecordedPrices, lead_s: float) -> Iterator[PriceCurve]:
     """How prices change, for a market that opens `lead_s` before the recording starts; `types` have the first ones."""
     changing = {change.key.instance_type for change in prices.changes}
     for kind in types:
@@ -41,7 +41,7 @@ def curves(types: Sequence[InstanceType], region: str, prices: RecordedPrices, l
         for offering in kind.offerings:
             steps = tuple(_steps(kind.name, offering.zone, offering.capacity_type, region, prices, lead_s))
             if steps:
-                yield Curve(
+                yield PriceCurve(
                     instance_type=kind.name, zone=offering.zone, capacity_type=offering.capacity_type, steps=steps
                 )
 
@@ -66,10 +66,10 @@ def _steps(
 def bound_of(workload: Workload) -> Bound:
     """The lower bound of pods and of nodes that stand whatever is launched, in $/h, at the lowest recorded prices."""
     types, region = tuple(workload.types().values()), workload.part.region
-    bounds: dict[tuple[float | None, ...], LowerBound] = {}
-    latest: tuple[dict[OfferingKey, float], LowerBound] | None = None
+    bounds: dict[tuple[float | None, ...], OfferBounds] = {}
+    latest: tuple[dict[OfferingKey, float], OfferBounds] | None = None
 
-    def at_prices(lowest: Mapping[OfferingKey, float]) -> LowerBound:
+    def at_prices(lowest: Mapping[OfferingKey, float]) -> OfferBounds:
         nonlocal latest
         if latest is not None and latest[0] == lowest:
             return latest[1]
@@ -77,7 +77,7 @@ def bound_of(workload: Workload) -> Bound:
         offered = tuple(priced(kind, region, recorded) for kind in types)
         prices = tuple(offering.price for kind in offered for offering in kind.offerings)
         if prices not in bounds:
-            bounds[prices] = LowerBound(pools_of(workload.node_pools(), offered))
+            bounds[prices] = OfferBounds(pools_of(workload.node_pools(), offered))
         latest = dict(lowest), bounds[prices]
         return latest[1]
 

@@ -13,18 +13,18 @@ import yaml
 from dovetail.clock import run_virtual
 from dovetail.cloud.simulated.config import read as read_market
 from dovetail.lab.cluster import Extra
-from dovetail.lab.scenario.autoscaler import Asked, Autoscaled
-from dovetail.lab.scenario.fleet import Fleet
+from dovetail.lab.scenario.autoscaler import Autoscaled, AutoscalerRequest
+from dovetail.lab.scenario.fleet import ScenarioFleet
 from dovetail.lab.scenario.node_groups import GroupFleet, GroupSettings
-from dovetail.lab.scenario.runner import Outcome, Player
-from dovetail.lab.scenario.schema import Scenario, ScenarioError, Step
+from dovetail.lab.scenario.runner import Player, ScenarioOutcome
+from dovetail.lab.scenario.schema import Scenario, ScenarioError, ScenarioStep
 from dovetail.language import english, message
 from dovetail.offline.recorded_prices import RecordedPrices, recorded_prices
 from dovetail.offline.recording import Recording, read
-from dovetail.offline.timeline import Decision, Sample, Timeline, timeline
+from dovetail.offline.timeline import ScalingDecision, Timeline, TimelineSample, timeline
 from dovetail.studies import karpenter
 from dovetail.studies.recorded.lab_recorder import LabRecorder, LabRecording
-from dovetail.studies.recorded.nodes import RecordedFleet, RecordedNodes, changes, ready_seconds, standing_nodes
+from dovetail.studies.recorded.nodes import RecordedNodes, ReplayedFleet, changes, ready_seconds, standing_nodes
 from dovetail.studies.recorded.prices import bound_of, curves, priced
 from dovetail.studies.recorded.workload import RecordedWorkload, build, with_groups
 from dovetail.studies.run import BOOT, CLUSTER_AUTOSCALER_FLAGS
@@ -40,12 +40,12 @@ TOLERANCE = 0.05
 DECISION_WINDOW_S = 60.0
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be replayed: without an autoscaler the nodes are the recorded ones."""
 
     autoscaler: NodeAutoscaler | None = None
     pools: tuple[Json, ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ScenarioStep, ...] = ()
     seed: int = 1
     interval_s: float = 60.0
 
@@ -53,8 +53,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 class Pair(msgspec.Struct, frozen=True):
     """A decision that was recorded beside one of the replay; None where the other side has none like it."""
 
-    recorded: Decision | None
-    replayed: Decision | None
+    recorded: ScalingDecision | None
+    replayed: ScalingDecision | None
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.format(msgspec.json.encode(self, order="deterministic"))
 
 
-def replay(recording: Recording, question: Question, target: Path) -> Replay:
+def replay(recording: Recording, question: ReplayOptions, target: Path) -> Replay:
     """Play it to its end; the replay's own recording goes to `target`."""
     made = build(recording, question.pools, question.steps, one_by_one=question.autoscaler is None)
     workload, bound = made.workload, None
@@ -102,7 +102,7 @@ def replay(recording: Recording, question: Question, target: Path) -> Replay:
     )
 
 
-async def _play(recording: Recording, made: RecordedWorkload, question: Question, target: Path) -> Outcome:
+async def _play(recording: Recording, made: RecordedWorkload, question: ReplayOptions, target: Path) -> ScenarioOutcome:
     workload, prices = made.workload, recorded_prices(recording)
     if question.autoscaler is None:
         planned = changes(recording, lambda node: True)
@@ -122,9 +122,9 @@ async def _play(recording: Recording, made: RecordedWorkload, question: Question
         )
     )
 
-    def make_fleet(line: Callable[[str], None]) -> Fleet:
+    def make_fleet(line: Callable[[str], None]) -> ScenarioFleet:
         if question.autoscaler is None:
-            return RecordedFleet(nodes)
+            return ReplayedFleet(nodes)
         return fleet_of(workload, question.autoscaler, line, prices, made.lead_s)
 
     extras: list[Extra] = [recorder.run]
@@ -140,7 +140,7 @@ def _served(scenario: Scenario, autoscaler: NodeAutoscaler | None) -> Scenario:
     if autoscaler in (NodeAutoscaler.DOVETAIL, NodeAutoscaler.KARPENTER):
         return scenario
 
-    def concerns(step: Step) -> bool:
+    def concerns(step: ScenarioStep) -> bool:
         applied = step.apply["kind"] if isinstance(step.apply, dict) else ""
         return applied not in NODE_KINDS and (step.delete is None or step.delete.kind not in NODE_KINDS)
 
@@ -154,7 +154,7 @@ def fleet_of(
     line: Callable[[str], None],
     prices: RecordedPrices,
     lead_s: float,
-) -> Fleet:
+) -> ScenarioFleet:
     """The autoscaler on a simulated cloud that sells at the recorded prices, `lead_s` before the first of them."""
     part = workload.part
     market = read_market(yaml.safe_dump(part.market)) if part.market else BOOT
@@ -164,7 +164,7 @@ def fleet_of(
         by_name = {kind.name: kind for kind in types}
         settings = GroupSettings(groups=workload.groups, types=by_name, market=market, flags=CLUSTER_AUTOSCALER_FLAGS)
         return GroupFleet(settings, line)
-    asked = Asked(region=part.region, types=types, market=market, settings=DOVETAIL_SETTINGS)
+    asked = AutoscalerRequest(region=part.region, types=types, market=market, settings=DOVETAIL_SETTINGS)
     if autoscaler is NodeAutoscaler.KARPENTER:
         asked = msgspec.structs.replace(asked, settings=karpenter.SETTINGS, controllers=karpenter.controllers())
     return Autoscaled(asked, line)
@@ -195,7 +195,7 @@ def first_difference(before: Timeline, after: Timeline) -> tuple[float, str] | N
     return None
 
 
-def _sample_difference(recorded: Sample, replayed: Sample) -> str | None:
+def _sample_difference(recorded: TimelineSample, replayed: TimelineSample) -> str | None:
     for what, mine, theirs in (
         (message("nodes"), float(replayed.nodes), float(recorded.nodes)),
         (message("pending pods"), float(replayed.pending), float(recorded.pending)),
@@ -211,7 +211,7 @@ def _sample_difference(recorded: Sample, replayed: Sample) -> str | None:
     return None
 
 
-def pairs(recorded: Sequence[Decision], replayed: Sequence[Decision]) -> Iterable[Pair]:
+def pairs(recorded: Sequence[ScalingDecision], replayed: Sequence[ScalingDecision]) -> Iterable[Pair]:
     """Launches and removals beside each other: the same instance type first, then the same action, near in time."""
     left = list(replayed)
     for decision in recorded:

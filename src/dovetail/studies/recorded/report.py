@@ -8,7 +8,7 @@ from typing import NamedTuple
 from dovetail.language import message
 from dovetail.language.columns import width_of
 from dovetail.language.recognition import recognized
-from dovetail.offline.timeline import Decision, Timeline
+from dovetail.offline.timeline import ScalingDecision, Timeline
 from dovetail.studies import svg
 from dovetail.studies.recorded.replay import Pair, Replay
 
@@ -20,7 +20,7 @@ path,line{fill:none;stroke-width:2.2}.recorded{stroke:#c2762b}.replayed{stroke:#
 .bound{stroke:#1c2430;stroke-dasharray:5 3}</style>"""
 
 
-class Row(NamedTuple):
+class ReplayRow(NamedTuple):
     label: str
     recorded: str
     replayed: str
@@ -33,7 +33,7 @@ def text(replay: Replay) -> Iterator[str]:
         "{name}: {hours:.2f} h, replayed with {autoscaler}", name=replay.name, hours=hours, autoscaler=title(replay)
     )
     yield ""
-    rows = [Row("", message("recorded"), message("replayed")), *figures(replay)]
+    rows = [ReplayRow("", message("recorded"), message("replayed")), *figures(replay)]
     widths = [max(width_of(row[column]) for row in rows) for column in range(3)]
     for row in rows:
         cells = [row.label + " " * (widths[0] - width_of(row.label))]
@@ -55,21 +55,21 @@ def title(replay: Replay) -> str:
     return message("the recorded nodes") if replay.autoscaler == "none" else replay.autoscaler
 
 
-def figures(replay: Replay) -> list[Row]:
+def figures(replay: Replay) -> list[ReplayRow]:
     before, after = replay.recorded, replay.replayed
     return [
-        Row(message("cost"), _cost(before), _cost(after)),
-        Row(message("lower bound"), _dollars(before.lower_bound), _dollars(after.lower_bound)),
-        Row(message("most nodes"), _most_nodes(before), _most_nodes(after)),
-        Row(message("nodes launched"), f"{before.launched:,}", f"{after.launched:,}"),
-        Row(message("nodes removed"), f"{before.removed:,}", f"{after.removed:,}"),
-        Row(message("pods created"), f"{before.pods:,}", f"{after.pods:,}"),
-        Row(message("pending, 50 %"), _seconds(before.pending_p50), _seconds(after.pending_p50)),
-        Row(message("pending, 90 %"), _seconds(before.pending_p90), _seconds(after.pending_p90)),
-        Row(message("pending, 99 %"), _seconds(before.pending_p99), _seconds(after.pending_p99)),
-        Row(message("pending at the end"), f"{before.never_bound:,}", f"{after.never_bound:,}"),
-        Row(message("evictions"), f"{before.evictions:,}", f"{after.evictions:,}"),
-        Row(message("capacity errors"), f"{before.capacity_errors:,}", f"{after.capacity_errors:,}"),
+        ReplayRow(message("cost"), _cost(before), _cost(after)),
+        ReplayRow(message("lower bound"), _dollars(before.lower_bound), _dollars(after.lower_bound)),
+        ReplayRow(message("most nodes"), _most_nodes(before), _most_nodes(after)),
+        ReplayRow(message("nodes launched"), f"{before.launched:,}", f"{after.launched:,}"),
+        ReplayRow(message("nodes removed"), f"{before.removed:,}", f"{after.removed:,}"),
+        ReplayRow(message("pods created"), f"{before.pods:,}", f"{after.pods:,}"),
+        ReplayRow(message("pending, 50 %"), _seconds(before.pending_p50), _seconds(after.pending_p50)),
+        ReplayRow(message("pending, 90 %"), _seconds(before.pending_p90), _seconds(after.pending_p90)),
+        ReplayRow(message("pending, 99 %"), _seconds(before.pending_p99), _seconds(after.pending_p99)),
+        ReplayRow(message("pending at the end"), f"{before.never_bound:,}", f"{after.never_bound:,}"),
+        ReplayRow(message("evictions"), f"{before.evictions:,}", f"{after.evictions:,}"),
+        ReplayRow(message("capacity errors"), f"{before.capacity_errors:,}", f"{after.capacity_errors:,}"),
     ]
 
 
@@ -99,7 +99,7 @@ def _differs(pair: Pair) -> bool:
     return (recorded.instance_type, recorded.capacity_type) != (replayed.instance_type, replayed.capacity_type)
 
 
-def _decision(decision: Decision | None) -> str:
+def _decision(decision: ScalingDecision | None) -> str:
     if decision is None:
         return "-"
     where = f" {decision.zone}" if decision.zone else ""
@@ -118,12 +118,14 @@ def chart(replay: Replay) -> str:
         (message("pending pods"), "pending", ""),
     ):
         series = [
-            svg.Line(name, colour, [(sample.at / 3600.0, float(getattr(sample, field))) for sample in timeline.samples])
+            svg.ChartLine(
+                name, colour, [(sample.at / 3600.0, float(getattr(sample, field))) for sample in timeline.samples]
+            )
             for name, colour, timeline in ((before, "recorded", replay.recorded), (after, "replayed", replay.replayed))
         ]
         bounds = [(sample.at / 3600.0, sample.bound) for sample in replay.recorded.samples if sample.bound is not None]
         if field == "rate" and bounds:
-            series.append(svg.Line(message("lower bound"), "bound", bounds))
+            series.append(svg.ChartLine(message("lower bound"), "bound", bounds))
         parts.append(svg.lines(label, series, hours, unit))
     height = svg.HEIGHT * len(parts)
     placed = "".join(

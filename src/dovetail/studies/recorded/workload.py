@@ -18,7 +18,15 @@ import msgspec
 
 from dovetail.lab.durations import Seconds
 from dovetail.lab.kubelet.container_model import PREFIX
-from dovetail.lab.scenario.schema import AutoscalerPart, Cluster, Scale, Scenario, ScenarioError, Step, Target
+from dovetail.lab.scenario.schema import (
+    AutoscalerPart,
+    ClusterPart,
+    ObjectPart,
+    ScaleStep,
+    Scenario,
+    ScenarioError,
+    ScenarioStep,
+)
 from dovetail.lab.simulated_groups import GroupSpec
 from dovetail.language import message
 from dovetail.model import wellknown
@@ -112,7 +120,7 @@ class RecordedWorkload(msgspec.Struct, frozen=True):
 def build(
     recording: Recording,
     pools: Iterable[Json] = (),
-    steps: Iterable[Step] = (),
+    steps: Iterable[ScenarioStep] = (),
     *,
     warm: bool = True,
     one_by_one: bool = False,
@@ -144,7 +152,7 @@ def build(
         name=recording.path.name,
         duration=Seconds((recording.end - recording.start).total_seconds() + lead_s),
         start=_earlier(recording.start, lead_s),
-        cluster=Cluster(pools=(), detail="low", events="warnings"),
+        cluster=ClusterPart(pools=(), detail="low", events="warnings"),
         autoscaler=AutoscalerPart(region=region_of(recording), market=market),
         manifests=ordered,
         steps=tuple(happened),
@@ -210,7 +218,7 @@ class Changes:
         for source in first:
             yield from self._put(source)
 
-    def steps(self, lead_s: float) -> Iterator[Step]:
+    def steps(self, lead_s: float) -> Iterator[ScenarioStep]:
         """What happens then, after `manifests`."""
         start = self._recording.start
         for event in self._recording.events(start, self._recording.end):
@@ -219,12 +227,16 @@ class Changes:
             if event.type == "DELETED" or source["metadata"].get("deletionTimestamp") or self._evicted(source):
                 target = self._remove(source)
                 if target is not None:
-                    yield Step(at=when, evict=target) if self._evicted(source) else Step(at=when, delete=target)
+                    yield (
+                        ScenarioStep(at=when, evict=target)
+                        if self._evicted(source)
+                        else ScenarioStep(at=when, delete=target)
+                    )
                 continue
             before = {key: self._applied.get(key) for key in self._keys(source)}
             for item in self._put(source):
                 scale = _scale(before.get(_key(item)), item)
-                yield Step(at=when, scale=scale) if scale is not None else Step(at=when, apply=item)
+                yield ScenarioStep(at=when, scale=scale) if scale is not None else ScenarioStep(at=when, apply=item)
 
     def _evicted(self, source: Json) -> bool:
         """Whether a recorded pod is evicted in the replay too.
@@ -245,10 +257,10 @@ class Changes:
                 self._applied[key] = manifest
                 yield manifest
 
-    def _remove(self, source: Json) -> Target | None:
+    def _remove(self, source: Json) -> ObjectPart | None:
         for key in self._keys(source):
             if self._applied.pop(key, None) is not None:
-                return Target(kind=key[0], name=key[2], namespace=key[1] or "default")
+                return ObjectPart(kind=key[0], name=key[2], namespace=key[1] or "default")
         return None
 
     def _keys(self, source: Json) -> list[tuple[str, str, str]]:
@@ -503,7 +515,7 @@ def _metadata(source: Json) -> Json:
     return metadata
 
 
-def _scale(before: Json | None, after: Json) -> Scale | None:
+def _scale(before: Json | None, after: Json) -> ScaleStep | None:
     """The change of a workload's size, if nothing else changed."""
     if before is None or after["kind"] not in ("Deployment", "StatefulSet", "ReplicaSet"):
         return None
@@ -511,6 +523,6 @@ def _scale(before: Json | None, after: Json) -> Scale | None:
     if replicas is None or {**before["spec"], "replicas": replicas} != after["spec"]:
         return None
     metadata = after["metadata"]
-    return Scale(
+    return ScaleStep(
         name=metadata["name"], replicas=replicas, kind=after["kind"], namespace=metadata.get("namespace") or "default"
     )

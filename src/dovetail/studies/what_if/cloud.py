@@ -11,7 +11,7 @@ from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.cloud.aws import catalog, drift, ec2nodeclass
 from dovetail.cloud.provider import Instance, NodeClassStatus
-from dovetail.cloud.simulated.config import Market
+from dovetail.cloud.simulated.config import SimulatedMarket
 from dovetail.lab.faults.cloud import FaultyCloud
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION, with_kubelet
@@ -40,7 +40,7 @@ class RestoredCloud(FaultyCloud):
         clock: Clock,
         chance: Chance,
         types: tuple[InstanceType, ...],
-        market: Market,
+        market: SimulatedMarket,
         *,
         region: str,
         classes: Mapping[str, Mapping[str, Any]],

@@ -15,7 +15,7 @@ from dovetail.controllers.disruption import candidates
 from dovetail.controllers.history.decisions import CreatedNodeClaim, Decision
 from dovetail.kube.resources import EC2NODECLASSES, NODECLAIMS, NODEPOOLS, NODES, PDBS, PODS
 from dovetail.lab.cluster import Lab
-from dovetail.lab.controllers.views import PodView
+from dovetail.lab.controllers.views import PodFields
 from dovetail.lab.scenario.autoscaler import Autoscaled
 from dovetail.language import english, message, source
 from dovetail.model.instance_type import InstanceType
@@ -29,14 +29,14 @@ from dovetail.model.workloads import PodDisruptionBudget
 from dovetail.offline.diff.prediction import (
     Blocked,
     Eviction,
-    NodeChange,
-    ObjectChange,
-    Outcome,
     Pending,
-    State,
+    PredictedNodeChange,
+    PredictedObjectChange,
+    PredictedRun,
+    PredictedState,
     Wave,
 )
-from dovetail.studies.bound import LowerBound
+from dovetail.studies.bound import OfferBounds
 from dovetail.studies.what_if.cloud import RestoredCloud
 
 #: A NodePool's quiet time is waited for, up to so many seconds, and a minute more.
@@ -69,7 +69,7 @@ class Observation:
         """When an instance or a pod last came or went, in seconds of the loop."""
         return max(self._changed_at, self._cloud.log[-1].at if self._cloud.log else self._zero)
 
-    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+    def _pod_changed(self, old: PodFields | None, new: PodFields | None) -> None:
         came = old is None or (new is not None and bool(new.spec.node_name) != bool(old.spec.node_name))
         if new is None or came:
             self._changed_at = self._lab.clock.monotonic()
@@ -114,7 +114,7 @@ class Observation:
         self._pools |= {pool.name: pool for pool in listed}
         return {pool.name: pool for pool in listed}
 
-    async def state(self) -> State:
+    async def state(self) -> PredictedState:
         pods = (await self._lab.kube.list(PODS, type=Pod)).items
         nodes = (await self._lab.kube.list(NODES, type=Node)).items
         standing = self._cloud.standing()
@@ -129,7 +129,7 @@ class Observation:
             count, cost = by_pool.get(instance.node_pool or "", (0, 0.0))
             by_pool[instance.node_pool or ""] = count + 1, round(cost + (price or 0.0), 6)
         bound = await self._bound(live, others)
-        return State(
+        return PredictedState(
             per_hour=round(sum(cost for _, cost in by_pool.values()), 6),
             lower_bound=round(bound, 6),
             nodes=len(standing),
@@ -157,15 +157,17 @@ class Observation:
             types: tuple[InstanceType, ...] = await self._cloud.instance_types(body, node_class)
             if not pool.static:
                 pools.append(for_planner(pool, types))
-        return LowerBound(pools).per_hour(pods, others)
+        return OfferBounds(pools).per_hour(pods, others)
 
     # -- all of it
 
-    async def outcome(self, start: State, objects: Sequence[ObjectChange], *, at_rest: bool) -> Outcome:
+    async def outcome(
+        self, start: PredictedState, objects: Sequence[PredictedObjectChange], *, at_rest: bool
+    ) -> PredictedRun:
         decisions = self._decisions()
         pools = await self._nodepools()
         end = await self.state()
-        return Outcome(
+        return PredictedRun(
             start=start,
             end=end,
             objects=tuple(objects),
@@ -192,7 +194,7 @@ class Observation:
     def _seconds(self, decision: Decision) -> float:
         return max(0.0, (datetime.fromisoformat(decision.time) - self._began).total_seconds())
 
-    def _node_changes(self, decisions: Sequence[Decision]) -> list[NodeChange]:
+    def _node_changes(self, decisions: Sequence[Decision]) -> list[PredictedNodeChange]:
         made: dict[str, tuple[Decision, CreatedNodeClaim]] = {}
         ends: dict[str, Decision] = {}
         for decision in decisions:
@@ -207,7 +209,7 @@ class Observation:
             decided = made.get(claim)
             why = (decided[0] if decided else None) if event.came else ends.get(claim)
             changes.append(
-                NodeChange(
+                PredictedNodeChange(
                     action="+" if event.came else "-",
                     at=round(event.at - self._zero, 1),
                     claim=claim,
@@ -301,7 +303,7 @@ class Observation:
         return tuple(sorted(blocked, key=lambda node: node.node))
 
 
-def is_evicted(pod: PodView) -> bool:
+def is_evicted(pod: PodFields) -> bool:
     """Whether a pod that went was evicted: by a drain, with its node, by preemption. DaemonSet pods do not count."""
     owner = pod.metadata.controller
     daemon = owner is not None and owner.kind in ("DaemonSet", "Node")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dovetail.offline.diff.changes import Change
+from dovetail.offline.diff.changes import ProposedChange
 from dovetail.offline.diff.prediction import Prediction
-from dovetail.studies.what_if.run import Setup, run
+from dovetail.studies.what_if.run import WhatIfInput, run
 
 
-def predict(setup: Setup, change: Change) -> Prediction:
+def predict(setup: WhatIfInput, change: ProposedChange) -> Prediction:
     """Takes the processor for some seconds; the same input gives the same prediction."""
     applied = run(setup, change)
     without = run(setup, None)

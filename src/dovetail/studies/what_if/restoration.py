@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from dovetail.cloud.provider import Instance
-from dovetail.errors import Problem
+from dovetail.errors import UserError
 from dovetail.kube.errors import AlreadyExists, ApiError
 from dovetail.kube.resources import CRDS
 from dovetail.lab.apiserver.create_update import key_of
@@ -21,7 +21,7 @@ from dovetail.model import labels as keys
 from dovetail.model.kinds import crds
 from dovetail.model.meta import stamp
 from dovetail.model.quantity import resources
-from dovetail.offline.diff.cluster import Cluster, label_of
+from dovetail.offline.diff.cluster import DiffInput, label_of
 
 Json = dict[str, Any]
 
@@ -51,16 +51,16 @@ def store(lab: Lab, objects: Iterable[Json], now: datetime) -> None:
         server.store.put(table_of(resource), key_of(resource, stored), stored)
 
 
-async def create(lab: Lab, cluster: Cluster) -> None:
+async def create(lab: Lab, cluster: DiffInput) -> None:
     """Create what is a manifest yet: the server fills in defaults, and refuses what is wrong."""
     kinds = Kinds(lab.kube)
     for item in cluster.manifests:
         try:
             await apply(lab.kube, kinds, item)
         except ApiError as problem:
-            raise Problem(f"{label_of(item)}: {problem.message}") from problem
+            raise UserError(f"{label_of(item)}: {problem.message}") from problem
         except ScenarioError as problem:
-            raise Problem(f"{label_of(item)}: {problem}") from problem
+            raise UserError(f"{label_of(item)}: {problem}") from problem
 
 
 def is_ready(node: Mapping[str, Any]) -> bool:
@@ -88,7 +88,7 @@ def kubelet(node: Json) -> SimulatedInstance:
     )
 
 
-def instances(cluster: Cluster, now: datetime) -> dict[str, Instance]:
+def instances(cluster: DiffInput, now: datetime) -> dict[str, Instance]:
     """The instances that NodeClaims stand for, by the names of their Nodes; those without a Node by their own."""
     instances: dict[str, Instance] = {}
     nodes = {str((node.get("spec") or {}).get("providerID") or ""): node for node in cluster.of("Node")}

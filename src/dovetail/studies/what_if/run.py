@@ -12,28 +12,28 @@ import msgspec
 
 from dovetail.chance import Chance
 from dovetail.clock import Clock, run_virtual
-from dovetail.cloud.simulated.config import Curve, Market, Stock
-from dovetail.errors import Problem
+from dovetail.cloud.simulated.config import PriceCurve, SimulatedMarket, Stock
+from dovetail.errors import UserError
 from dovetail.kube.errors import ApiError, NotFound
 from dovetail.kube.resources import NODES, Resource
-from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.cluster import Lab, LabParts
 from dovetail.lab.kubelet.kubelets import Pace
-from dovetail.lab.scenario.autoscaler import GONE, Asked, Autoscaled
+from dovetail.lab.scenario.autoscaler import GONE, Autoscaled, AutoscalerRequest
 from dovetail.lab.scenario.manifests import Kinds
 from dovetail.lab.scenario.schema import ScenarioError
 from dovetail.language import message
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.labels import ZONE
-from dovetail.offline.diff.changes import Change, applied, differences
-from dovetail.offline.diff.cluster import Cluster, Json, key_of, label_of
-from dovetail.offline.diff.prediction import ObjectChange, Outcome
+from dovetail.offline.diff.changes import ProposedChange, applied, differences
+from dovetail.offline.diff.cluster import DiffInput, Json, key_of, label_of
+from dovetail.offline.diff.prediction import PredictedObjectChange, PredictedRun
 from dovetail.studies.setups import DOVETAIL_SETTINGS
 from dovetail.studies.what_if import restoration
 from dovetail.studies.what_if.cloud import RestoredCloud
 from dovetail.studies.what_if.observation import Observation
 
 #: How an instance boots where no other figure is given: all alike, so that a prediction depends on no chance of theirs.
-BOOT = Market(boot=(30.0, 30.0), ready=(5.0, 5.0))
+BOOT = SimulatedMarket(boot=(30.0, 30.0), ready=(5.0, 5.0))
 #: Seconds between the start of the controllers and the change.
 CHANGED_AFTER_S = 5.0
 #: A cluster in which nothing happens for so long is at rest: whole sets of nodes are searched again after an hour.
@@ -46,38 +46,38 @@ LAST_ADDRESS = 20_000
 MAX_FIELDS = 12
 
 
-class Setup(msgspec.Struct, frozen=True, kw_only=True):
+class WhatIfInput(msgspec.Struct, frozen=True, kw_only=True):
     """What a run is made of beside its change. `region` is empty where `types` are given by the user."""
 
-    cluster: Cluster
+    cluster: DiffInput
     types: tuple[InstanceType, ...]
     region: str
     now: datetime
     horizon_s: float
-    market: Market = BOOT
+    market: SimulatedMarket = BOOT
     seed: int = 1
 
 
-def run(setup: Setup, change: Change | None) -> Outcome:
+def run(setup: WhatIfInput, change: ProposedChange | None) -> PredictedRun:
     """Play it until it is at rest, or its horizon is reached."""
     return run_virtual(_run(setup, change))
 
 
-async def _run(setup: Setup, change: Change | None) -> Outcome:
+async def _run(setup: WhatIfInput, change: ProposedChange | None) -> PredictedRun:
     clock = Clock(asyncio.get_running_loop(), setup.now)
     pace = Pace(lean=True, heartbeat_seconds=None, grid_seconds=0.5)
-    lab = Lab.embedded(_seed(setup), Parts(pace=pace, quiet=True, event_sink=_discard, faults=False), clock=clock)
+    lab = Lab.embedded(_seed(setup), LabParts(pace=pace, quiet=True, event_sink=_discard, faults=False), clock=clock)
     await restoration.define_kinds(lab)
     await asyncio.sleep(2.0)  # a kind is served a moment after it was defined
     restoration.store(lab, setup.cluster.stored, setup.now)
     async with lab:
         played = await _played(lab, setup, change)
-    if isinstance(played, Problem):
+    if isinstance(played, UserError):
         raise played
     return played
 
 
-async def _played(lab: Lab, setup: Setup, change: Change | None) -> Outcome | Problem:
+async def _played(lab: Lab, setup: WhatIfInput, change: ProposedChange | None) -> PredictedRun | UserError:
     """A problem is returned: raised, the group of the lab's tasks would hide it among theirs."""
     asked = _asked(setup)
     fleet = Autoscaled(asked)
@@ -92,19 +92,19 @@ async def _played(lab: Lab, setup: Setup, change: Change | None) -> Outcome | Pr
         objects = await apply_change(lab, fleet, setup, change) if change is not None else []
         at_rest = await until_rest(lab, observation, setup)
         return await observation.outcome(start, objects, at_rest=at_rest)
-    except Problem as problem:
+    except UserError as problem:
         return problem
 
 
-def _seed(setup: Setup) -> int:
+def _seed(setup: WhatIfInput) -> int:
     """Depends on the cluster: that of a lab with the same seed would give new objects the UIDs of those restored."""
     identities = sorted(str(item["metadata"]["uid"]) for item in setup.cluster.stored)
     return Chance(setup.seed).child("what if", *identities).root
 
 
-def _asked(setup: Setup) -> Asked:
+def _asked(setup: WhatIfInput) -> AutoscalerRequest:
     classes = {item["metadata"]["name"]: item for item in setup.cluster.of("EC2NodeClass")}
-    return Asked(
+    return AutoscalerRequest(
         region=setup.region,
         types=setup.types,
         market=setup.market,
@@ -120,7 +120,7 @@ def _discard(*event: str) -> None:
     """The events of a run are not kept: its decisions are."""
 
 
-async def until_rest(lab: Lab, observation: Observation, setup: Setup) -> bool:
+async def until_rest(lab: Lab, observation: Observation, setup: WhatIfInput) -> bool:
     """Let time pass until nothing happens any more; False if the horizon came first.
 
     A budget that opens later, or a NodeClaim that still has to go, is waited for.
@@ -137,12 +137,14 @@ async def until_rest(lab: Lab, observation: Observation, setup: Setup) -> bool:
 # -- the change
 
 
-async def apply_change(lab: Lab, fleet: Autoscaled, setup: Setup, change: Change) -> list[ObjectChange]:
+async def apply_change(
+    lab: Lab, fleet: Autoscaled, setup: WhatIfInput, change: ProposedChange
+) -> list[PredictedObjectChange]:
     """Do to the lab what the change says; the objects that differ by it."""
     kinds = Kinds(lab.kube)
     cloud = fleet.cloud
     assert isinstance(cloud, RestoredCloud)
-    changes: list[ObjectChange] = []
+    changes: list[PredictedObjectChange] = []
     for key in change.deletions:
         changes.append(await _delete(lab, kinds, setup.cluster, key))
     for item in change.manifests:
@@ -165,20 +167,20 @@ async def apply_change(lab: Lab, fleet: Autoscaled, setup: Setup, change: Change
     return changes
 
 
-async def _delete(lab: Lab, kinds: Kinds, cluster: Cluster, key: tuple[str, str, str]) -> ObjectChange:
+async def _delete(lab: Lab, kinds: Kinds, cluster: DiffInput, key: tuple[str, str, str]) -> PredictedObjectChange:
     kind, namespace, name = key
     resource = await kinds.by_kind(kind)
     await lab.kube.delete(resource, name, namespace or None, propagation="Background")
     item = cluster.get(kind, namespace, name)
-    return ObjectChange(action="-", object=label_of(item) if item is not None else f"{kind} {name}")
+    return PredictedObjectChange(action="-", object=label_of(item) if item is not None else f"{kind} {name}")
 
 
-async def _write(lab: Lab, kinds: Kinds, item: Json) -> ObjectChange | None:
+async def _write(lab: Lab, kinds: Kinds, item: Json) -> PredictedObjectChange | None:
     """Apply one manifest through the server, which defaults and validates it; None if nothing changes."""
     try:
         resource = await kinds.find(str(item.get("apiVersion") or ""), str(item["kind"]))
     except ScenarioError as problem:
-        raise Problem(
+        raise UserError(
             message(
                 "{object}: apiVersion: {version} has no {kind}; write the version that the cluster serves",
                 object=label_of(item),
@@ -196,17 +198,17 @@ async def _write(lab: Lab, kinds: Kinds, item: Json) -> ObjectChange | None:
     try:
         if before is None:
             await lab.kube.create(resource, body)
-            return ObjectChange(action="+", object=label_of(item))
+            return PredictedObjectChange(action="+", object=label_of(item))
         after = await lab.kube.update(resource, applied(before, body))
     except ApiError as problem:
-        raise Problem(f"{label_of(item)}: {problem.message}") from problem
+        raise UserError(f"{label_of(item)}: {problem.message}") from problem
     return next(iter(_compared(before, after, str(item["kind"]))), None)
 
 
-def _compared(before: Json, after: Json, kind: str) -> list[ObjectChange]:
+def _compared(before: Json, after: Json, kind: str) -> list[PredictedObjectChange]:
     fields = tuple((path, _text(old), _text(new)) for path, old, new in differences(before, after))
     label = label_of({"kind": kind, **after})
-    return [ObjectChange(action="~", object=label, fields=fields[:MAX_FIELDS])] if fields else []
+    return [PredictedObjectChange(action="~", object=label, fields=fields[:MAX_FIELDS])] if fields else []
 
 
 def _text(value: Any) -> str:
@@ -216,7 +218,7 @@ def _text(value: Any) -> str:
     return text if len(text) <= 120 else f"{text[:119]}…"
 
 
-def _market(market: Market, change: Change, types: Sequence[InstanceType]) -> Market:
+def _market(market: SimulatedMarket, change: ProposedChange, types: Sequence[InstanceType]) -> SimulatedMarket:
     """Sold-out offerings have no stock, and prices differ by a factor from now on."""
     stock = tuple(
         Stock(instance_type=offering.instance_type, zone=offering.zone, capacity_type=offering.capacity_type)
@@ -228,7 +230,7 @@ def _market(market: Market, change: Change, types: Sequence[InstanceType]) -> Ma
         for offering in kind.offerings
     }
     curves = tuple(
-        Curve(
+        PriceCurve(
             instance_type=price.instance_type,
             zone=price.zone,
             capacity_type=price.capacity_type,

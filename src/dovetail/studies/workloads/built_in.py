@@ -17,7 +17,7 @@ MINUTE_S, HOUR_S = 60, 3600
 _CATEGORY = "karpenter.k8s.aws/instance-category"
 
 
-class Parts(NamedTuple):
+class WorkloadParts(NamedTuple):
     """What a workload is made of."""
 
     duration: str
@@ -33,7 +33,7 @@ class BuiltIn(NamedTuple):
 
     title: Mapping[str, str]
     about: Mapping[str, str]
-    make: Callable[[Chance], Parts]
+    make: Callable[[Chance], WorkloadParts]
 
 
 def build(name: str, seed: int) -> Workload:
@@ -67,7 +67,7 @@ def _rates(chance: Chance, points: Mapping[int, float]) -> str:
     return ",".join(f"{hour}h={_about(chance, rate):.0f}" for hour, rate in points.items())
 
 
-def _web_day(chance: Chance) -> Parts:
+def _web_day(chance: Chance) -> WorkloadParts:
     """A shop: load climbs in the morning, peaks at noon and in the evening; one front end of it, an API and workers."""
     rates = _rates(chance, {0: 120, 6: 60, 9: 420, 12: 700, 15: 480, 20: 820, 23: 260})
     manifests = [
@@ -92,15 +92,15 @@ def _web_day(chance: Chance) -> Parts:
             "visitors", 1, "50m", "64Mi", model={"asks": "shop", "requests-per-second": rates, "cpu": "20m"}
         ),
     ]
-    return Parts("1d", manifests, objects.groups("m5.xlarge"))
+    return WorkloadParts("1d", manifests, objects.groups("m5.xlarge"))
 
 
-def _web(chance: Chance) -> Parts:
+def _web(chance: Chance) -> WorkloadParts:
     """The shop from the afternoon through the peak of the evening into the night."""
     return _web_day(chance)._replace(duration="8h", start="2026-01-01T17:00:00Z")
 
 
-def _batch(chance: Chance) -> Parts:
+def _batch(chance: Chance) -> WorkloadParts:
     """A small service all day, and jobs that come in bursts."""
     steps: list[Json] = []
     for number, (hour, count, cpu, memory) in enumerate(
@@ -115,10 +115,10 @@ def _batch(chance: Chance) -> Parts:
         objects.budget("api", 1),
         objects.vertical("api"),
     ]
-    return Parts("6h", manifests, objects.groups("m5.2xlarge"), steps)
+    return WorkloadParts("6h", manifests, objects.groups("m5.2xlarge"), steps)
 
 
-def _spot(chance: Chance) -> Parts:
+def _spot(chance: Chance) -> WorkloadParts:
     """A stateless service on spot capacity that EC2 takes back now and then."""
     steps = [
         {"at": f"{hour * HOUR_S + chance.uniform(0.0, 25.0) * MINUTE_S:.0f}s", "interrupt": {"instances": count}}
@@ -133,7 +133,7 @@ def _spot(chance: Chance) -> Parts:
         objects.vertical("web"),
         objects.deployment("cache", 6, "1", "6Gi", model={"cpu": "300m", "memory": "5Gi"}),
     ]
-    return Parts("6h", manifests, objects.groups("m5.xlarge", "spot", capacity_type="spot"), steps)
+    return WorkloadParts("6h", manifests, objects.groups("m5.xlarge", "spot", capacity_type="spot"), steps)
 
 
 _GPU_TAINT = {"key": "nvidia.com/gpu", "value": "true", "effect": "NoSchedule"}
@@ -143,7 +143,7 @@ _ON_GPU: Json = {
 }
 
 
-def _ml(chance: Chance) -> Parts:
+def _ml(chance: Chance) -> WorkloadParts:
     """Inference that always runs, and training jobs of one to four GPUs."""
     steps: list[Json] = []
     for number, (hour, jobs, gpus, cpu) in enumerate(
@@ -183,10 +183,10 @@ def _ml(chance: Chance) -> Parts:
             "g4dn.12xlarge", "gpu-large", zones=objects.ZONES[:1], labels={"workload": "gpu"}, taints=[_GPU_TAINT]
         ),
     )
-    return Parts("8h", manifests, groups, steps)
+    return WorkloadParts("8h", manifests, groups, steps)
 
 
-def _services(chance: Chance) -> Parts:
+def _services(chance: Chance) -> WorkloadParts:
     """Forty small services of many shapes, some of which grow, shrink and go."""
     shapes = (("50m", "128Mi"), ("100m", "256Mi"), ("200m", "512Mi"), ("250m", "1Gi"), ("500m", "512Mi"))
     manifests: list[Json] = [objects.node_pool()]
@@ -205,10 +205,10 @@ def _services(chance: Chance) -> Parts:
         elif number % 10 == 7:
             hour_s = 4 * HOUR_S + chance.uniform(0.0, 40.0) * MINUTE_S
             steps.append({"at": f"{hour_s:.0f}s", "delete": {"kind": "Deployment", "name": name}})
-    return Parts("6h", manifests, objects.groups("m5.large"), steps)
+    return WorkloadParts("6h", manifests, objects.groups("m5.large"), steps)
 
 
-def _rolling(chance: Chance) -> Parts:
+def _rolling(chance: Chance) -> WorkloadParts:
     """Eight services of ten pods, each of which is deployed anew once or twice."""
     manifests: list[Json] = [objects.node_pool()]
     steps: list[Json] = []
@@ -224,10 +224,10 @@ def _rolling(chance: Chance) -> Parts:
             template = {"metadata": {"annotations": {"release": str(release + 1)}}}
             body = {"spec": {"template": template}}
             steps.append({"at": f"{start_s:.0f}s", "patch": {"kind": "Deployment", "name": name, "body": body}})
-    return Parts("5h", manifests, objects.groups("m5.xlarge"), steps)
+    return WorkloadParts("5h", manifests, objects.groups("m5.xlarge"), steps)
 
 
-def _walk_through(chance: Chance) -> Parts:
+def _walk_through(chance: Chance) -> WorkloadParts:
     """The Korean walk-through of all four autoscalers: php-apache under load, the hamsters, and ten pods of nginx."""
     shell = ["/bin/sh"]
     load = "while sleep 0.01; do wget -q -O- http://php-apache; done"
@@ -283,7 +283,7 @@ def _walk_through(chance: Chance) -> Parts:
         *objects.groups("t2.medium", "eks-cluster-ng", zones=objects.ZONES[:1], min_size=1, max_size=1),
         *objects.groups("t3.small", "spot-ng", zones=objects.ZONES[:1], capacity_type="spot", min_size=1, max_size=5),
     )
-    return Parts("2h30m", manifests, groups, steps)
+    return WorkloadParts("2h30m", manifests, groups, steps)
 
 
 BUILT_IN: Mapping[str, BuiltIn] = {

@@ -32,16 +32,16 @@ _FLAGS = {
 
 
 def al2(boot: Boot) -> str:
-    parts = [*_user_parts(boot.custom, yaml_is_config=False), Part(SHELL, _bootstrap(boot))]
+    parts = [*_user_parts(boot.custom, yaml_is_config=False), MimePart(SHELL, _bootstrap(boot))]
     return _archive(parts)
 
 
 def al2023(boot: Boot) -> str:
-    parts = [*_user_parts(boot.custom, yaml_is_config=True), Part(NODE_CONFIG, _node_config(boot))]
+    parts = [*_user_parts(boot.custom, yaml_is_config=True), MimePart(NODE_CONFIG, _node_config(boot))]
     return _archive(parts)
 
 
-class Part(NamedTuple):
+class MimePart(NamedTuple):
     """A part of the archive; one with an `encoding` is written as it is."""
 
     kind: str
@@ -49,7 +49,7 @@ class Part(NamedTuple):
     encoding: str = ""
 
 
-def _archive(parts: list[Part]) -> str:
+def _archive(parts: list[MimePart]) -> str:
     boundary = _boundary(part.body for part in parts)
     lines = ["MIME-Version: 1.0", f'Content-Type: multipart/mixed; boundary="{boundary}"', ""]
     for part in parts:
@@ -70,7 +70,7 @@ def _boundary(bodies: Iterable[str]) -> str:
     return boundary
 
 
-def _user_parts(custom: str | None, *, yaml_is_config: bool) -> list[Part]:
+def _user_parts(custom: str | None, *, yaml_is_config: bool) -> list[MimePart]:
     """The user's own parts: those of a MIME archive, a NodeConfig, or a plain script."""
     if not custom or not custom.strip():
         return []
@@ -78,21 +78,21 @@ def _user_parts(custom: str | None, *, yaml_is_config: bool) -> list[Part]:
         message = email.message_from_string(custom)
         return [_decoded(part) for part in message.walk() if not part.is_multipart()]
     if yaml_is_config and _is_node_config(custom):
-        return [Part(NODE_CONFIG, custom)]
-    return [Part(SHELL, custom)]
+        return [MimePart(NODE_CONFIG, custom)]
+    return [MimePart(SHELL, custom)]
 
 
-def _decoded(part: email.message.Message[str, str]) -> Part:
+def _decoded(part: email.message.Message[str, str]) -> MimePart:
     """A part as text: what was encoded for the mail is decoded; what is no text stays encoded, and says so."""
     kind, encoding = part.get("Content-Type", SHELL), part.get("Content-Transfer-Encoding", "").strip().lower()
     body = str(part.get_payload())
     if encoding not in ("base64", "quoted-printable"):
-        return Part(kind, body)
+        return MimePart(kind, body)
     raw = part.get_payload(decode=True)
     try:
-        return Part(kind, bytes(raw if isinstance(raw, bytes) else b"").decode(part.get_content_charset("utf-8")))
+        return MimePart(kind, bytes(raw if isinstance(raw, bytes) else b"").decode(part.get_content_charset("utf-8")))
     except (LookupError, UnicodeDecodeError):
-        return Part(kind, body, encoding)
+        return MimePart(kind, body, encoding)
 
 
 def _is_node_config(text: str) -> bool:

@@ -16,7 +16,7 @@ from dovetail.model.meta import stamp
 from dovetail.model.pods import Pod
 
 
-class Kind(StrEnum):
+class ProtectionKind(StrEnum):
     NONE = "none"
     FOREVER = "forever"
     UNTIL = "until"
@@ -26,17 +26,17 @@ class Kind(StrEnum):
 class Protection(msgspec.Struct, frozen=True):
     """`until` is None while the pod has not started: its time has not begun to run."""
 
-    kind: Kind
+    kind: ProtectionKind
     until: datetime | None = None
     text: str = ""
 
     def holds(self, now: datetime) -> bool:
-        if self.kind is Kind.FOREVER:
+        if self.kind is ProtectionKind.FOREVER:
             return True
-        return self.kind is Kind.UNTIL and (self.until is None or now < self.until)
+        return self.kind is ProtectionKind.UNTIL and (self.until is None or now < self.until)
 
 
-NONE = Protection(Kind.NONE)
+NONE = Protection(ProtectionKind.NONE)
 
 
 def of(pod: Pod) -> Protection:
@@ -45,15 +45,15 @@ def of(pod: Pod) -> Protection:
     if text is None or text == "false":
         return NONE
     if text == "true":
-        return Protection(Kind.FOREVER, text=text)
+        return Protection(ProtectionKind.FOREVER, text=text)
     try:
         length = duration.parse(text)
     except ValueError:
-        return Protection(Kind.INVALID, text=text)
+        return Protection(ProtectionKind.INVALID, text=text)
     if length <= timedelta(0):
-        return Protection(Kind.INVALID, text=text)
+        return Protection(ProtectionKind.INVALID, text=text)
     started = pod.status.start_time
-    return Protection(Kind.UNTIL, started + length if started else None, text)
+    return Protection(ProtectionKind.UNTIL, started + length if started else None, text)
 
 
 # Events about a pod's do-not-disrupt annotation: that it is unreadable, until when it holds, and that it is over.
@@ -97,11 +97,11 @@ class DoNotDisruptController:
         if pod is None or pod.terminating or pod.finished:
             return None
         protection, now = of(pod), self._context.clock.now()
-        if protection.kind is Kind.INVALID:
+        if protection.kind is ProtectionKind.INVALID:
             problem = f'"{protection.text}" is neither "true" nor a duration above 0'
             text = f"Invalid {wellknown.DO_NOT_DISRUPT} annotation: {problem}, ignoring annotation"
             self._publish(pod, "InvalidDoNotDisruptAnnotation", text, warn=True)
-        if protection.kind is not Kind.UNTIL or protection.until is None:
+        if protection.kind is not ProtectionKind.UNTIL or protection.until is None:
             return None
         if now < protection.until:
             text = f"The {wellknown.DO_NOT_DISRUPT} grace period will elapse at {stamp(protection.until)}"

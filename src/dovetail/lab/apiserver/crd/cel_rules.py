@@ -8,7 +8,7 @@ from typing import Any
 from dovetail.lab.apiserver.crd import cel
 from dovetail.lab.apiserver.crd.cel.values import NONE, Optional
 from dovetail.lab.apiserver.crd.cel_values import typed
-from dovetail.lab.apiserver.crd.rule import Rule
+from dovetail.lab.apiserver.crd.rule import ValidationRule
 from dovetail.lab.apiserver.crd.structural import Structural
 from dovetail.model.validation.field_errors import OMIT, FieldError, duplicate, forbidden, invalid, required
 
@@ -65,7 +65,7 @@ def _own(node: Structural, value: Any, old: Any, path: str, trace: Correlation, 
     return errors
 
 
-def _failed(error: cel.CelError, rule: Rule, node: Structural, field_path: str) -> FieldError:
+def _failed(error: cel.CelError, rule: ValidationRule, node: Structural, field_path: str) -> FieldError:
     text = str(error)
     if text.startswith("no such overload"):
         detail = (
@@ -76,7 +76,7 @@ def _failed(error: cel.CelError, rule: Rule, node: Structural, field_path: str) 
     return invalid(field_path, node.kind(), f"{text} evaluating rule: {rule.shown()}")
 
 
-def _complaint(rule: Rule, node: Structural, value: Any, path: str, env: Mapping[str, Any]) -> FieldError:
+def _complaint(rule: ValidationRule, node: Structural, value: Any, path: str, env: Mapping[str, Any]) -> FieldError:
     field_path = path
     if rule.path:
         field_path = f"{path}{rule.path}" if path else rule.path.removeprefix(".")

@@ -15,7 +15,7 @@ from dovetail.lab.apiserver.crd.cel.functions import GLOBALS, METHODS, TYPES
 from dovetail.lab.apiserver.crd.cel.macros import MACROS
 from dovetail.lab.apiserver.crd.cel.parser import Node, parse, place_of
 from dovetail.lab.apiserver.crd.cel.types import BOOL, INT, STRING, CelType, Mismatch, fits, list_of, map_of, shown
-from dovetail.lab.apiserver.crd.rule import Rule
+from dovetail.lab.apiserver.crd.rule import ValidationRule
 from dovetail.lab.apiserver.crd.structural import Structural
 
 Known = Mapping[str, CelType | None]
@@ -36,7 +36,7 @@ _LITERALS = {str: STRING, bool: BOOL, int: INT, float: types.DOUBLE, bytes: type
 _LIBRARIES = frozenset(("cel", "optional", "math", "sets", "strings", "format", "semver", "base64"))
 
 
-def complaint_about(rule: Rule, schema: Structural) -> str:
+def complaint_about(rule: ValidationRule, schema: Structural) -> str:
     """What is wrong with a rule that parses; "" if nothing."""
     kind = kind_of(schema)
     try:

@@ -16,7 +16,7 @@ from dovetail.lab.apiserver.crd.finalizer import (
 from dovetail.lab.apiserver.crd.serving import resource_types
 from dovetail.lab.apiserver.crd.unions import settle
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
-from dovetail.lab.apiserver.registry import Context, Object, Registry
+from dovetail.lab.apiserver.registry import Object, Registry, RequestContext
 from dovetail.model.validation.field_errors import FieldError
 
 
@@ -46,7 +46,7 @@ class DefinitionStrategy(KindStrategy):
             stored = [v["name"] for v in spec.get("versions") or () if v.get("storage")][:1]
             status["storedVersions"] = stored or None
 
-    def prepare_create(self, obj: Object, ctx: Context) -> None:
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         stored = [v["name"] for v in obj["spec"].get("versions") or () if v.get("storage")]
         obj["metadata"]["generation"] = 1
         obj["status"] = {
@@ -55,7 +55,7 @@ class DefinitionStrategy(KindStrategy):
             "storedVersions": stored or None,
         }
 
-    def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
+    def prepare_update(self, obj: Object, old: Object, ctx: RequestContext) -> None:
         super().prepare_update(obj, old, ctx)
         if ctx.subresource:
             return
@@ -64,10 +64,10 @@ class DefinitionStrategy(KindStrategy):
             if version.get("storage") and version["name"] not in stored:
                 obj["status"] = {**obj["status"], "storedVersions": [*stored, version["name"]]}
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         return check_definition(obj)
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         errors = check_definition(obj, new=False)
         if any(c["type"] == "Established" and c["status"] == "True" for c in old["status"].get("conditions") or ()):
             errors += immutable(obj["spec"].get("scope"), old["spec"].get("scope"), "spec.scope")
@@ -78,7 +78,7 @@ class DefinitionStrategy(KindStrategy):
         new, before = obj["spec"].get("names", {}), old["spec"].get("names", {})
         return errors + immutable(new.get("plural"), before.get("plural"), "spec.names.plural")
 
-    def terminate(self, obj: Object, ctx: Context) -> Object | None:
+    def terminate(self, obj: Object, ctx: RequestContext) -> Object | None:
         """Instances go first: the definition waits for them."""
         meta = obj["metadata"]
         if "deletionTimestamp" in meta and FINALIZER not in (meta.get("finalizers") or ()):
@@ -91,7 +91,7 @@ class DefinitionStrategy(KindStrategy):
         marked = {**meta, "deletionTimestamp": stamp(ctx), "finalizers": finalizers}
         return {**obj, "metadata": marked, "status": with_condition(obj["status"], pending)}
 
-    def committed(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+    def committed(self, obj: Object | None, old: Object | None, ctx: RequestContext) -> None:
         if obj is None:
             if old is not None:
                 spec = old["spec"]
@@ -122,7 +122,7 @@ def serve(obj: Object, registry: Registry) -> None:
     registry.replace_custom(spec["group"], spec["names"]["plural"], types)
 
 
-def accept(name: str, ctx: Context) -> None:
+def accept(name: str, ctx: RequestContext) -> None:
     """Take the names, then establish: the two steps that watchers see."""
     obj = ctx.cluster.get(GROUP, PLURAL, None, name)
     if obj is None or "deletionTimestamp" in obj["metadata"]:
@@ -146,7 +146,7 @@ def accept(name: str, ctx: Context) -> None:
     update(obj, status, ctx)
 
 
-def _conflict(obj: Object, ctx: Context) -> tuple[Object, str, str]:
+def _conflict(obj: Object, ctx: RequestContext) -> tuple[Object, str, str]:
     """The names that are free, and why one is not: its reason and its text."""
     spec, names = obj["spec"], obj["spec"]["names"]
     words: set[str] = set()

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from dovetail.lab.apiserver.kinds.serverwrites import write_status
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 
 GROUP, PLURAL = "apiextensions.k8s.io", "customresourcedefinitions"
 FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 
 
-def stamp(ctx: Context) -> str:
+def stamp(ctx: RequestContext) -> str:
     return ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def condition(kind: str, status: str, reason: str, message: str, ctx: Context) -> Object:
+def condition(kind: str, status: str, reason: str, message: str, ctx: RequestContext) -> Object:
     return {"type": kind, "status": status, "lastTransitionTime": stamp(ctx), "reason": reason, "message": message}
 
 
@@ -33,11 +33,11 @@ def with_condition(status: Mapping[str, Any], fresh: Object) -> Object:
     return {**status, "conditions": entries}
 
 
-def update(obj: Object, status: Object, ctx: Context) -> Object:
+def update(obj: Object, status: Object, ctx: RequestContext) -> Object:
     return write_status(GROUP, PLURAL, obj, status, ctx)
 
 
-def finish(name: str, ctx: Context) -> None:
+def finish(name: str, ctx: RequestContext) -> None:
     """Delete the instances; with the last one the definition goes."""
     obj = ctx.cluster.get(GROUP, PLURAL, None, name)
     if obj is None or FINALIZER not in (obj["metadata"].get("finalizers") or ()):

@@ -8,7 +8,7 @@ from typing import Any
 from dovetail.lab.apiserver.crd import cel
 
 
-class Rule:
+class ValidationRule:
     """One rule; compiled when first used, so that a definition can be stored before the rule is needed."""
 
     __slots__ = ("error", "message", "message_program", "optional_old", "path", "program", "raw", "reason", "text")

@@ -12,7 +12,7 @@ from dovetail.lab.apiserver.crd.jsonpath import compile_path, dotted, get
 from dovetail.lab.apiserver.crd.strategy import CustomStrategy
 from dovetail.lab.apiserver.crd.structural import Structural, as_schema
 from dovetail.lab.apiserver.kinds import types
-from dovetail.lab.apiserver.registry import Column, Converter, Object, Registry, ResourceType, Subresource
+from dovetail.lab.apiserver.registry import Converter, CustomResourceColumn, Object, Registry, ResourceType, Subresource
 
 _VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 _SUBRESOURCE_VERBS = ("get", "patch", "update")
@@ -115,9 +115,9 @@ def _storage_hash(group: str, version: str, kind: str) -> str:
     return base64.b64encode(digest[:8]).decode()
 
 
-def _columns(version: Mapping[str, Any]) -> tuple[Column, ...]:
+def _columns(version: Mapping[str, Any]) -> tuple[CustomResourceColumn, ...]:
     return tuple(
-        Column(
+        CustomResourceColumn(
             name=column["name"],
             type=column.get("type", "string"),
             path=column["jsonPath"],
@@ -212,10 +212,10 @@ def _scale(paths: Mapping[str, Any]) -> Subresource:
 
 
 def missing_replicas(path: str) -> Exception:
-    from dovetail.lab.apiserver.registry import Refusal
+    from dovetail.lab.apiserver.registry import RequestRefused
 
     text = f'the spec replicas field "{path}" does not exist'
-    return Refusal(500, "InternalError", f"Internal error occurred: {text}", {"causes": [{"message": text}]})
+    return RequestRefused(500, "InternalError", f"Internal error occurred: {text}", {"causes": [{"message": text}]})
 
 
 def _put(obj: Object, names: tuple[str, ...], value: Any) -> Object:

@@ -15,7 +15,7 @@ from dovetail.lab.apiserver.gocompat.goprint import plain
 from dovetail.lab.apiserver.kinds.admission import lifecycle, quota
 from dovetail.lab.apiserver.kinds.admission.lifecycle import forbidden
 from dovetail.lab.apiserver.kinds.base import restore
-from dovetail.lab.apiserver.registry import Context, Converter, Object, Strategy
+from dovetail.lab.apiserver.registry import Converter, Object, RequestContext, RestStrategy
 from dovetail.model import formats
 from dovetail.model.validation import metadata
 from dovetail.model.validation.field_errors import FieldError, invalid
@@ -34,7 +34,7 @@ _UNCHECKED = (
 _SELF = ("kubernetes", "orphan", "foregroundDeletion")
 
 
-class CustomStrategy(Strategy):
+class CustomStrategy(RestStrategy):
     """One served version of a custom resource."""
 
     unconditional_update = False
@@ -95,23 +95,23 @@ class CustomStrategy(Strategy):
     def is_current(self, obj: Object) -> bool:
         return self.webhook is None or obj.get("apiVersion") == f"{self.group}/{self.storage}"
 
-    def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+    def admit(self, obj: Object | None, old: Object | None, ctx: RequestContext) -> None:
         lifecycle.admit(obj, ctx)
         if obj is not None and ctx.operation == "CREATE" and self._ending(ctx):
             raise forbidden(obj, ctx, "create not allowed while custom resource definition is terminating")
 
-    def _ending(self, ctx: Context) -> bool:
+    def _ending(self, ctx: RequestContext) -> bool:
         name = f"{ctx.resource.plural}.{self.group}"
         definition = ctx.cluster.get(GROUP, PLURAL, None, name)
         return definition is not None and "deletionTimestamp" in definition["metadata"]
 
-    def prepare_create(self, obj: Object, ctx: Context) -> None:
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         for version in (obj, ctx.seen[0]) if ctx.seen else (obj,):
             if self.has_status_subresource:
                 version.pop("status", None)
         obj["metadata"]["generation"] = 1
 
-    def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
+    def prepare_update(self, obj: Object, old: Object, ctx: RequestContext) -> None:
         for new, before in ((obj, old), ctx.seen) if ctx.seen else ((obj, old),):
             if ctx.subresource == "status":
                 self._only_status(new, before)
@@ -133,7 +133,7 @@ class CustomStrategy(Strategy):
         if obj.get("status") is None:
             obj.pop("status", None)
 
-    def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def validate_create(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         errors = metadata.check(obj["metadata"], self.namespaced, formats.subdomain)
         if ctx.seen:
             obj = {**ctx.seen[0], "metadata": obj["metadata"]}
@@ -141,7 +141,7 @@ class CustomStrategy(Strategy):
         errors += list_types(self.schema, obj)
         return self._with_rules(errors, obj, None, ctx)
 
-    def validate_update(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def validate_update(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         meta, before = obj["metadata"], old["metadata"]
         errors = metadata.check(meta, self.namespaced, formats.path_segment) + metadata.check_update(meta, before)
         errors += metadata.check_update(meta, before)
@@ -155,7 +155,7 @@ class CustomStrategy(Strategy):
             errors += list_types(self.schema, obj)
         return self._with_rules(errors, obj, old, ctx)
 
-    def _status(self, errors: list[FieldError], obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def _status(self, errors: list[FieldError], obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         schema = self.schema.properties.get("status")
         if schema is None or "status" not in obj:
             return errors + self._scale_status(obj)
@@ -167,7 +167,9 @@ class CustomStrategy(Strategy):
         errors += list_types(self.schema, {"status": obj["status"]})
         return self._with_rules(errors, obj, old, ctx)
 
-    def _with_rules(self, errors: list[FieldError], obj: Object, old: Object | None, ctx: Context) -> list[FieldError]:
+    def _with_rules(
+        self, errors: list[FieldError], obj: Object, old: Object | None, ctx: RequestContext
+    ) -> list[FieldError]:
         if not self.schema.has_rules:
             return errors
         if any(error.type in _BLOCKING for error in errors):
@@ -184,18 +186,18 @@ class CustomStrategy(Strategy):
     def _scale_status(self, obj: Object) -> list[FieldError]:
         return _replicas(obj, self.scale.get("statusReplicasPath", "")) if self.scale is not None else []
 
-    def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> list[str]:
         before = set((old or {}).get("metadata", {}).get("finalizers") or ())
         added = sorted(set(obj["metadata"].get("finalizers") or ()) - before)
         return [_prefer(name) for name in added if "/" not in name and name not in _SELF]
 
-    def committed(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+    def committed(self, obj: Object | None, old: Object | None, ctx: RequestContext) -> None:
         definition = ctx.resource.definition
         if obj is None and definition is not None:
             name = definition["metadata"]["name"]
             ctx.defer(lambda: finish(name, ctx))
 
-    def review(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+    def review(self, obj: Object | None, old: Object | None, ctx: RequestContext) -> None:
         quota.review(obj, old, ctx)
 
     def selectable(self, obj: Object) -> Mapping[str, str]:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dovetail.lab.apiserver.crd.cel.values import parse_duration, parse_timestamp
-from dovetail.lab.apiserver.crd.rule import Rule
+from dovetail.lab.apiserver.crd.rule import ValidationRule
 from dovetail.lab.apiserver.kinds.types import meta_schema
-from dovetail.lab.apiserver.registry import Field, Schema, ValueKind
+from dovetail.lab.apiserver.registry import GoField, Schema, ValueKind
 
 Json = dict[str, Any]
 _MISSING = object()
@@ -66,7 +66,7 @@ class Structural:
         self.not_ = Structural(raw["not"]) if isinstance(raw.get("not"), dict) else None
         self.has_rules: bool
         self.wants_defaults: bool
-        self.rules = [Rule(rule) for rule in raw.get("x-kubernetes-validations") or ()]
+        self.rules = [ValidationRule(rule) for rule in raw.get("x-kubernetes-validations") or ()]
         inner = [*self.properties.values(), *self.all_of]
         inner += [child for child in (self.items, self.additional) if child is not None]
         self.has_rules = bool(self.rules) or any(child.has_rules for child in inner)
@@ -104,9 +104,9 @@ def as_schema(node: Structural) -> Schema:
     elif node.type == "object" and node.additional is not None and not fields:
         kind, items = "map", as_schema(node.additional)
     if node.root:
-        fields.setdefault("apiVersion", Field(name="apiVersion", schema=Schema(kind="string", name="string")))
-        fields.setdefault("kind", Field(name="kind", schema=Schema(kind="string", name="string")))
-        fields["metadata"] = Field(name="metadata", schema=meta_schema("ObjectMeta"))
+        fields.setdefault("apiVersion", GoField(name="apiVersion", schema=Schema(kind="string", name="string")))
+        fields.setdefault("kind", GoField(name="kind", schema=Schema(kind="string", name="string")))
+        fields["metadata"] = GoField(name="metadata", schema=meta_schema("ObjectMeta"))
     return Schema(
         kind=kind,
         name=node.type,
@@ -121,8 +121,8 @@ def as_schema(node: Structural) -> Schema:
     )
 
 
-def _field(name: str, child: Structural, parent: Structural) -> Field:
-    return Field(name=name, schema=as_schema(child), required=name in parent.required, pointer=True)
+def _field(name: str, child: Structural, parent: Structural) -> GoField:
+    return GoField(name=name, schema=as_schema(child), required=name in parent.required, pointer=True)
 
 
 def apply_defaults(node: Structural, value: Any) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.lab.apiserver.crd.cel_typecheck import complaint_about, no_text
-from dovetail.lab.apiserver.crd.rule import Rule
+from dovetail.lab.apiserver.crd.rule import ValidationRule
 from dovetail.lab.apiserver.crd.schema_validation import validate
 from dovetail.lab.apiserver.crd.structural import Structural
 from dovetail.model.validation.field_errors import FieldError, forbidden, invalid, required, unsupported
@@ -133,7 +133,7 @@ def _keys(keys: Sequence[str], items: Any, path: str) -> list[FieldError]:
 _REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 
 
-def _rule(rule: Rule, node: Structural, field_path: str) -> list[FieldError]:
+def _rule(rule: ValidationRule, node: Structural, field_path: str) -> list[FieldError]:
     raw = rule.raw
     errors: list[FieldError] = []
     if not rule.text.strip():

@@ -10,7 +10,7 @@ from typing import Any
 
 from dovetail.lab.apiserver.canonicalize import normalise
 from dovetail.lab.apiserver.kinds.types import schema_of
-from dovetail.lab.apiserver.registry import Object, Refusal, Schema
+from dovetail.lab.apiserver.registry import Object, RequestRefused, Schema
 
 _KIND = "CustomResourceDefinition"
 _MAPS = ("properties", "patternProperties", "definitions")
@@ -24,8 +24,8 @@ def _props() -> Schema:
     return versions.items.fields["schema"].schema.fields["openAPIV3Schema"].schema
 
 
-def _refuse(text: str) -> Refusal:
-    return Refusal(400, "BadRequest", f'{_KIND} in version "v1" cannot be handled as a {_KIND}: {text}')
+def _refuse(text: str) -> RequestRefused:
+    return RequestRefused(400, "BadRequest", f'{_KIND} in version "v1" cannot be handled as a {_KIND}: {text}')
 
 
 def _read(value: Any) -> Object:

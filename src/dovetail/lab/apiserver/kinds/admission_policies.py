@@ -24,7 +24,7 @@ from dovetail.lab.apiserver.kinds.admission_rules import (
     match_defaults,
 )
 from dovetail.lab.apiserver.kinds.base import KindStrategy
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 from dovetail.model import formats
 from dovetail.model.validation.field_errors import FieldError, duplicate, forbidden, invalid, required, unsupported
 from dovetail.model.validation.selectors import label_name, label_selector
@@ -59,10 +59,10 @@ class PolicyStrategy(KindStrategy):
         spec.setdefault("failurePolicy", "Fail")
         match_defaults(spec.get("matchConstraints"))
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         return self.check_spec(obj, checks_conditions=True)
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         same = all(obj["spec"].get(field) == old["spec"].get(field) for field in ("paramKind", "matchConditions"))
         return self.check_spec(obj, checks_conditions=not same)
 
@@ -253,7 +253,7 @@ class MutatingPolicyBindingStrategy(KindStrategy):
     def default(self, obj: Object) -> None:
         match_defaults((obj.get("spec") or {}).get("matchResources"))
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         spec = obj.get("spec") or {}
         errors = _policy_name(spec) + _param_ref(spec.get("paramRef"))
         errors += check_match(spec.get("matchResources"), "spec.matchResources")
@@ -263,7 +263,7 @@ class MutatingPolicyBindingStrategy(KindStrategy):
 class PolicyBindingStrategy(MutatingPolicyBindingStrategy):
     """ValidatingAdmissionPolicyBinding."""
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         spec = obj.get("spec") or {}
         errors = _policy_name(spec) + _param_ref(spec.get("paramRef"))
         errors += check_match(spec.get("matchResources"), "spec.matchResources")

@@ -15,7 +15,7 @@ from dovetail.lab.apiserver.kinds.admission_rules import (
 )
 from dovetail.lab.apiserver.kinds.base import KindStrategy
 from dovetail.lab.apiserver.kinds.pod.defaults import fill
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 from dovetail.model import formats
 from dovetail.model.validation.field_errors import FieldError, duplicate, invalid, required, unsupported
 from dovetail.model.validation.selectors import label_selector
@@ -48,10 +48,10 @@ class WebhookStrategy(KindStrategy):
             if service is not None:
                 service.setdefault("port", 443)
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         return _check(obj, None)
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         return _check(obj, old)
 
 

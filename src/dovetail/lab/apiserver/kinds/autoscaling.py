@@ -9,7 +9,7 @@ from typing import Any
 from dovetail.lab.apiserver.kinds import numbers
 from dovetail.lab.apiserver.kinds.autoscalingv1 import METRICS, SOURCES, cpu_metric, from_v1, to_v1
 from dovetail.lab.apiserver.kinds.base import CountedStrategy
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 from dovetail.model import formats
 from dovetail.model.validation.field_errors import FieldError, forbidden, invalid, required, unsupported
 from dovetail.model.validation.resources import amount, container_resource_name
@@ -56,7 +56,7 @@ class AutoscalerStrategy(CountedStrategy):
     def from_storage(self, obj: Object, version: str) -> Object:
         return to_v1(obj) if version == "v1" else obj
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         spec = obj["spec"]
         least, most = spec.get("minReplicas"), spec.get("maxReplicas", 0)
         errors: list[FieldError] = []
@@ -211,7 +211,7 @@ class AutoscalerStrategy(CountedStrategy):
             errors.append(invalid(f"{path}.tolerance", rules["tolerance"], numbers.NEGATIVE))
         return errors
 
-    def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_status(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         return numbers.all_nonnegative(obj.get("status") or {}, ("currentReplicas", "desiredReplicas"), "status")
 
 

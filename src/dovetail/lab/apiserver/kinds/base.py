@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dovetail.lab.apiserver.kinds.admission import lifecycle, quota
-from dovetail.lab.apiserver.registry import Context, Object, Strategy
+from dovetail.lab.apiserver.registry import Object, RequestContext, RestStrategy
 from dovetail.model import formats
 from dovetail.model.validation import metadata
 from dovetail.model.validation.field_errors import FieldError, invalid
@@ -18,7 +18,7 @@ def immutable(new: object, old: object, path: str) -> list[FieldError]:
     return [] if new == old else [invalid(path, new, metadata.IMMUTABLE)]
 
 
-class KindStrategy(Strategy):
+class KindStrategy(RestStrategy):
     """A built-in kind. `generation` counts spec changes. With `has_status_subresource`, only that one writes status."""
 
     name_rule: metadata.NameRule = staticmethod(formats.subdomain)
@@ -30,22 +30,22 @@ class KindStrategy(Strategy):
     rechecks_change = True
     rechecks_status = True
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         """Complaints about a new object, besides its metadata."""
         return []
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         """Complaints about a new state of an object, besides its metadata; by default the same as for a new one."""
         return self.check(obj, ctx)
 
-    def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_status(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         """Complaints about a write through the status subresource, besides metadata."""
         return []
 
-    def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+    def admit(self, obj: Object | None, old: Object | None, ctx: RequestContext) -> None:
         lifecycle.admit(obj, ctx)
 
-    def prepare_create(self, obj: Object, ctx: Context) -> None:
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         if self.has_status_subresource:
             self.clear_status(obj)
         if self.generation:
@@ -54,7 +54,7 @@ class KindStrategy(Strategy):
     def clear_status(self, obj: Object) -> None:
         obj["status"] = {}
 
-    def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
+    def prepare_update(self, obj: Object, old: Object, ctx: RequestContext) -> None:
         if ctx.subresource == "status":
             self.keep_all_but_status(obj, old)
             return
@@ -73,7 +73,7 @@ class KindStrategy(Strategy):
         for field in self.status_keeps:
             restore(obj["metadata"], old["metadata"], field)
 
-    def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def validate_create(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         namespaced = ctx.resource.namespaced
         errors = metadata.check(obj["metadata"], namespaced, self.name_rule)
         if self.owned_finalizers:
@@ -81,7 +81,7 @@ class KindStrategy(Strategy):
         errors += self.check(obj, ctx)
         return errors or metadata.check_name(obj["metadata"], formats.path_segment)
 
-    def validate_update(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def validate_update(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         meta, before = obj["metadata"], old["metadata"]
         errors = metadata.check(meta, ctx.resource.namespaced, formats.path_segment)
         errors += metadata.check_update(meta, before)
@@ -99,7 +99,7 @@ class KindStrategy(Strategy):
 class CountedStrategy(KindStrategy):
     """A kind that quotas count: every one that people make, but not what the machinery makes by the thousand."""
 
-    def review(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+    def review(self, obj: Object | None, old: Object | None, ctx: RequestContext) -> None:
         quota.review(obj, old, ctx)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from dovetail.lab.apiserver import managedfields
 from dovetail.lab.apiserver.kinds.services import NETWORK
-from dovetail.lab.apiserver.registry import Cluster, Registry
+from dovetail.lab.apiserver.registry import Registry, StoredObjects
 
 MANAGER = "kube-apiserver"
 _PRIORITIES = (
@@ -33,7 +33,7 @@ class Host(Protocol):
     registry: Registry
 
     @property
-    def cluster(self) -> Cluster: ...
+    def cluster(self) -> StoredObjects: ...
 
 
 def _objects() -> list[tuple[str, str, dict[str, Any]]]:

@@ -10,7 +10,7 @@ from dovetail.lab.apiserver.kinds.admission import limits, quota, storage
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable, restore
 from dovetail.lab.apiserver.kinds.pod.defaults import claim_defaults, fill, round_up
 from dovetail.lab.apiserver.kinds.volume_rules import csi_driver_name, no_backsteps
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 from dovetail.model import formats
 from dovetail.model.validation import metadata
 from dovetail.model.validation.field_errors import FieldError, forbidden, invalid, required, unsupported
@@ -98,7 +98,7 @@ class ClaimStrategy(KindStrategy):
         if not obj.setdefault("status", {}).get("phase"):
             obj["status"]["phase"] = "Pending"
 
-    def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+    def admit(self, obj: Object | None, old: Object | None, ctx: RequestContext) -> None:
         super().admit(obj, old, ctx)
         if obj is not None and ctx.operation == "CREATE" and not ctx.subresource:
             storage.default_class(obj, ctx)
@@ -107,14 +107,14 @@ class ClaimStrategy(KindStrategy):
     def clear_status(self, obj: Object) -> None:
         obj["status"] = {"phase": "Pending"}
 
-    def prepare_create(self, obj: Object, ctx: Context) -> None:
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         super().prepare_create(obj, ctx)
         _follow_data_source(obj["spec"])
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         return check_claim_spec(obj["spec"], "spec")
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         errors = metadata.check_own(obj["metadata"], True, formats.subdomain) + self.check(obj, ctx)
         new, before = dict(obj["spec"]), dict(old["spec"])
         if not before.get("volumeName"):
@@ -140,18 +140,18 @@ class ClaimStrategy(KindStrategy):
                 errors.append(forbidden("spec.resources.requests.storage", text))
         return errors + immutable(obj["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode")
 
-    def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_status(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         capacity = obj["status"].get("capacity") or {}
         return [error for name, text in capacity.items() for error in _below_zero(text, f"status.capacity[{name}]")]
 
-    def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> list[str]:
         size = (obj["spec"].get("resources") or {}).get("requests", {}).get("storage", "0")
         if not size.endswith("m") or amount(size).milli % 1000 == 0:
             return []
         text = f'fractional byte value "{size}" is invalid, must be an integer'
         return [f"spec.resources.requests[storage]: {text}"]
 
-    def review(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+    def review(self, obj: Object | None, old: Object | None, ctx: RequestContext) -> None:
         if obj is not None and not ctx.subresource and ctx.operation in ("CREATE", "UPDATE"):
             limits.review_claim(obj, ctx)
             if old is not None:
@@ -226,7 +226,7 @@ class VolumeStrategy(KindStrategy):
         if "hostPath" in spec:
             spec["hostPath"].setdefault("type", "")
 
-    def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+    def admit(self, obj: Object | None, old: Object | None, ctx: RequestContext) -> None:
         super().admit(obj, old, ctx)
         if obj is not None and ctx.operation == "CREATE":
             storage.protect(obj, "kubernetes.io/pv-protection")
@@ -234,15 +234,15 @@ class VolumeStrategy(KindStrategy):
     def clear_status(self, obj: Object) -> None:
         pass
 
-    def prepare_create(self, obj: Object, ctx: Context) -> None:
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         obj["status"] = {"phase": "Pending", "lastPhaseTransitionTime": ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ")}
 
-    def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
+    def prepare_update(self, obj: Object, old: Object, ctx: RequestContext) -> None:
         super().prepare_update(obj, old, ctx)
         if ctx.subresource == "status" and obj["status"].get("phase") != old["status"].get("phase"):
             obj["status"]["lastPhaseTransitionTime"] = ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         spec = obj["spec"]
         errors = _access_modes(spec, "spec", "") + _mode_values(spec, "spec") + self._capacity(spec)
         policy = spec.get("persistentVolumeReclaimPolicy")
@@ -295,7 +295,7 @@ class VolumeStrategy(KindStrategy):
                 errors.append(required("spec.nodeAffinity", "Local volume requires node affinity"))
         return errors + [forbidden(f"spec.{kind}", "may not specify more than 1 volume type") for kind in more]
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         errors = 2 * (metadata.check_own(obj["metadata"], False, formats.subdomain) + self.check(obj, ctx))
         new = {kind: obj["spec"][kind] for kind in _SOURCES if kind in obj["spec"]}
         before = {kind: old["spec"][kind] for kind in _SOURCES if kind in old["spec"]}

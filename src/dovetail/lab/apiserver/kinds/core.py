@@ -11,7 +11,7 @@ from dovetail.lab.apiserver.gocompat import gojson
 from dovetail.lab.apiserver.kinds.base import CountedStrategy, KindStrategy, immutable, restore
 from dovetail.lab.apiserver.kinds.pod.defaults import round_up, template_defaults
 from dovetail.lab.apiserver.kinds.pod.spec import check_template
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 from dovetail.model import formats
 from dovetail.model.validation import metadata, resources
 from dovetail.model.validation.field_errors import FieldError, duplicate, forbidden, invalid, required, too_long
@@ -32,7 +32,7 @@ class NamespaceStrategy(KindStrategy):
         if not obj.setdefault("status", {}).get("phase"):
             obj["status"]["phase"] = "Active"
 
-    def prepare_create(self, obj: Object, ctx: Context) -> None:
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         obj["status"] = {"phase": "Active"}
         self.default(obj)
         spec = obj.setdefault("spec", {})
@@ -40,7 +40,7 @@ class NamespaceStrategy(KindStrategy):
         if "kubernetes" not in finalizers:
             spec["finalizers"] = [*finalizers, "kubernetes"]
 
-    def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
+    def prepare_update(self, obj: Object, old: Object, ctx: RequestContext) -> None:
         if ctx.subresource == "status":
             restore(obj, old, "spec")
         elif ctx.subresource == "finalize":
@@ -54,7 +54,7 @@ class NamespaceStrategy(KindStrategy):
             else:
                 spec["finalizers"] = finalizers
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         errors: list[FieldError] = []
         for index, name in enumerate((obj.get("spec") or {}).get("finalizers") or ()):
             field_path = "spec.finalizers" if ctx.operation == "CREATE" else f"spec.finalizers[{index}]"
@@ -64,10 +64,10 @@ class NamespaceStrategy(KindStrategy):
                 errors.append(invalid(field_path, name, text))
         return errors
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         return self.check(obj, ctx) if ctx.subresource == "finalize" else []
 
-    def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_status(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         phase = obj["status"].get("phase", "")
         if "deletionTimestamp" not in old["metadata"]:
             if phase == "Active":
@@ -86,7 +86,7 @@ class NamespaceStrategy(KindStrategy):
     def unknown_selector(self, label: str) -> str:
         return f"field label not supported: {label}"
 
-    def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> list[str]:
         return []
 
 
@@ -94,7 +94,7 @@ class ConfigMapStrategy(CountedStrategy):
     def default(self, obj: Object) -> None:
         """An empty map is not printed, so there is nothing to fill in."""
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
         errors: list[FieldError] = []
         size = 0
@@ -110,7 +110,7 @@ class ConfigMapStrategy(CountedStrategy):
             errors.append(too_long("[]", _LIMIT))
         return errors
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         errors = _frozen(obj, old, ("data", "binaryData"))
         errors += metadata.check_own(obj["metadata"], True, formats.subdomain)
         return errors + self.check(obj, ctx)
@@ -139,7 +139,7 @@ class SecretStrategy(CountedStrategy):
             encoded = {key: base64.b64encode(value.encode()).decode() for key, value in text.items()}
             obj["data"] = (obj.get("data") or {}) | encoded
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         data = obj.get("data") or {}
         errors: list[FieldError] = []
         size = 0
@@ -167,15 +167,15 @@ class SecretStrategy(CountedStrategy):
                 errors += [invalid(f"data[{key}]", "<secret contents redacted>", text)] if text else []
         return errors
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         errors = immutable(obj.get("type", ""), old.get("type", ""), "type") + _frozen(obj, old, ("data",))
         errors += metadata.check_own(obj["metadata"], True, formats.subdomain)
         return errors + self.check(obj, ctx)
 
-    def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
+    def prepare_update(self, obj: Object, old: Object, ctx: RequestContext) -> None:
         """A type that was left out means the old one."""
 
-    def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> list[str]:
         """A key pair that is none; whether a certificate fits its key is not looked at."""
         if obj.get("type") != "kubernetes.io/tls":
             return []
@@ -212,7 +212,7 @@ class ServiceAccountStrategy(CountedStrategy):
     rechecks_all = True
     returns_deleted = True
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         return []
 
 
@@ -224,7 +224,7 @@ class PodTemplateStrategy(KindStrategy):
     def default(self, obj: Object) -> None:
         template_defaults(obj.setdefault("template", {"metadata": {}, "spec": {}}))
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         return check_template(obj["template"], "template")
 
 
@@ -232,7 +232,7 @@ class LimitRangeStrategy(KindStrategy):
     rechecks_all = True
     rechecks_change = False
 
-    def prepare_create(self, obj: Object, ctx: Context) -> None:
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         if not obj["metadata"].get("name"):
             obj["metadata"]["name"] = ctx.chance.uid()
 
@@ -247,7 +247,7 @@ class LimitRangeStrategy(KindStrategy):
                     if values:
                         item[field] = values
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         errors: list[FieldError] = []
         seen: set[str] = set()
         for index, item in enumerate(obj["spec"].get("limits") or ()):

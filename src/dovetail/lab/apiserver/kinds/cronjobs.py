@@ -11,7 +11,7 @@ from dovetail.lab.apiserver.kinds.job_validation import check_job_spec, failure_
 from dovetail.lab.apiserver.kinds.pod.defaults import template_defaults
 from dovetail.lab.apiserver.kinds.pod.warnings import name_warnings
 from dovetail.lab.apiserver.kinds.schedules import schedule_complaint, zone_complaints
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 from dovetail.model import formats
 from dovetail.model.validation.field_errors import FieldError, invalid, required, unsupported
 
@@ -34,14 +34,14 @@ class CronJobStrategy(CountedStrategy):
         template_defaults(job.setdefault("template", {"metadata": {}, "spec": {}}))
         failure_policy_defaults(job)
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         name = obj["metadata"].get("name", "")
         errors = self._spec(obj["spec"])
         if formats.size(name) > 52:
             errors.append(invalid("metadata.name", name, "must be no more than 52 characters"))
         return errors
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         return self._spec(obj["spec"])
 
     def _spec(self, spec: Spec) -> list[FieldError]:
@@ -76,7 +76,7 @@ class CronJobStrategy(CountedStrategy):
         errors += numbers.nonnegative(spec.get("failedJobsHistoryLimit"), "spec.failedJobsHistoryLimit")
         return errors
 
-    def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> list[str]:
         if ctx.subresource:
             return []
         warnings = name_warnings(obj["metadata"].get("name", "")) if old is None else []

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 from dovetail.model import formats
 from dovetail.model.validation.addresses import endpoint_ip, valid_ip, version
 from dovetail.model.validation.field_errors import FieldError, duplicate, invalid, required, unsupported
@@ -42,7 +42,7 @@ class EndpointsStrategy(KindStrategy):
             for port in subset.get("ports") or ():
                 port.setdefault("protocol", "TCP")
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         errors: list[FieldError] = []
         for index, subset in enumerate(obj.get("subsets") or ()):
             field_path = f"subsets[{index}]"
@@ -81,14 +81,14 @@ class EndpointSliceStrategy(KindStrategy):
             port.setdefault("name", "")
             port.setdefault("protocol", "TCP")
 
-    def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
+    def prepare_update(self, obj: Object, old: Object, ctx: RequestContext) -> None:
         """It has no spec: all that is not metadata counts, and so do the labels."""
         after, before = ({k: v for k, v in version.items() if k != "metadata"} for version in (obj, old))
         labels, were = (version["metadata"].get("labels") for version in (obj, old))
         if after != before or labels != were:
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         return self._shape(obj) + self._endpoints(obj)
 
     def _shape(self, obj: Object) -> list[FieldError]:
@@ -138,11 +138,11 @@ class EndpointSliceStrategy(KindStrategy):
             errors.append(invalid(path, address, f"must be an {kind} address"))
         return errors + endpoint_ip(address, field_path)
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         errors = self._shape(obj) + (self._endpoints(obj) if obj.get("endpoints") != old.get("endpoints") else [])
         return errors + immutable(obj.get("addressType"), old.get("addressType"), "addressType")
 
-    def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> list[str]:
         if old is None and obj.get("addressType") == "FQDN":
             return ["spec.addressType: FQDN endpoints are deprecated"]
         return []

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dovetail.lab.apiserver.canonicalize import zero
 from dovetail.lab.apiserver.kinds import types
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 from dovetail.model import formats
 from dovetail.model.validation import metadata
 from dovetail.model.validation.field_errors import FieldError, invalid, required
@@ -56,7 +56,7 @@ class EventStrategy(KindStrategy):
         shown |= {_BACK.get(key, key): value for key, value in obj.items() if value or key in ("metadata", "eventTime")}
         return shown | {"apiVersion": "events.k8s.io/v1"}
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         errors = self._legacy(obj)
         if self.group == "":
             return errors
@@ -103,10 +103,10 @@ class EventStrategy(KindStrategy):
             errors.append(invalid("message", "", "can have at most 1024 characters"))
         return errors
 
-    def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def validate_create(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         return self.check(obj, ctx) or metadata.check(obj["metadata"], True, formats.path_segment)
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         errors = self._legacy(obj)
         if self.group == "":
             return errors

@@ -11,7 +11,7 @@ from dovetail.lab.apiserver.kinds.base import CountedStrategy, immutable
 from dovetail.lab.apiserver.kinds.job_validation import check_job_spec, job_defaults, job_warnings
 from dovetail.lab.apiserver.kinds.pod.defaults import template_defaults
 from dovetail.lab.apiserver.kinds.pod.warnings import name_warnings
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 from dovetail.model import formats
 from dovetail.model.validation import metadata
 from dovetail.model.validation.field_errors import OMIT, FieldError, invalid, required
@@ -35,7 +35,7 @@ class JobStrategy(CountedStrategy):
             obj["metadata"]["labels"] = labels  # one and the same map, so that it gains what the template gains
         job_defaults(spec)
 
-    def prepare_create(self, obj: Object, ctx: Context) -> None:
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         super().prepare_create(obj, ctx)
         spec = obj["spec"]
         if spec.get("manualSelector"):
@@ -54,14 +54,14 @@ class JobStrategy(CountedStrategy):
         if _UID not in matched:
             selector["matchLabels"] = matched | {_UID: uid}
 
-    def review(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+    def review(self, obj: Object | None, old: Object | None, ctx: RequestContext) -> None:
         """A job without labels shows its template's; they were not there to be checked."""
         super().review(obj, old, ctx)
         if obj is not None and ctx.operation == "CREATE" and not obj["metadata"].get("labels"):
             labels = (obj["spec"]["template"].get("metadata") or {}).get("labels")
             obj["metadata"] |= {"labels": dict(labels)} if labels else {}
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         spec = obj["spec"]
         errors = [] if spec.get("manualSelector") or spec.get("selector") is None else self._generated(obj)
         errors += self._spec(spec)
@@ -100,7 +100,7 @@ class JobStrategy(CountedStrategy):
             errors.append(invalid("spec.template.metadata.labels", labels or None, text))
         return errors
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         spec, before = obj["spec"], old["spec"]
         errors = self.check(obj, ctx) + self._spec(spec) + self._completions(spec, before)
         errors += immutable(spec.get("selector"), before.get("selector"), "spec.selector")
@@ -136,7 +136,7 @@ class JobStrategy(CountedStrategy):
             return []
         return [invalid("spec.template.spec", internal("core.PodSpec", wanted), metadata.IMMUTABLE)]
 
-    def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_status(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         status = obj.get("status") or {}
         names = ("active", "succeeded", "failed", "ready", "terminating")
         errors = numbers.all_nonnegative(status, names, "status")
@@ -166,7 +166,7 @@ class JobStrategy(CountedStrategy):
             errors.append(invalid("status.ready", status["ready"], "cannot set more ready pods than active"))
         return errors
 
-    def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> list[str]:
         if old is None:
             return name_warnings(obj["metadata"].get("name", "")) + job_warnings(obj["spec"], "spec")
         if obj["metadata"].get("generation") == old["metadata"].get("generation"):
@@ -182,7 +182,7 @@ class JobStrategy(CountedStrategy):
     def unknown_selector(self, label: str) -> str:
         return f'field label "{label}" not supported for Job'
 
-    def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+    def admit(self, obj: Object | None, old: Object | None, ctx: RequestContext) -> None:
         super().admit(obj, old, ctx)
         if ctx.operation == "DELETE" and not {"propagationPolicy", "orphanDependents"} & set(ctx.options):
             ctx.warn(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dovetail.lab.apiserver.kinds.base import KindStrategy
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 from dovetail.model.validation.field_errors import FieldError, invalid
 
 
@@ -12,7 +12,7 @@ class LeaseStrategy(KindStrategy):
     create_on_update = True
     owned_finalizers = False
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         spec = obj.get("spec") or {}
         errors: list[FieldError] = []
         duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
@@ -22,11 +22,11 @@ class LeaseStrategy(KindStrategy):
             errors.append(invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
         return errors
 
-    def prepare_create(self, obj: Object, ctx: Context) -> None:
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         super().prepare_create(obj, ctx)
         _without_strategy(obj)
 
-    def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
+    def prepare_update(self, obj: Object, old: Object, ctx: RequestContext) -> None:
         super().prepare_update(obj, old, ctx)
         _without_strategy(obj)
 

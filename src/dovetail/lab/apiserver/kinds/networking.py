@@ -9,7 +9,7 @@ from dovetail.lab.apiserver.kinds.admission.storage import newest_default
 from dovetail.lab.apiserver.kinds.base import CountedStrategy, KindStrategy, immutable
 from dovetail.lab.apiserver.kinds.pod.probes import port_or_name
 from dovetail.lab.apiserver.kinds.service_validation import reached_at
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 from dovetail.model import formats
 from dovetail.model.validation import metadata
 from dovetail.model.validation.addresses import is_ip, network, valid_cidr
@@ -33,7 +33,7 @@ class IngressStrategy(CountedStrategy):
     def clear_status(self, obj: Object) -> None:
         obj["status"] = {"loadBalancer": {}}
 
-    def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+    def admit(self, obj: Object | None, old: Object | None, ctx: RequestContext) -> None:
         super().admit(obj, old, ctx)
         if obj is None or ctx.operation != "CREATE":
             return
@@ -43,7 +43,7 @@ class IngressStrategy(CountedStrategy):
             if name:
                 obj.setdefault("spec", {})["ingressClassName"] = name
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         spec = obj.get("spec") or {}
         errors: list[FieldError] = []
         if not spec.get("rules") and "defaultBackend" not in spec:
@@ -67,10 +67,10 @@ class IngressStrategy(CountedStrategy):
             errors.append(invalid(f"annotations.{_CLASS}", marked, text))
         return errors
 
-    def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_status(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         return reached_at((obj["status"].get("loadBalancer") or {}).get("ingress") or ())
 
-    def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> list[str]:
         marked = _CLASS in (obj["metadata"].get("annotations") or {})
         if old is None and marked and obj["spec"].get("ingressClassName") is None:
             return [f"annotation {quoted(_CLASS)} is deprecated, please use 'spec.ingressClassName' instead"]
@@ -143,7 +143,7 @@ class IngressClassStrategy(KindStrategy):
         if parameters is not None and parameters.get("scope") is None:
             parameters["scope"] = "Cluster"
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         controller = (obj.get("spec") or {}).get("controller", "")
         if not controller:
             return [required("spec.controller")]
@@ -153,7 +153,7 @@ class IngressClassStrategy(KindStrategy):
             return [invalid("spec.controller", controller, text)]
         return [invalid("spec.controller", host, text) for text in formats.subdomain(host)]
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         new, before = (obj.get("spec") or {}).get("controller", ""), (old.get("spec") or {}).get("controller", "")
         return immutable(new, before, "spec.controller")
 
@@ -171,7 +171,7 @@ class NetworkPolicyStrategy(CountedStrategy):
                 for port in rule.get("ports") or ():
                     port.setdefault("protocol", "TCP")
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         spec = obj["spec"]
         errors = label_selector(spec.get("podSelector"), "spec.podSelector")
         for direction, field in (("ingress", "from"), ("egress", "to")):
@@ -239,5 +239,5 @@ def _block(block: Spec, field_path: str) -> list[FieldError]:
 class IPAddressStrategy(KindStrategy):
     name_rule = staticmethod(formats.path_segment)
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         return metadata.labels(obj["metadata"].get("labels") or {}, "metadata.labels")

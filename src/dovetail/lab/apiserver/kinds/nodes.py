@@ -7,7 +7,7 @@ from typing import Any
 
 from dovetail.lab.apiserver.kinds.base import KindStrategy, restore
 from dovetail.lab.apiserver.kinds.pod.defaults import round_up
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 from dovetail.model import formats
 from dovetail.model.validation import metadata
 from dovetail.model.validation.addresses import network, valid_cidr
@@ -66,7 +66,7 @@ class NodeStrategy(KindStrategy):
         elif cidrs and not cidr:
             obj["spec"]["podCIDR"] = cidrs[0]
 
-    def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+    def admit(self, obj: Object | None, old: Object | None, ctx: RequestContext) -> None:
         """A new node is not ready: TaintNodesByCondition."""
         super().admit(obj, old, ctx)
         if obj is None or ctx.operation != "CREATE" or ctx.subresource:
@@ -75,17 +75,17 @@ class NodeStrategy(KindStrategy):
         if not any(t.get("key") == NOT_READY["key"] and t.get("effect") == NOT_READY["effect"] for t in taints):
             obj["spec"]["taints"] = [*taints, dict(NOT_READY)]
 
-    def prepare_create(self, obj: Object, ctx: Context) -> None:
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         """A node comes with the status its kubelet gives it."""
         obj["spec"].pop("configSource", None)
 
-    def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
+    def prepare_update(self, obj: Object, old: Object, ctx: RequestContext) -> None:
         if ctx.subresource == "status":
             obj["spec"] = old["spec"]
         else:
             restore(obj, old, "status")
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         errors = check_taints(obj["spec"].get("taints") or (), "metadata.taints") + self._resources(obj)
         return errors + _pod_ranges(obj["spec"].get("podCIDRs") or [])
 
@@ -96,7 +96,7 @@ class NodeStrategy(KindStrategy):
                 errors += value(name, text, f"status.{field}.{name}")
         return errors
 
-    def validate_update(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def validate_update(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         meta, before = obj["metadata"], old["metadata"]
         errors = metadata.check(meta, False, formats.path_segment) + metadata.check_update(meta, before)
         if ctx.subresource != "status":
@@ -117,7 +117,7 @@ class NodeStrategy(KindStrategy):
             errors.append(forbidden("spec.providerID", text))
         return errors + check_taints(spec.get("taints") or (), "metadata.taints")
 
-    def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> list[str]:
         if obj["spec"].get("externalID"):
             return ["spec.externalID: this field is deprecated, and is unused by Kubernetes"]
         return []

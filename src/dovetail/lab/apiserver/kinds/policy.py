@@ -10,7 +10,7 @@ from dovetail.lab.apiserver.kinds import numbers
 from dovetail.lab.apiserver.kinds.admission import priority
 from dovetail.lab.apiserver.kinds.admission.lifecycle import forbidden as refuse
 from dovetail.lab.apiserver.kinds.base import CountedStrategy, KindStrategy, immutable
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 from dovetail.model import formats
 from dovetail.model.validation import metadata
 from dovetail.model.validation.field_errors import FieldError, forbidden, invalid, required, unsupported
@@ -32,7 +32,7 @@ class BudgetStrategy(CountedStrategy):
         names = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
         obj["status"] = dict.fromkeys(names, 0)
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         spec = obj.get("spec") or {}
         least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
         errors: list[FieldError] = []
@@ -49,10 +49,10 @@ class BudgetStrategy(CountedStrategy):
             errors.append(unsupported("spec.unhealthyPodEvictionPolicy", policy, policies))
         return errors
 
-    def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def validate_create(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         return self.check(obj, ctx) or metadata.check(obj["metadata"], True, formats.path_segment)
 
-    def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_status(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         status = obj.get("status") or {}
         errors = conditions(status.get("conditions") or (), "status.conditions")
         names = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
@@ -82,7 +82,7 @@ class PriorityClassStrategy(KindStrategy):
     def default(self, obj: Object) -> None:
         obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
         errors: list[FieldError] = []
         if name.startswith("system-"):
@@ -109,17 +109,17 @@ class PriorityClassStrategy(KindStrategy):
             return f"value of {name} PriorityClass must be {_SYSTEM[name]}"
         return f"globalDefault of {name} PriorityClass must be false" if default else None
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         errors: list[FieldError] = []
         if obj.get("value", 0) != old.get("value", 0):
             errors.append(forbidden("value", "may not be changed in an update."))
         return errors + immutable(obj.get("preemptionPolicy"), old.get("preemptionPolicy"), "preemptionPolicy")
 
-    def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+    def admit(self, obj: Object | None, old: Object | None, ctx: RequestContext) -> None:
         super().admit(obj, old, ctx)
         if ctx.operation == "DELETE" and ctx.name in _SYSTEM:
             raise refuse(obj, ctx, "this is a system priority class and cannot be deleted")
 
-    def review(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+    def review(self, obj: Object | None, old: Object | None, ctx: RequestContext) -> None:
         if obj is not None and ctx.operation in ("CREATE", "UPDATE"):
             priority.review_class(obj, ctx)

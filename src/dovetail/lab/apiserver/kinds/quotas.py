@@ -7,7 +7,7 @@ from typing import Any
 
 from dovetail.lab.apiserver.kinds.base import CountedStrategy
 from dovetail.lab.apiserver.kinds.pod.defaults import round_up
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 from dovetail.model.validation import metadata, resources
 from dovetail.model.validation.field_errors import FieldError, invalid, required
 
@@ -41,13 +41,13 @@ class ResourceQuotaStrategy(CountedStrategy):
     def default(self, obj: Object) -> None:
         round_up(obj.setdefault("spec", {}).get("hard") or {})
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         spec = obj["spec"]
         hard = spec.get("hard") or {}
         expressions = (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
         return [*_amounts(hard), *_scopes(spec.get("scopes") or [], hard), *_selector(expressions, spec)]
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         errors = self.check(obj, ctx)
         scopes = obj["spec"].get("scopes") or []
         if set(scopes) != set(old["spec"].get("scopes") or ()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dovetail.lab.apiserver.kinds.base import KindStrategy
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 from dovetail.model import formats
 from dovetail.model.validation import metadata
 from dovetail.model.validation.field_errors import FieldError, invalid, required, unsupported
@@ -22,13 +22,13 @@ class RbacStrategy(KindStrategy):
     def __init__(self, namespaced: bool) -> None:
         self.namespaced = namespaced
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         meta = obj["metadata"]
         return self.check(obj, ctx) + metadata.check_update(meta, old["metadata"]) + metadata.own_finalizers(meta)
 
 
 class RoleStrategy(RbacStrategy):
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         errors: list[FieldError] = []
         for index, rule in enumerate(obj.get("rules") or ()):
             field_path = f"rules[{index}]"
@@ -67,7 +67,7 @@ class BindingStrategy(RbacStrategy):
             if not subject.get("apiGroup") and subject.get("kind") in ("User", "Group"):
                 subject["apiGroup"] = GROUP
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         reference = obj.get("roleRef") or {}
         errors: list[FieldError] = []
         if reference.get("apiGroup") != GROUP:
@@ -101,7 +101,7 @@ class BindingStrategy(RbacStrategy):
             errors.append(unsupported(f"{field_path}.kind", kind, ("ServiceAccount", "User", "Group")))
         return errors
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         errors = super().check_change(obj, old, ctx)
         if obj.get("roleRef") != old.get("roleRef"):
             reference = obj.get("roleRef") or {}

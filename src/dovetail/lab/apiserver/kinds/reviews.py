@@ -6,15 +6,15 @@ from collections.abc import Iterable
 
 from dovetail.lab.apiserver import rbac
 from dovetail.lab.apiserver.kinds.admission import lifecycle
-from dovetail.lab.apiserver.registry import Context, Object, Refusal, Strategy
+from dovetail.lab.apiserver.registry import Object, RequestContext, RequestRefused, RestStrategy
 from dovetail.model.validation.field_errors import FieldError, invalid
 
 
-class ReviewStrategy(Strategy):
-    def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+class ReviewStrategy(RestStrategy):
+    def admit(self, obj: Object | None, old: Object | None, ctx: RequestContext) -> None:
         lifecycle.admit(obj, ctx)
 
-    def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def validate_create(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         return self.check(obj.get("spec") or {}, obj)
 
     def check(self, spec: Object, obj: Object) -> list[FieldError]:
@@ -52,7 +52,7 @@ class AccessReviewStrategy(ReviewStrategy):
             errors.append(invalid("spec.nonResourceAttributes", _path(spec["nonResourceAttributes"]), text))
         return errors
 
-    def answer(self, obj: Object, ctx: Context) -> Object:
+    def answer(self, obj: Object, ctx: RequestContext) -> Object:
         spec = obj.get("spec") or {}
         if self.subject:
             groups = spec.get("groups") or ()
@@ -73,7 +73,7 @@ def _path(asked: Object) -> Object:
     return {"Path": asked.get("path", ""), "Verb": asked.get("verb", "")}
 
 
-def _may(asked: Object | None, ctx: Context, user: str, groups: Iterable[str]) -> bool:
+def _may(asked: Object | None, ctx: RequestContext, user: str, groups: Iterable[str]) -> bool:
     """Whether the user may do it to a resource; paths are open to every authenticated user."""
     if asked is None:
         return True
@@ -92,13 +92,13 @@ class RulesReviewStrategy(ReviewStrategy):
     def check(self, spec: Object, obj: Object) -> list[FieldError]:
         return []
 
-    def answer(self, obj: Object, ctx: Context) -> Object:
+    def answer(self, obj: Object, ctx: RequestContext) -> Object:
         if not (obj.get("spec") or {}).get("namespace"):
-            raise Refusal(400, "BadRequest", "no namespace on request")
+            raise RequestRefused(400, "BadRequest", "no namespace on request")
         return {**obj, "metadata": {}, "spec": {}, "status": _rules(obj["spec"]["namespace"], ctx)}
 
 
-def _rules(namespace: str, ctx: Context) -> Object:
+def _rules(namespace: str, ctx: RequestContext) -> Object:
     """What the user may do: the rules of its roles, those about paths apart."""
     if not rbac.in_force(ctx.cluster):
         return _EVERYTHING
@@ -139,7 +139,7 @@ _EVERYTHING: Object = {
 class SelfReviewStrategy(ReviewStrategy):
     """Who am I."""
 
-    def answer(self, obj: Object, ctx: Context) -> Object:
+    def answer(self, obj: Object, ctx: RequestContext) -> Object:
         user: Object = {"username": ctx.user}
         if rbac.MASTERS in ctx.groups:
             user["uid"] = ctx.user  # an impersonated user has none
@@ -153,9 +153,9 @@ class TokenReviewStrategy(ReviewStrategy):
     def check(self, spec: Object, obj: Object) -> list[FieldError]:
         return []
 
-    def answer(self, obj: Object, ctx: Context) -> Object:
+    def answer(self, obj: Object, ctx: RequestContext) -> Object:
         if not (obj.get("spec") or {}).get("token"):
-            raise Refusal(400, "BadRequest", "token is required for TokenReview in authentication")
+            raise RequestRefused(400, "BadRequest", "token is required for TokenReview in authentication")
         user = ctx.identify(obj["spec"]["token"])
         if user is None:
             return obj | {"status": {"user": {}, "error": "invalid bearer token"}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dovetail.lab.apiserver.kinds import numbers
 from dovetail.lab.apiserver.kinds.admission import storage
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 from dovetail.model import formats
 from dovetail.model.validation import metadata
 from dovetail.model.validation.field_errors import FieldError, invalid, required
@@ -13,7 +13,7 @@ from dovetail.model.validation.selectors import label_name
 
 
 class RevisionStrategy(KindStrategy):
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         errors = numbers.nonnegative(obj.get("revision"), "revision")
         if obj.get("data") is None:
             errors.append(required("data", "data is mandatory"))
@@ -21,7 +21,7 @@ class RevisionStrategy(KindStrategy):
             errors.append(required("data", "data must be a valid JSON object"))
         return errors
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         errors = metadata.check_own(obj["metadata"], True, formats.subdomain)
         errors += numbers.nonnegative(obj.get("revision"), "revision")
         return errors + immutable(obj.get("data"), old.get("data"), "data")
@@ -31,27 +31,27 @@ class RuntimeClassStrategy(KindStrategy):
     rechecks_all = True
     owned_finalizers = False
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         handler = obj.get("handler", "")
         if not handler:
             return [required("handler")]
         return [invalid("handler", handler, text) for text in formats.label(handler)]
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         return immutable(obj.get("handler"), old.get("handler"), "handler")
 
 
 class CertificateRequestStrategy(KindStrategy):
     has_status_subresource = True
 
-    def prepare_create(self, obj: Object, ctx: Context) -> None:
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         super().prepare_create(obj, ctx)
         spec = obj.setdefault("spec", {})
         spec["username"] = ctx.user
         if ctx.groups:
             spec["groups"] = list(ctx.groups)
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         spec = obj.get("spec") or {}
         errors: list[FieldError] = []
         if not spec.get("request"):
@@ -62,7 +62,7 @@ class CertificateRequestStrategy(KindStrategy):
             errors.append(required("spec.signerName"))
         return errors
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         return []
 
 
@@ -116,19 +116,19 @@ class DeviceStrategy(KindStrategy):
 
 
 class AttributesClassStrategy(KindStrategy):
-    def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+    def admit(self, obj: Object | None, old: Object | None, ctx: RequestContext) -> None:
         super().admit(obj, old, ctx)
         if obj is not None and ctx.operation == "CREATE":
             storage.protect(obj, "kubernetes.io/vac-protection")
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         driver = obj.get("driverName", "")
         errors = label_name(driver.lower(), "driverName") if driver else [required("driverName")]
         if not obj.get("parameters"):
             errors.append(required("parameters", "must contain at least one key/value pair"))
         return errors
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         errors = immutable(obj.get("driverName"), old.get("driverName"), "driverName")
         return errors + immutable(obj.get("parameters"), old.get("parameters"), "parameters")
 
@@ -136,10 +136,10 @@ class AttributesClassStrategy(KindStrategy):
 class StorageCapacityStrategy(KindStrategy):
     rechecks_all = True
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         name = obj.get("storageClassName", "")
         return [invalid("storageClassName", name, text) for text in formats.subdomain(name)]
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         fields = ("nodeTopology", "storageClassName")
         return [error for field in fields for error in immutable(obj.get(field), old.get(field), field)]

@@ -19,7 +19,7 @@ from dovetail.lab.apiserver.kinds.service_validation import (
     health_checked,
     warnings,
 )
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 from dovetail.lab.apiserver.status_errors import StatusError
 from dovetail.model import formats
 from dovetail.model.validation.field_errors import FieldError, invalid
@@ -63,13 +63,13 @@ class ServiceStrategy(KindStrategy):
     def clear_status(self, obj: Object) -> None:
         obj["status"] = {"loadBalancer": {}}
 
-    def prepare_create(self, obj: Object, ctx: Context) -> None:
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         super().prepare_create(obj, ctx)
         self._normalise(obj["spec"])
         if not self.check_shape(obj):
             self._allocate(obj, None, ctx)
 
-    def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
+    def prepare_update(self, obj: Object, old: Object, ctx: RequestContext) -> None:
         super().prepare_update(obj, old, ctx)
         if ctx.subresource:
             return
@@ -108,7 +108,7 @@ class ServiceStrategy(KindStrategy):
         if single and not several:
             spec["clusterIPs"] = [single]
 
-    def _allocate(self, obj: Object, old: Object | None, ctx: Context) -> None:
+    def _allocate(self, obj: Object, old: Object | None, ctx: RequestContext) -> None:
         spec = obj["spec"]
         if spec["type"] != "ExternalName":
             both = headless(spec) and not spec.get("selector")
@@ -128,7 +128,7 @@ class ServiceStrategy(KindStrategy):
             taken = self._node_ports(obj, ctx)
             spec["healthCheckNodePort"] = ctx.chance.choice([p for p in NODE_PORTS if p not in taken])
 
-    def _allocate_ports(self, obj: Object, ctx: Context) -> None:
+    def _allocate_ports(self, obj: Object, ctx: RequestContext) -> None:
         taken = self._node_ports(obj, ctx)
         for index, port in enumerate(obj["spec"].get("ports") or ()):
             number = port.get("nodePort")
@@ -142,7 +142,7 @@ class ServiceStrategy(KindStrategy):
                 raise _refused(obj, f"spec.ports[{index}].nodePort", number, "provided port is already allocated")
             taken.add(port["nodePort"])
 
-    def _addresses(self, ctx: Context) -> dict[str, Object]:
+    def _addresses(self, ctx: RequestContext) -> dict[str, Object]:
         return {
             address: service
             for service in ctx.cluster.list("", "services")
@@ -150,14 +150,14 @@ class ServiceStrategy(KindStrategy):
             if address != "None"
         }
 
-    def _address(self, ctx: Context) -> str:
+    def _address(self, ctx: RequestContext) -> str:
         taken = self._addresses(ctx)
         while True:
             address = str(NETWORK[ctx.chance.randrange(16, NETWORK.num_addresses - 1)])
             if address not in taken:
                 return address
 
-    def _reserve(self, obj: Object, ctx: Context) -> None:
+    def _reserve(self, obj: Object, ctx: RequestContext) -> None:
         address = obj["spec"]["clusterIP"]
         holder = self._addresses(ctx).get(address)
         me = (obj["metadata"].get("namespace"), obj["metadata"].get("name", ""))
@@ -175,7 +175,7 @@ class ServiceStrategy(KindStrategy):
                 text = f"the provided IP ({address}) is not in the valid range. The range of valid IPs is {NETWORK}"
             raise _refused(obj, "spec.clusterIPs", [address], f"{failed}: {text}")
 
-    def _node_ports(self, obj: Object, ctx: Context) -> set[int]:
+    def _node_ports(self, obj: Object, ctx: RequestContext) -> set[int]:
         me = (obj["metadata"].get("namespace"), obj["metadata"].get("name"))
         return {
             port["nodePort"]
@@ -190,21 +190,21 @@ class ServiceStrategy(KindStrategy):
         spec = obj["spec"]
         return spec["type"] not in TYPES or bool(spec.get("clusterIPs") and not spec.get("clusterIP"))
 
-    def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def validate_create(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         """Addresses are handed out, or not, before anything else is looked at."""
         return cluster_ips(obj["spec"]) or super().validate_create(obj, ctx)
 
-    def validate_update(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def validate_update(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         errors = [] if ctx.subresource else cluster_ips(obj["spec"])
         return errors or super().validate_update(obj, old, ctx)
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         return check_spec(obj["spec"])
 
-    def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_status(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         return balancer_status(obj["status"]["loadBalancer"].get("ingress") or [], obj["spec"])
 
-    def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> list[str]:
         return [] if ctx.subresource else warnings(obj["spec"])
 
     def selectable(self, obj: Object) -> Mapping[str, str]:
@@ -216,7 +216,7 @@ class ServiceStrategy(KindStrategy):
     def unknown_selector(self, label: str) -> str:
         return f"field label not supported: {label}"
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         spec, before = obj["spec"], old["spec"]
         errors: list[FieldError] = []
         if "ExternalName" not in (spec["type"], before["type"]) and not (headless(spec) and headless(before)):
@@ -226,7 +226,7 @@ class ServiceStrategy(KindStrategy):
                     errors.append(invalid(f"spec.clusterIPs[{index}]", new, "may not change once set"))
         return errors + self.check(obj, ctx)
 
-    def review(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+    def review(self, obj: Object | None, old: Object | None, ctx: RequestContext) -> None:
         quota.review(obj, old, ctx)
 
 

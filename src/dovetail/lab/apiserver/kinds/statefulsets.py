@@ -23,7 +23,7 @@ from dovetail.lab.apiserver.kinds.workloads import (
     template_labels,
     valid_selector,
 )
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 from dovetail.model import formats
 from dovetail.model.validation.field_errors import FieldError, forbidden, invalid, required, unsupported
 from dovetail.model.validation.selectors import match_labels
@@ -33,7 +33,7 @@ class StatefulSetStrategy(WorkloadStrategy):
     name_rule = staticmethod(formats.label)
     names_pods = False
 
-    def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> list[str]:
         if ctx.subresource:
             return []
         warnings = super().warnings(obj, old, ctx)
@@ -66,17 +66,17 @@ class StatefulSetStrategy(WorkloadStrategy):
     def clear_status(self, obj: Object) -> None:
         obj["status"] = {"replicas": 0, "availableReplicas": 0}
 
-    def prepare_create(self, obj: Object, ctx: Context) -> None:
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         super().prepare_create(obj, ctx)
         _rolling(obj).pop("maxUnavailable", None)
 
-    def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
+    def prepare_update(self, obj: Object, old: Object, ctx: RequestContext) -> None:
         """Drop maxUnavailable: its feature gate is off, unless the stored object has it."""
         if "maxUnavailable" not in _rolling(old):
             _rolling(obj).pop("maxUnavailable", None)
         super().prepare_update(obj, old, ctx)
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         spec = obj["spec"]
         errors = self._policies(spec)
         if ctx.operation == "CREATE":
@@ -150,7 +150,7 @@ class StatefulSetStrategy(WorkloadStrategy):
             errors.append(invalid("spec.template.metadata.labels", shown_labels(template), MISMATCH))
         return errors + check_template(template, "spec.template")
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         errors = self.check(obj, ctx)
         free = {
             *("replicas", "template", "updateStrategy", "minReadySeconds", "ordinals", "revisionHistoryLimit"),
@@ -167,7 +167,7 @@ class StatefulSetStrategy(WorkloadStrategy):
             errors.append(forbidden("spec", text))
         return errors
 
-    def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_status(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         names = [
             "replicas",
             "readyReplicas",
@@ -205,7 +205,7 @@ class ReplicationControllerStrategy(WorkloadStrategy):
     def clear_status(self, obj: Object) -> None:
         obj["status"] = {"replicas": 0}
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         spec = obj["spec"]
         errors = numbers.nonnegative(spec.get("minReadySeconds"), "spec.minReadySeconds")
         selector, template = spec.get("selector") or {}, spec.get("template")

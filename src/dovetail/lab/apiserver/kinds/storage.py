@@ -9,7 +9,7 @@ from dovetail.lab.apiserver.kinds import numbers
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
 from dovetail.lab.apiserver.kinds.pod.defaults import fill
 from dovetail.lab.apiserver.kinds.volume_rules import csi_driver_name
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 from dovetail.model import formats
 from dovetail.model.validation import metadata
 from dovetail.model.validation.field_errors import FieldError, duplicate, invalid, required, unsupported
@@ -49,7 +49,7 @@ class StorageClassStrategy(KindStrategy):
     def default(self, obj: Object) -> None:
         fill(obj, {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"})
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         provisioner = obj.get("provisioner", "")
         errors = label_name(provisioner.lower(), "provisioner") if provisioner else [required("provisioner")]
         if "" in (obj.get("parameters") or {}):
@@ -62,7 +62,7 @@ class StorageClassStrategy(KindStrategy):
             errors.append(unsupported("volumeBindingMode", mode, modes) if mode else required("volumeBindingMode"))
         return errors + _topologies(obj.get("allowedTopologies") or ())
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         fields = ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
         errors = self.check(obj, ctx)
         return errors + [error for field in fields for error in immutable(obj.get(field), old.get(field), field)]
@@ -73,7 +73,7 @@ class CSINodeStrategy(KindStrategy):
     rechecks_change = False
     returns_deleted = True
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         errors: list[FieldError] = []
         seen: set[str] = set()
         for index, driver in enumerate((obj.get("spec") or {}).get("drivers") or ()):
@@ -100,7 +100,7 @@ class CSINodeStrategy(KindStrategy):
                 errors += label_name(key, field_path)
         return errors
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         errors = self.check(obj, ctx)
         before = {driver.get("name"): driver for driver in (old.get("spec") or {}).get("drivers") or ()}
         for driver in (obj.get("spec") or {}).get("drivers") or ():
@@ -132,7 +132,7 @@ class CSIDriverStrategy(KindStrategy):
             },
         )
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         spec = obj["spec"]
         errors: list[FieldError] = []
         if spec["fsGroupPolicy"] not in _GROUP_POLICIES:
@@ -142,7 +142,7 @@ class CSIDriverStrategy(KindStrategy):
                 errors.append(unsupported("spec.volumeLifecycleModes", mode, _LIFECYCLES))
         return errors
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         errors, new, before = self.check(obj, ctx), obj["spec"], old["spec"]
         for field, shown in (("attachRequired", "attachedRequired"), ("volumeLifecycleModes", "volumeLifecycleModes")):
             errors += immutable(new.get(field), before.get(field), f"spec.{shown}")
@@ -159,7 +159,7 @@ class VolumeAttachmentStrategy(KindStrategy):
     def clear_status(self, obj: Object) -> None:
         obj["status"] = {"attached": False}
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         spec = obj.get("spec") or {}
         errors = csi_driver_name(spec.get("attacher", ""), "spec.attacher")
         source = spec.get("source") or {}
@@ -169,7 +169,7 @@ class VolumeAttachmentStrategy(KindStrategy):
         node = spec.get("nodeName", "")
         return errors + [invalid("spec.nodeName", node, text) for text in formats.subdomain(node)]
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         errors = self.check(obj, ctx)
         if obj.get("spec") != old.get("spec"):
             shown = internal("storage.VolumeAttachmentSpec", obj.get("spec"))

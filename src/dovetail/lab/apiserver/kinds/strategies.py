@@ -30,7 +30,7 @@ from dovetail.lab.apiserver.kinds import (
 from dovetail.lab.apiserver.kinds.base import KindStrategy
 from dovetail.lab.apiserver.kinds.pod.binding import LegacyBindingStrategy
 from dovetail.lab.apiserver.kinds.pod.strategy import PodStrategy
-from dovetail.lab.apiserver.registry import Strategy
+from dovetail.lab.apiserver.registry import RestStrategy
 
 _PLAIN = KindStrategy()
 #: Kinds whose PUT must say which version it replaces.
@@ -51,14 +51,14 @@ _CONDITIONAL = {
 }
 
 
-def strategy_of(group: str, version: str, plural: str) -> Strategy:
+def strategy_of(group: str, version: str, plural: str) -> RestStrategy:
     """The strategy of a built-in resource; kinds that mean nothing in particular share one."""
     if (group, plural) == ("autoscaling", "horizontalpodautoscalers"):
         return autoscaling.AutoscalerStrategy(version)
     return _strategies().get((group, plural), _PLAIN)
 
 
-def _core() -> dict[str, Strategy]:
+def _core() -> dict[str, RestStrategy]:
     return {
         "pods": PodStrategy(),
         "bindings": LegacyBindingStrategy(),
@@ -79,7 +79,7 @@ def _core() -> dict[str, Strategy]:
     }
 
 
-def _workloads() -> dict[str, dict[str, Strategy]]:
+def _workloads() -> dict[str, dict[str, RestStrategy]]:
     """How work is done."""
     return {
         "apps": {
@@ -97,7 +97,7 @@ def _workloads() -> dict[str, dict[str, Strategy]]:
     }
 
 
-def _surroundings() -> dict[str, dict[str, Strategy]]:
+def _surroundings() -> dict[str, dict[str, RestStrategy]]:
     """What work stands on."""
     return {
         "discovery.k8s.io": {"endpointslices": endpoints.EndpointSliceStrategy()},
@@ -126,7 +126,7 @@ def _surroundings() -> dict[str, dict[str, Strategy]]:
     }
 
 
-def _governance() -> dict[str, dict[str, Strategy]]:
+def _governance() -> dict[str, dict[str, RestStrategy]]:
     """Who may do what, and what the API itself is made of."""
     from dovetail.lab.apiserver.crd.definitions import DefinitionStrategy
 
@@ -166,7 +166,7 @@ def _governance() -> dict[str, dict[str, Strategy]]:
 
 
 @cache
-def _strategies() -> dict[tuple[str, str], Strategy]:
+def _strategies() -> dict[tuple[str, str], RestStrategy]:
     groups = {"": _core()} | _workloads() | _surroundings() | _governance()
     strategies = {(group, plural): strategy for group, kinds in groups.items() for plural, strategy in kinds.items()}
     for group, plurals in _CONDITIONAL.items():

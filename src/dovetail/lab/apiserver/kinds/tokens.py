@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from dovetail.lab.apiserver import status_errors
-from dovetail.lab.apiserver.registry import Context, Object, Refusal, Reply
+from dovetail.lab.apiserver.registry import Object, Reply, RequestContext, RequestRefused
 from dovetail.model.validation.field_errors import invalid
 
 #: A token lives ten minutes at least.
@@ -15,7 +15,7 @@ _LONGEST = 1 << 32
 _AUDIENCE = "https://kubernetes.default.svc"
 
 
-def issue(account: Object | None, body: Object, ctx: Context) -> Reply:
+def issue(account: Object | None, body: Object, ctx: RequestContext) -> Reply:
     if account is None:
         raise status_errors.not_found("", "serviceaccounts", ctx.name)
     spec = body.setdefault("spec", {})
@@ -40,12 +40,12 @@ def issue(account: Object | None, body: Object, ctx: Context) -> Reply:
     return Reply(body=body | {"metadata": meta, "status": given}, code=201)
 
 
-def _check_bound(ref: Object, ctx: Context) -> None:
+def _check_bound(ref: Object, ctx: RequestContext) -> None:
     """A token may be bound to a pod, a secret or a node that is there."""
     group, _, version = ref.get("apiVersion", "").rpartition("/")
     kind, name = ref.get("kind", ""), ref.get("name", "")
     if (group, version, kind) not in (("", "v1", "Pod"), ("", "v1", "Secret"), ("", "v1", "Node")):
-        raise Refusal(400, "BadRequest", f"cannot bind token to object of type {group}/{version}, Kind={kind}")
+        raise RequestRefused(400, "BadRequest", f"cannot bind token to object of type {group}/{version}, Kind={kind}")
     plural = f"{kind.lower()}s"
     if ctx.cluster.get("", plural, None if kind == "Node" else ctx.namespace, name) is None:
         raise status_errors.not_found("", plural, name)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.lab.apiserver.registry import Field, Schema, ValueKind
+from dovetail.lab.apiserver.registry import GoField, Schema, ValueKind
 
 _DATA = Path(__file__).parent.parent / "data"
 _META = "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -163,7 +163,7 @@ def _inline(
     if id(schema) in done:
         return
     done.add(id(schema))
-    fields: dict[str, Field] = {}
+    fields: dict[str, GoField] = {}
     embedded = []
     for declared in entry["fields"]:
         if not declared.get("inline"):
@@ -181,18 +181,18 @@ def _inline(
     schema.embedded = tuple(embedded)
 
 
-def _owned(field: Field, owner: str) -> Field:
+def _owned(field: GoField, owner: str) -> GoField:
     copy = _copy_field(field)
     copy.owner = field.owner or owner
     copy.number = 0
     return copy
 
 
-def _copy_field(field: Field) -> Field:
-    return Field(**{name: getattr(field, name) for name in Field.__struct_fields__})
+def _copy_field(field: GoField) -> GoField:
+    return GoField(**{name: getattr(field, name) for name in GoField.__struct_fields__})
 
 
-def _field(declared: dict[str, Any]) -> Field:
+def _field(declared: dict[str, Any]) -> GoField:
     expression = declared["type"]
     schema = _expression(expression)
     if declared.get("list") or declared.get("map"):
@@ -202,7 +202,7 @@ def _field(declared: dict[str, Any]) -> Field:
         schema.list_type = declared.get("list", "")
         schema.list_keys = tuple(declared.get("keys", ()))
         schema.map_type = declared.get("map", schema.map_type)
-    return Field(
+    return GoField(
         name=declared["name"],
         schema=schema,
         go_name=declared["go"],

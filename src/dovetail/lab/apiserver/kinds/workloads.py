@@ -12,7 +12,7 @@ from dovetail.lab.apiserver.kinds.pod.defaults import template_defaults
 from dovetail.lab.apiserver.kinds.pod.spec import check_template
 from dovetail.lab.apiserver.kinds.pod.warnings import name_warnings
 from dovetail.lab.apiserver.kinds.pod.warnings import warnings as template_warnings
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 from dovetail.model.validation.field_errors import FieldError, forbidden, invalid, required, unsupported
 from dovetail.model.validation.selectors import label_selector, match_labels
 
@@ -85,7 +85,7 @@ class WorkloadStrategy(CountedStrategy):
         spec = obj.setdefault("spec", {})
         template_defaults(spec.setdefault("template", {"metadata": {}, "spec": {}}))
 
-    def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> list[str]:
         if old is not None and not self._new_spec(obj, old):
             return []
         texts = name_warnings(obj["metadata"].get("name", "")) if old is None and self.names_pods else []
@@ -113,13 +113,13 @@ class DeploymentStrategy(WorkloadStrategy):
         spec.setdefault("revisionHistoryLimit", 10)
         spec.setdefault("progressDeadlineSeconds", 600)
 
-    def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
+    def prepare_update(self, obj: Object, old: Object, ctx: RequestContext) -> None:
         super().prepare_update(obj, old, ctx)
         notes = obj["metadata"].get("annotations") or {}
         if not ctx.subresource and notes != (old["metadata"].get("annotations") or {}):
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         spec = obj["spec"]
         errors = numbers.nonnegative(spec.get("replicas"), "spec.replicas") + check_selector(spec, "deployment")
         errors += _replica_template(spec, "ReplicaSet")
@@ -153,11 +153,11 @@ class DeploymentStrategy(WorkloadStrategy):
             errors.append(invalid(f"{field_path}.maxUnavailable", down, "may not be 0 when `maxSurge` is 0"))
         return errors + numbers.not_above_100(down, f"{field_path}.maxUnavailable")
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         errors = self.check(obj, ctx)
         return errors + immutable(obj["spec"].get("selector"), old["spec"].get("selector"), "spec.selector")
 
-    def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_status(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         names = [
             "observedGeneration",
             "replicas",
@@ -202,16 +202,16 @@ class ReplicaSetStrategy(WorkloadStrategy):
     def clear_status(self, obj: Object) -> None:
         obj["status"] = {"replicas": 0}
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         spec = obj["spec"]
         errors = numbers.all_nonnegative(spec, ("replicas", "minReadySeconds"), "spec")
         return errors + check_selector(spec, "deployment") + _replica_template(spec, "ReplicaSet")
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         errors = self.check(obj, ctx)
         return errors + immutable(obj["spec"].get("selector"), old["spec"].get("selector"), "spec.selector")
 
-    def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_status(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         names = "replicas fullyLabeledReplicas readyReplicas availableReplicas observedGeneration terminatingReplicas"
         status = obj.get("status") or {}
         errors = numbers.all_nonnegative(status, names.split(), "status")
@@ -242,12 +242,12 @@ class DaemonSetStrategy(WorkloadStrategy):
         names = ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady")
         obj["status"] = dict.fromkeys(names, 0)
 
-    def prepare_create(self, obj: Object, ctx: Context) -> None:
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         super().prepare_create(obj, ctx)
         notes = obj["metadata"].get("annotations") or {}
         obj["metadata"]["annotations"] = notes | {_TEMPLATE_GENERATION: "1"}
 
-    def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
+    def prepare_update(self, obj: Object, old: Object, ctx: RequestContext) -> None:
         super().prepare_update(obj, old, ctx)
         if ctx.subresource:
             return
@@ -259,7 +259,7 @@ class DaemonSetStrategy(WorkloadStrategy):
         notes = obj["metadata"].get("annotations") or {}
         obj["metadata"]["annotations"] = notes | {key: str(number)}
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         spec = obj["spec"]
         selector = spec.get("selector")
         errors = label_selector(selector, "spec.selector")
@@ -297,11 +297,11 @@ class DaemonSetStrategy(WorkloadStrategy):
             errors.append(required(f"{field_path}.maxUnavailable", "cannot be 0 when maxSurge is 0"))
         return errors
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         errors = immutable(obj["spec"].get("selector"), old["spec"].get("selector"), "spec.selector")
         return errors + self.check(obj, ctx)
 
-    def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_status(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         names = [
             "currentNumberScheduled",
             "numberMisscheduled",

@@ -11,7 +11,7 @@ from typing import Any
 
 from dovetail.lab.apiserver.gocompat.goprint import plain
 from dovetail.lab.apiserver.patches.jsonpatch import equal
-from dovetail.lab.apiserver.registry import Field, Schema
+from dovetail.lab.apiserver.registry import GoField, Schema
 
 Json = dict[str, Any]
 _ORDER = "$setElementOrder/"
@@ -100,7 +100,7 @@ def _without_directives(value: Any) -> Any:
     return value
 
 
-def _field(schema: Schema | None, name: str) -> tuple[Field | None, Schema | None]:
+def _field(schema: Schema | None, name: str) -> tuple[GoField | None, Schema | None]:
     """The field of that name, and the schema of what it holds."""
     if schema is None:
         return None, None
@@ -158,7 +158,7 @@ def _check_order(order: list[Any], patch: list[Any], key: str) -> None:
 _KINDS = {str: "string", bool: "bool", int: "int64", float: "float64"}
 
 
-def merge_list(old: list[Any], patch: list[Any], field: Field, child: Schema | None) -> list[Any]:
+def merge_list(old: list[Any], patch: list[Any], field: GoField, child: Schema | None) -> list[Any]:
     items = child.items if child is not None else None
     if not field.merge_key or (items is not None and items.kind != "object"):
         return _merge_primitives(old, patch)
@@ -213,7 +213,7 @@ def _delete_primitives(out: Json, name: str, gone: Any) -> None:
         out[name] = left
 
 
-def order_list(merged: list[Any], order: list[Any], previous: list[Any], field: Field) -> list[Any]:
+def order_list(merged: list[Any], order: list[Any], previous: list[Any], field: GoField) -> list[Any]:
     """Elements named in the order stand as ordered; the server's own keep their place relative to their neighbours."""
     key = field.merge_key
 

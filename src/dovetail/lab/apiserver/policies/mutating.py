@@ -11,10 +11,10 @@ from dovetail.lab.apiserver import status_errors, structured_merge, typed_valida
 from dovetail.lab.apiserver.crd.cel.values import Message, Optional
 from dovetail.lab.apiserver.patches import jsonpatch
 from dovetail.lab.apiserver.policies.params import ConfigurationError, concerned, param_resource, params
-from dovetail.lab.apiserver.policies.source import Binding, Policy
+from dovetail.lab.apiserver.policies.source import AdmissionPolicy, PolicyBinding
 from dovetail.lab.apiserver.policies.validating import shown_name
 from dovetail.lab.apiserver.registry import ResourceType, Schema
-from dovetail.lab.apiserver.request import Call
+from dovetail.lab.apiserver.request import RequestCall
 from dovetail.lab.apiserver.webhooks.admission import Reinvocation, read_back
 from dovetail.lab.apiserver.webhooks.attributes import Attributes, in_version
 from dovetail.lab.apiserver.webhooks.expressions import EvaluationFailed, Variables, conditions_hold
@@ -29,8 +29,8 @@ class MutationFailed(Exception):
 class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     """A policy in force for the request, through one binding and with one parameter."""
 
-    policy: Policy
-    binding: Binding
+    policy: AdmissionPolicy
+    binding: PolicyBinding
     seen: ResourceType
     param: Json | None
 
@@ -43,12 +43,12 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
 class PolicyError(msgspec.Struct, frozen=True):
     """What went wrong with a policy; `reason` is the Status's."""
 
-    policy: Policy
+    policy: AdmissionPolicy
     message: str
     reason: str
 
 
-def mutate(call: Call, asked: Attributes, reinvocation: Reinvocation) -> None:
+def mutate(call: RequestCall, asked: Attributes, reinvocation: Reinvocation) -> None:
     """Let the policies in force change `asked.object`, in order. Raises StatusError where one with Fail cannot."""
     if asked.operation == "DELETE" or not call.server.policies.any("mutating"):
         return
@@ -74,7 +74,9 @@ def mutate(call: Call, asked: Attributes, reinvocation: Reinvocation) -> None:
         raise refusal
 
 
-def _invocations(call: Call, policy: Policy, asked: Attributes, errors: list[PolicyError]) -> list[Invocation]:
+def _invocations(
+    call: RequestCall, policy: AdmissionPolicy, asked: Attributes, errors: list[PolicyError]
+) -> list[Invocation]:
     try:
         seen = concerned(call, policy.match, asked)
         if seen is not None and policy.param_kind is not None:
@@ -100,12 +102,12 @@ def _invocations(call: Call, policy: Policy, asked: Attributes, errors: list[Pol
     return made
 
 
-def _denied(policy: Policy, binding: Binding, text: str) -> str:
+def _denied(policy: AdmissionPolicy, binding: PolicyBinding, text: str) -> str:
     return f"policy '{policy.name}' with binding '{binding.name}' denied request: {text}"
 
 
 def _mutate_with(
-    call: Call, invocation: Invocation, asked: Attributes, reinvocation: Reinvocation, errors: list[PolicyError]
+    call: RequestCall, invocation: Invocation, asked: Attributes, reinvocation: Reinvocation, errors: list[PolicyError]
 ) -> bool:
     """Apply a policy's mutations; whether any was."""
     policy = invocation.policy
@@ -132,12 +134,12 @@ def _mutate_with(
     return applied
 
 
-def _variables(call: Call, invocation: Invocation, asked: Attributes) -> Variables:
+def _variables(call: RequestCall, invocation: Invocation, asked: Attributes) -> Variables:
     composed = invocation.policy.spec.get("variables") or ()
     return Variables(call, asked, invocation.seen, invocation.param, composed)
 
 
-def _apply(call: Call, invocation: Invocation, asked: Attributes, mutation: Json) -> None:
+def _apply(call: RequestCall, invocation: Invocation, asked: Attributes, mutation: Json) -> None:
     """Put one mutation into the object."""
     seen = invocation.seen
     shown, _ = asked.converted(seen)

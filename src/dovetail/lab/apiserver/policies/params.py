@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from dovetail.lab.apiserver.policies.source import Binding, Match, Policy
+from dovetail.lab.apiserver.policies.source import AdmissionPolicy, Match, PolicyBinding
 from dovetail.lab.apiserver.registry import ResourceType
-from dovetail.lab.apiserver.request import Call
+from dovetail.lab.apiserver.request import RequestCall
 from dovetail.lab.apiserver.status_errors import StatusError
 from dovetail.lab.apiserver.webhooks.attributes import Attributes
 from dovetail.lab.apiserver.webhooks.matching import matched, matched_version
@@ -22,7 +22,7 @@ class ConfigurationError(Exception):
     """A policy or binding that cannot be used as it stands; whether that matters is the failure policy's to say."""
 
 
-def concerned(call: Call, match: Match, asked: Attributes) -> ResourceType | None:
+def concerned(call: RequestCall, match: Match, asked: Attributes) -> ResourceType | None:
     """The version in which a policy sees the request; None if it does not concern it. Raises ConfigurationError."""
     server = call.server
     everything = [{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]}]
@@ -44,7 +44,7 @@ def concerned(call: Call, match: Match, asked: Attributes) -> ResourceType | Non
     return None if excluded is not None else seen
 
 
-def param_resource(call: Call, kind: Json) -> ResourceType:
+def param_resource(call: RequestCall, kind: Json) -> ResourceType:
     """The resource that a policy's paramKind names. Raises ConfigurationError."""
     resource = call.server.policies.param_resource(kind)
     if resource is None:
@@ -54,7 +54,7 @@ def param_resource(call: Call, kind: Json) -> ResourceType:
     return resource
 
 
-def params(call: Call, policy: Policy, binding: Binding, namespace: str) -> Sequence[Json | None]:
+def params(call: RequestCall, policy: AdmissionPolicy, binding: PolicyBinding, namespace: str) -> Sequence[Json | None]:
     """The parameters for a policy, which runs once for each. Raises ConfigurationError."""
     kind, reference = policy.param_kind, binding.param_ref
     if kind is None or reference is None:
@@ -76,7 +76,7 @@ def params(call: Call, policy: Policy, binding: Binding, namespace: str) -> Sequ
     return [{**item, **head} for item in chosen]
 
 
-def _chosen(call: Call, resource: ResourceType, place: str | None, reference: Json) -> list[Json]:
+def _chosen(call: RequestCall, resource: ResourceType, place: str | None, reference: Json) -> list[Json]:
     cluster = call.server.cluster
     group, plural = resource.storage[0], resource.storage_plural or resource.plural
     if reference.get("name"):

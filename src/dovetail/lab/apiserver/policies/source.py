@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from dovetail.lab.apiserver.registry import Registry, ResourceType
-from dovetail.lab.apiserver.store import Store
+from dovetail.lab.apiserver.store import ObjectStore
 from dovetail.lab.apiserver.webhooks.configurations import GROUP
 from dovetail.model.selector import LabelSelector
 
@@ -31,7 +31,7 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
     object_selector: LabelSelector
 
 
-class Binding(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyBinding(msgspec.Struct, frozen=True, kw_only=True):
     """Where a policy is in force, with which parameters, and what a failure does."""
 
     name: str
@@ -40,7 +40,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     actions: Sequence[str]
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class AdmissionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """A policy in force."""
 
     name: str
@@ -48,22 +48,22 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     match: Match
     failure_policy: str
     param_kind: Json | None
-    bindings: Sequence[Binding]
+    bindings: Sequence[PolicyBinding]
 
 
-class Policies:
+class PolicySource:
     """The policies of a store; they are read again when one of them or of their bindings changed."""
 
-    def __init__(self, store: Store, registry: Registry) -> None:
+    def __init__(self, store: ObjectStore, registry: Registry) -> None:
         self._store = store
         self._registry = registry
-        self._read: dict[Phase, tuple[object, list[Policy]]] = {}
+        self._read: dict[Phase, tuple[object, list[AdmissionPolicy]]] = {}
 
     def any(self, phase: Phase) -> bool:
         """Whether anything is in force: a policy without a binding is not."""
         return bool(self._store.table(BINDINGS[phase]).records) and bool(self._store.table(POLICIES[phase]).records)
 
-    def policies(self, phase: Phase) -> Iterator[Policy]:
+    def policies(self, phase: Phase) -> Iterator[AdmissionPolicy]:
         policies, bindings = (self._store.table(tables[phase]).records for tables in (POLICIES, BINDINGS))
         state = tuple((name, record.rv) for records in (policies, bindings) for name, record in records.items())
         held = self._read.get(phase)
@@ -91,16 +91,16 @@ def _match(match: Json | None) -> Match:
     )
 
 
-def _policy(obj: Json, bindings: Sequence[Json]) -> Policy:
+def _policy(obj: Json, bindings: Sequence[Json]) -> AdmissionPolicy:
     spec, name = obj["spec"], obj["metadata"]["name"]
-    return Policy(
+    return AdmissionPolicy(
         name=name,
         spec=spec,
         match=_match(spec.get("matchConstraints")),
         failure_policy=spec.get("failurePolicy") or "Fail",
         param_kind=spec.get("paramKind"),
         bindings=[
-            Binding(
+            PolicyBinding(
                 name=item["metadata"]["name"],
                 match=_match(item["spec"].get("matchResources")),
                 param_ref=item["spec"].get("paramRef"),

@@ -9,9 +9,9 @@ import msgspec
 
 from dovetail.lab.apiserver import status_errors
 from dovetail.lab.apiserver.policies.params import ConfigurationError, concerned, param_resource, params
-from dovetail.lab.apiserver.policies.source import Binding, Policy
+from dovetail.lab.apiserver.policies.source import AdmissionPolicy, PolicyBinding
 from dovetail.lab.apiserver.registry import ResourceType
-from dovetail.lab.apiserver.request import Call
+from dovetail.lab.apiserver.request import RequestCall
 from dovetail.lab.apiserver.status_errors import StatusError
 from dovetail.lab.apiserver.webhooks.attributes import Attributes
 from dovetail.lab.apiserver.webhooks.expressions import EvaluationFailed, Variables, conditions_hold
@@ -31,7 +31,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = "Invalid"
 
 
-def validate(call: Call, asked: Attributes) -> None:
+def validate(call: RequestCall, asked: Attributes) -> None:
     """Evaluate the policies in force; the first denial is the answer."""
     if not call.server.policies.any("validating"):
         return
@@ -57,7 +57,7 @@ def shown_name(asked: Attributes) -> str:
     return asked.name or metadata.get("name") or metadata.get("generateName") or "Unknown"
 
 
-def _denials(call: Call, policy: Policy, asked: Attributes) -> list[tuple[str, str]]:
+def _denials(call: RequestCall, policy: AdmissionPolicy, asked: Attributes) -> list[tuple[str, str]]:
     """Messages and reasons of what a policy denies."""
     head = f"ValidatingAdmissionPolicy '{policy.name}'"
     try:
@@ -86,14 +86,14 @@ def _denials(call: Call, policy: Policy, asked: Attributes) -> list[tuple[str, s
     return denials
 
 
-def _configured(policy: Policy, message: str) -> list[tuple[str, str]]:
+def _configured(policy: AdmissionPolicy, message: str) -> list[tuple[str, str]]:
     return [] if policy.failure_policy == "Ignore" else [(message, "Invalid")]
 
 
 def _denials_with(
-    call: Call,
-    policy: Policy,
-    binding: Binding,
+    call: RequestCall,
+    policy: AdmissionPolicy,
+    binding: PolicyBinding,
     asked: Attributes,
     seen: ResourceType,
     param: Json | None,
@@ -121,11 +121,11 @@ def _denials_with(
     return denials + [(f"{head} denied request: {text}", "Invalid") for text in errors]
 
 
-def _errors(policy: Policy, problem: EvaluationFailed) -> list[Failure]:
+def _errors(policy: AdmissionPolicy, problem: EvaluationFailed) -> list[Failure]:
     return [] if policy.failure_policy == "Ignore" else [Failure(index=0, message=str(problem))]
 
 
-def _failures(policy: Policy, variables: Variables) -> Iterator[Failure]:
+def _failures(policy: AdmissionPolicy, variables: Variables) -> Iterator[Failure]:
     for index, validation in enumerate(policy.spec.get("validations") or ()):
         try:
             if variables.evaluate(validation["expression"]) is True:
@@ -154,7 +154,7 @@ def _message(validation: Json, variables: Variables) -> str:
     return stated or f"failed expression: {validation['expression'].strip()}"
 
 
-def _annotate(policy: Policy, variables: Variables, annotations: dict[str, list[str]]) -> list[str]:
+def _annotate(policy: AdmissionPolicy, variables: Variables, annotations: dict[str, list[str]]) -> list[str]:
     """Collect the policy's audit annotations; the errors of those that cannot be evaluated."""
     errors: list[str] = []
     for item in policy.spec.get("auditAnnotations") or ():
@@ -173,7 +173,7 @@ def _annotate(policy: Policy, variables: Variables, annotations: dict[str, list[
     return errors
 
 
-def _audit(call: Call, policy: Policy, binding: Binding, failure: Failure) -> None:
+def _audit(call: RequestCall, policy: AdmissionPolicy, binding: PolicyBinding, failure: Failure) -> None:
     value = {
         "message": failure.message,
         "policy": policy.name,

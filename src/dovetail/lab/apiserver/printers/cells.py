@@ -12,7 +12,7 @@ from dovetail.lab.apiserver.gocompat import gotime
 Json = dict[str, Any]
 
 
-class Header(msgspec.Struct, frozen=True):
+class ColumnHeader(msgspec.Struct, frozen=True):
     """A column definition."""
 
     name: str

@@ -5,24 +5,24 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from dovetail.lab.apiserver.printers.cells import Header, age, created, labels, listed, shown_selector
+from dovetail.lab.apiserver.printers.cells import ColumnHeader, age, created, labels, listed, shown_selector
 
 Json = dict[str, Any]
-NAME = Header("Name", format="name")
-AGE = Header("Age")
+NAME = ColumnHeader("Name", format="name")
+AGE = ColumnHeader("Age")
 _ROLE = "node-role.kubernetes.io/"
 
 NODES = (
     NAME,
-    Header("Status"),
-    Header("Roles"),
+    ColumnHeader("Status"),
+    ColumnHeader("Roles"),
     AGE,
-    Header("Version"),
-    Header("Internal-IP", priority=1),
-    Header("External-IP", priority=1),
-    Header("OS-Image", priority=1),
-    Header("Kernel-Version", priority=1),
-    Header("Container-Runtime", priority=1),
+    ColumnHeader("Version"),
+    ColumnHeader("Internal-IP", priority=1),
+    ColumnHeader("External-IP", priority=1),
+    ColumnHeader("OS-Image", priority=1),
+    ColumnHeader("Kernel-Version", priority=1),
+    ColumnHeader("Container-Runtime", priority=1),
 )
 
 
@@ -64,7 +64,7 @@ def _address(status: Json, kind: str) -> str:
     return next((a.get("address", "") for a in status.get("addresses") or [] if a.get("type") == kind), "<none>")
 
 
-NAMESPACES = (NAME, Header("Status"), AGE)
+NAMESPACES = (NAME, ColumnHeader("Status"), AGE)
 
 
 def namespace(obj: Json, now: datetime) -> list[Any]:
@@ -72,16 +72,16 @@ def namespace(obj: Json, now: datetime) -> list[Any]:
 
 
 EVENTS = (
-    Header("Last Seen"),
-    Header("Type"),
-    Header("Reason"),
-    Header("Object"),
-    Header("Subobject", priority=1),
-    Header("Source", priority=1),
-    Header("Message"),
-    Header("First Seen", priority=1),
-    Header("Count", priority=1),
-    Header("Name", format="name", priority=1),
+    ColumnHeader("Last Seen"),
+    ColumnHeader("Type"),
+    ColumnHeader("Reason"),
+    ColumnHeader("Object"),
+    ColumnHeader("Subobject", priority=1),
+    ColumnHeader("Source", priority=1),
+    ColumnHeader("Message"),
+    ColumnHeader("First Seen", priority=1),
+    ColumnHeader("Count", priority=1),
+    ColumnHeader("Name", format="name", priority=1),
 )
 
 
@@ -116,12 +116,12 @@ def event(obj: Json, now: datetime) -> list[Any]:
 
 SERVICES = (
     NAME,
-    Header("Type"),
-    Header("Cluster-IP"),
-    Header("External-IP"),
-    Header("Port(s)"),
+    ColumnHeader("Type"),
+    ColumnHeader("Cluster-IP"),
+    ColumnHeader("External-IP"),
+    ColumnHeader("Port(s)"),
     AGE,
-    Header("Selector", priority=1),
+    ColumnHeader("Selector", priority=1),
 )
 
 
@@ -151,7 +151,7 @@ def _balancer(status: Json) -> list[str]:
     return sorted({point.get("ip") or point.get("hostname") or "" for point in ingress} - {""})
 
 
-INGRESSES = (NAME, Header("Class"), Header("Hosts"), Header("Address"), Header("Ports"), AGE)
+INGRESSES = (NAME, ColumnHeader("Class"), ColumnHeader("Hosts"), ColumnHeader("Address"), ColumnHeader("Ports"), AGE)
 
 
 def ingress(obj: Json, now: datetime) -> list[Any]:
@@ -166,7 +166,7 @@ def ingress(obj: Json, now: datetime) -> list[Any]:
     return [obj["metadata"]["name"], spec.get("ingressClassName") or "<none>", shown, address, ports, created(obj, now)]
 
 
-INGRESS_CLASSES = (NAME, Header("Controller"), Header("Parameters"), AGE)
+INGRESS_CLASSES = (NAME, ColumnHeader("Controller"), ColumnHeader("Parameters"), AGE)
 
 
 def ingress_class(obj: Json, now: datetime) -> list[Any]:
@@ -187,7 +187,7 @@ def _annotation(obj: Json, name: str) -> str | None:
     return annotation
 
 
-ENDPOINTS = (NAME, Header("Endpoints"), AGE)
+ENDPOINTS = (NAME, ColumnHeader("Endpoints"), AGE)
 
 
 def endpoints(obj: Json, now: datetime) -> list[Any]:
@@ -208,7 +208,7 @@ def _bracketed(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-SLICES = (NAME, Header("AddressType"), Header("Ports"), Header("Endpoints"), AGE)
+SLICES = (NAME, ColumnHeader("AddressType"), ColumnHeader("Ports"), ColumnHeader("Endpoints"), AGE)
 
 
 def endpoint_slice(obj: Json, now: datetime) -> list[Any]:
@@ -218,7 +218,7 @@ def endpoint_slice(obj: Json, now: datetime) -> list[Any]:
     return [obj["metadata"]["name"], obj.get("addressType", ""), *shown, created(obj, now)]
 
 
-POLICIES = (NAME, Header("Pod-Selector"), AGE)
+POLICIES = (NAME, ColumnHeader("Pod-Selector"), AGE)
 
 
 def network_policy(obj: Json, now: datetime) -> list[Any]:

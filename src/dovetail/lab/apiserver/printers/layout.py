@@ -6,13 +6,13 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from dovetail.lab.apiserver.printers.cells import Header
+from dovetail.lab.apiserver.printers.cells import ColumnHeader
 
 Json = dict[str, Any]
-Layout = tuple[tuple[Header, ...], Callable[[Json, datetime], list[Any]]]
+Layout = tuple[tuple[ColumnHeader, ...], Callable[[Json, datetime], list[Any]]]
 
-NAME = Header("Name", format="name")
-CREATED = Header("Created At", "date")
+NAME = ColumnHeader("Name", format="name")
+CREATED = ColumnHeader("Created At", "date")
 #: Kinds without columns of their own.
 DEFAULT: Layout = (
     (NAME, CREATED),

@@ -5,18 +5,18 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from dovetail.lab.apiserver.printers.cells import Header, containers, created, human, labels
+from dovetail.lab.apiserver.printers.cells import ColumnHeader, containers, created, human, labels
 
 Json = dict[str, Any]
-NAME = Header("Name", format="name")
-AGE = Header("Age")
+NAME = ColumnHeader("Name", format="name")
+AGE = ColumnHeader("Age")
 
 
 def _name(obj: Json) -> str:
     return str(obj["metadata"]["name"])
 
 
-CONFIGMAPS = (NAME, Header("Data"), AGE)
+CONFIGMAPS = (NAME, ColumnHeader("Data"), AGE)
 
 
 def configmap(obj: Json, now: datetime) -> list[Any]:
@@ -24,7 +24,7 @@ def configmap(obj: Json, now: datetime) -> list[Any]:
     return [_name(obj), size, created(obj, now)]
 
 
-SECRETS = (NAME, Header("Type"), Header("Data"), AGE)
+SECRETS = (NAME, ColumnHeader("Type"), ColumnHeader("Data"), AGE)
 
 
 def secret(obj: Json, now: datetime) -> list[Any]:
@@ -40,16 +40,16 @@ def account(obj: Json, now: datetime) -> list[Any]:
 
 VOLUMES = (
     NAME,
-    Header("Capacity"),
-    Header("Access Modes"),
-    Header("Reclaim Policy"),
-    Header("Status"),
-    Header("Claim"),
-    Header("StorageClass"),
-    Header("VolumeAttributesClass"),
-    Header("Reason"),
+    ColumnHeader("Capacity"),
+    ColumnHeader("Access Modes"),
+    ColumnHeader("Reclaim Policy"),
+    ColumnHeader("Status"),
+    ColumnHeader("Claim"),
+    ColumnHeader("StorageClass"),
+    ColumnHeader("VolumeAttributesClass"),
+    ColumnHeader("Reason"),
     AGE,
-    Header("VolumeMode", priority=1),
+    ColumnHeader("VolumeMode", priority=1),
 )
 _MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
 _LEGACY_CLASS = "volume.beta.kubernetes.io/storage-class"
@@ -88,14 +88,14 @@ def volume(obj: Json, now: datetime) -> list[Any]:
 
 CLAIMS = (
     NAME,
-    Header("Status"),
-    Header("Volume"),
-    Header("Capacity"),
-    Header("Access Modes"),
-    Header("StorageClass"),
-    Header("VolumeAttributesClass"),
+    ColumnHeader("Status"),
+    ColumnHeader("Volume"),
+    ColumnHeader("Capacity"),
+    ColumnHeader("Access Modes"),
+    ColumnHeader("StorageClass"),
+    ColumnHeader("VolumeAttributesClass"),
     AGE,
-    Header("VolumeMode", priority=1),
+    ColumnHeader("VolumeMode", priority=1),
 )
 
 
@@ -117,10 +117,10 @@ def claim(obj: Json, now: datetime) -> list[Any]:
 
 STORAGE_CLASSES = (
     NAME,
-    Header("Provisioner"),
-    Header("ReclaimPolicy"),
-    Header("VolumeBindingMode"),
-    Header("AllowVolumeExpansion"),
+    ColumnHeader("Provisioner"),
+    ColumnHeader("ReclaimPolicy"),
+    ColumnHeader("VolumeBindingMode"),
+    ColumnHeader("AllowVolumeExpansion"),
     AGE,
 )
 _DEFAULT_CLASS = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
@@ -141,10 +141,10 @@ def storage_class(obj: Json, now: datetime) -> list[Any]:
 
 ATTACHMENTS = (
     NAME,
-    Header("Attacher", format="name"),
-    Header("PV"),
-    Header("Node"),
-    Header("Attached", "boolean"),
+    ColumnHeader("Attacher", format="name"),
+    ColumnHeader("PV"),
+    ColumnHeader("Node"),
+    ColumnHeader("Attached", "boolean"),
     AGE,
 )
 
@@ -156,7 +156,7 @@ def attachment(obj: Json, now: datetime) -> list[Any]:
     return [_name(obj), spec.get("attacher", ""), source, spec.get("nodeName", ""), attached, created(obj, now)]
 
 
-CSI_NODES = (NAME, Header("Drivers", "integer"), AGE)
+CSI_NODES = (NAME, ColumnHeader("Drivers", "integer"), AGE)
 
 
 def csi_node(obj: Json, now: datetime) -> list[Any]:
@@ -165,12 +165,12 @@ def csi_node(obj: Json, now: datetime) -> list[Any]:
 
 CSI_DRIVERS = (
     NAME,
-    Header("AttachRequired", "boolean"),
-    Header("PodInfoOnMount", "boolean"),
-    Header("StorageCapacity", "boolean"),
-    Header("TokenRequests"),
-    Header("RequiresRepublish", "boolean"),
-    Header("Modes"),
+    ColumnHeader("AttachRequired", "boolean"),
+    ColumnHeader("PodInfoOnMount", "boolean"),
+    ColumnHeader("StorageCapacity", "boolean"),
+    ColumnHeader("TokenRequests"),
+    ColumnHeader("RequiresRepublish", "boolean"),
+    ColumnHeader("Modes"),
     AGE,
 )
 
@@ -190,7 +190,7 @@ def csi_driver(obj: Json, now: datetime) -> list[Any]:
     ]
 
 
-LEASES = (NAME, Header("Holder"), AGE)
+LEASES = (NAME, ColumnHeader("Holder"), AGE)
 
 
 def lease(obj: Json, now: datetime) -> list[Any]:
@@ -199,10 +199,10 @@ def lease(obj: Json, now: datetime) -> list[Any]:
 
 PRIORITIES = (
     NAME,
-    Header("Value", "integer"),
-    Header("Global-Default", "boolean"),
+    ColumnHeader("Value", "integer"),
+    ColumnHeader("Global-Default", "boolean"),
     AGE,
-    Header("PreemptionPolicy"),
+    ColumnHeader("PreemptionPolicy"),
 )
 
 
@@ -213,11 +213,11 @@ def priority(obj: Json, now: datetime) -> list[Any]:
 
 BINDINGS = (
     NAME,
-    Header("Role"),
+    ColumnHeader("Role"),
     AGE,
-    Header("Users", priority=1),
-    Header("Groups", priority=1),
-    Header("ServiceAccounts", priority=1),
+    ColumnHeader("Users", priority=1),
+    ColumnHeader("Groups", priority=1),
+    ColumnHeader("ServiceAccounts", priority=1),
 )
 
 
@@ -233,7 +233,7 @@ def binding(obj: Json, now: datetime) -> list[Any]:
     return row + [", ".join(who[kind]) for kind in ("User", "Group", "ServiceAccount")]
 
 
-QUOTAS = (NAME, Header("Request"), Header("Limit"), AGE)
+QUOTAS = (NAME, ColumnHeader("Request"), ColumnHeader("Limit"), AGE)
 
 
 def quota(obj: Json, now: datetime) -> list[Any]:
@@ -247,21 +247,21 @@ def quota(obj: Json, now: datetime) -> list[Any]:
     return [_name(obj), ", ".join(requests), ", ".join(limits), created(obj, now)]
 
 
-WEBHOOKS = (NAME, Header("Webhooks", "integer"), AGE)
+WEBHOOKS = (NAME, ColumnHeader("Webhooks", "integer"), AGE)
 
 
 def webhook(obj: Json, now: datetime) -> list[Any]:
     return [_name(obj), len(obj.get("webhooks") or []), created(obj, now)]
 
 
-RUNTIMES = (NAME, Header("Handler"), AGE)
+RUNTIMES = (NAME, ColumnHeader("Handler"), AGE)
 
 
 def runtime(obj: Json, now: datetime) -> list[Any]:
     return [_name(obj), obj.get("handler", ""), created(obj, now)]
 
 
-TEMPLATES = (NAME, Header("Containers"), Header("Images"), Header("Pod Labels"))
+TEMPLATES = (NAME, ColumnHeader("Containers"), ColumnHeader("Images"), ColumnHeader("Pod Labels"))
 
 
 def template(obj: Json, now: datetime) -> list[Any]:
@@ -273,10 +273,10 @@ def template(obj: Json, now: datetime) -> list[Any]:
 CERTIFICATES = (
     NAME,
     AGE,
-    Header("SignerName"),
-    Header("Requestor"),
-    Header("RequestedDuration"),
-    Header("Condition"),
+    ColumnHeader("SignerName"),
+    ColumnHeader("Requestor"),
+    ColumnHeader("RequestedDuration"),
+    ColumnHeader("Condition"),
 )
 
 
@@ -294,14 +294,14 @@ def certificate(obj: Json, now: datetime) -> list[Any]:
     return [*row, took, word]
 
 
-ATTRIBUTES_CLASSES = (NAME, Header("DriverName"), AGE)
+ATTRIBUTES_CLASSES = (NAME, ColumnHeader("DriverName"), AGE)
 
 
 def attributes_class(obj: Json, now: datetime) -> list[Any]:
     return [_name(obj), obj.get("driverName", ""), created(obj, now)]
 
 
-API_SERVICES = (NAME, Header("Service"), Header("Available"), AGE)
+API_SERVICES = (NAME, ColumnHeader("Service"), ColumnHeader("Available"), AGE)
 
 
 def api_service(obj: Json, now: datetime) -> list[Any]:
@@ -318,11 +318,11 @@ def api_service(obj: Json, now: datetime) -> list[Any]:
 
 FLOW_SCHEMAS = (
     NAME,
-    Header("PriorityLevel"),
-    Header("MatchingPrecedence"),
-    Header("DistinguisherMethod"),
+    ColumnHeader("PriorityLevel"),
+    ColumnHeader("MatchingPrecedence"),
+    ColumnHeader("DistinguisherMethod"),
     AGE,
-    Header("MissingPL"),
+    ColumnHeader("MissingPL"),
 )
 
 
@@ -339,11 +339,11 @@ def flow_schema(obj: Json, now: datetime) -> list[Any]:
 
 PRIORITY_LEVELS = (
     NAME,
-    Header("Type"),
-    Header("NominalConcurrencyShares"),
-    Header("Queues"),
-    Header("HandSize"),
-    Header("QueueLengthLimit"),
+    ColumnHeader("Type"),
+    ColumnHeader("NominalConcurrencyShares"),
+    ColumnHeader("Queues"),
+    ColumnHeader("HandSize"),
+    ColumnHeader("QueueLengthLimit"),
     AGE,
 )
 
@@ -357,14 +357,14 @@ def priority_level(obj: Json, now: datetime) -> list[Any]:
     return [_name(obj), spec.get("type", ""), shares, *sizes, created(obj, now)]
 
 
-SERVICE_CIDRS = (NAME, Header("CIDRs"), AGE)
+SERVICE_CIDRS = (NAME, ColumnHeader("CIDRs"), AGE)
 
 
 def service_cidr(obj: Json, now: datetime) -> list[Any]:
     return [_name(obj), ",".join((obj.get("spec") or {}).get("cidrs") or ()), created(obj, now)]
 
 
-ADMISSION_POLICIES = (NAME, Header("Validations", "integer"), Header("ParamKind"), AGE)
+ADMISSION_POLICIES = (NAME, ColumnHeader("Validations", "integer"), ColumnHeader("ParamKind"), AGE)
 
 
 def admission_policy(obj: Json, now: datetime) -> list[Any]:
@@ -374,7 +374,7 @@ def admission_policy(obj: Json, now: datetime) -> list[Any]:
     return [_name(obj), len(spec.get("validations") or ()), kind, created(obj, now)]
 
 
-ADMISSION_BINDINGS = (NAME, Header("PolicyName"), Header("ParamRef"), AGE)
+ADMISSION_BINDINGS = (NAME, ColumnHeader("PolicyName"), ColumnHeader("ParamRef"), AGE)
 
 
 def admission_binding(obj: Json, now: datetime) -> list[Any]:

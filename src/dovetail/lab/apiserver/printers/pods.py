@@ -7,20 +7,20 @@ from typing import Any, TypedDict, cast
 
 import msgspec
 
-from dovetail.lab.apiserver.printers.cells import Header, age, created
+from dovetail.lab.apiserver.printers.cells import ColumnHeader, age, created
 
 Json = dict[str, Any]
 
 HEADERS = (
-    Header("Name", format="name"),
-    Header("Ready"),
-    Header("Status"),
-    Header("Restarts"),
-    Header("Age"),
-    Header("IP", priority=1),
-    Header("Node", priority=1),
-    Header("Nominated Node", priority=1),
-    Header("Readiness Gates", priority=1),
+    ColumnHeader("Name", format="name"),
+    ColumnHeader("Ready"),
+    ColumnHeader("Status"),
+    ColumnHeader("Restarts"),
+    ColumnHeader("Age"),
+    ColumnHeader("IP", priority=1),
+    ColumnHeader("Node", priority=1),
+    ColumnHeader("Nominated Node", priority=1),
+    ColumnHeader("Readiness Gates", priority=1),
 )
 
 
@@ -69,7 +69,7 @@ def conditions(obj: Json) -> list[Json]:
     return []
 
 
-class Tally:
+class ContainerCounts:
     """What the containers add up to."""
 
     def __init__(self, spec: Json, status: Json) -> None:
@@ -102,7 +102,7 @@ def _ended(state: Json, prefix: str = "") -> str:
     return f"{prefix}ExitCode:{state.get('exitCode', 0)}"
 
 
-def _initialise(tally: Tally, spec: Json, status: Json) -> bool:
+def _initialise(tally: ContainerCounts, spec: Json, status: Json) -> bool:
     """Walk the init containers; whether one of them still has to finish."""
     sidecar_restarts, sidecar_last = 0, ""
     for index, container in enumerate(status.get("initContainerStatuses") or []):
@@ -139,7 +139,7 @@ def _condition(status: Json, name: str) -> bool:
     )
 
 
-def _running(tally: Tally, status: Json) -> None:
+def _running(tally: ContainerCounts, status: Json) -> None:
     running, failure = False, ""
     for container in reversed(status.get("containerStatuses") or []):
         tally.restarted(container)
@@ -165,7 +165,7 @@ def _running(tally: Tally, status: Json) -> None:
 
 def cells(obj: Json, now: datetime) -> list[Any]:
     spec, status, metadata = obj.get("spec") or {}, obj.get("status") or {}, obj["metadata"]
-    tally = Tally(spec, status)
+    tally = ContainerCounts(spec, status)
     if not _initialise(tally, spec, status):
         _running(tally, status)
     if metadata.get("deletionTimestamp"):

@@ -7,7 +7,7 @@ from typing import Any
 
 from dovetail.lab.apiserver.gocompat import gotime
 from dovetail.lab.apiserver.printers.cells import (
-    Header,
+    ColumnHeader,
     age,
     containers,
     created,
@@ -18,17 +18,25 @@ from dovetail.lab.apiserver.printers.cells import (
 )
 
 Json = dict[str, Any]
-NAME = Header("Name", format="name")
-AGE = Header("Age")
-CONTAINERS = (Header("Containers", priority=1), Header("Images", priority=1))
-SELECTOR = Header("Selector", priority=1)
+NAME = ColumnHeader("Name", format="name")
+AGE = ColumnHeader("Age")
+CONTAINERS = (ColumnHeader("Containers", priority=1), ColumnHeader("Images", priority=1))
+SELECTOR = ColumnHeader("Selector", priority=1)
 
 
 def _parts(obj: Json) -> tuple[str, Json, Json]:
     return obj["metadata"]["name"], obj.get("spec") or {}, obj.get("status") or {}
 
 
-DEPLOYMENTS = (NAME, Header("Ready"), Header("Up-to-date"), Header("Available"), AGE, *CONTAINERS, SELECTOR)
+DEPLOYMENTS = (
+    NAME,
+    ColumnHeader("Ready"),
+    ColumnHeader("Up-to-date"),
+    ColumnHeader("Available"),
+    AGE,
+    *CONTAINERS,
+    SELECTOR,
+)
 
 
 def deployment(obj: Json, now: datetime) -> list[Any]:
@@ -39,8 +47,8 @@ def deployment(obj: Json, now: datetime) -> list[Any]:
     return [name, ready, updated, available, created(obj, now), names, images, selector(spec.get("selector"))]
 
 
-def _count(name: str) -> Header:
-    return Header(name, "integer")
+def _count(name: str) -> ColumnHeader:
+    return ColumnHeader(name, "integer")
 
 
 REPLICAS = (NAME, _count("Desired"), _count("Current"), _count("Ready"), AGE, *CONTAINERS, SELECTOR)
@@ -60,7 +68,7 @@ def replicationcontroller(obj: Json, now: datetime) -> list[Any]:
     return [name, *counts, created(obj, now), names, images, labels(spec.get("selector"))]
 
 
-STATEFULSETS = (NAME, Header("Ready"), AGE, *CONTAINERS)
+STATEFULSETS = (NAME, ColumnHeader("Ready"), AGE, *CONTAINERS)
 
 
 def statefulset(obj: Json, now: datetime) -> list[Any]:
@@ -77,7 +85,7 @@ DAEMONSETS = (
     _count("Ready"),
     _count("Up-to-date"),
     _count("Available"),
-    Header("Node Selector"),
+    ColumnHeader("Node Selector"),
     AGE,
     *CONTAINERS,
     SELECTOR,
@@ -99,7 +107,7 @@ def daemonset(obj: Json, now: datetime) -> list[Any]:
     return [name, *counts, nodes, created(obj, now), names, images, shown_selector(spec.get("selector"))]
 
 
-JOBS = (NAME, Header("Status"), Header("Completions"), Header("Duration"), AGE, *CONTAINERS, SELECTOR)
+JOBS = (NAME, ColumnHeader("Status"), ColumnHeader("Completions"), ColumnHeader("Duration"), AGE, *CONTAINERS, SELECTOR)
 _JOB_WORDS = (
     ("Complete", "Complete"),
     ("Failed", "Failed"),
@@ -137,11 +145,11 @@ def _job_word(obj: Json, status: Json) -> str:
 
 CRONJOBS = (
     NAME,
-    Header("Schedule"),
-    Header("Timezone"),
-    Header("Suspend", "boolean"),
+    ColumnHeader("Schedule"),
+    ColumnHeader("Timezone"),
+    ColumnHeader("Suspend", "boolean"),
     _count("Active"),
-    Header("Last Schedule"),
+    ColumnHeader("Last Schedule"),
     AGE,
     *CONTAINERS,
     SELECTOR,
@@ -161,7 +169,7 @@ def cronjob(obj: Json, now: datetime) -> list[Any]:
     return [*row, names, images, chosen]
 
 
-BUDGETS = (NAME, Header("Min Available"), Header("Max Unavailable"), _count("Allowed Disruptions"), AGE)
+BUDGETS = (NAME, ColumnHeader("Min Available"), ColumnHeader("Max Unavailable"), _count("Allowed Disruptions"), AGE)
 
 
 def budget(obj: Json, now: datetime) -> list[Any]:
@@ -173,11 +181,11 @@ def budget(obj: Json, now: datetime) -> list[Any]:
 
 AUTOSCALERS = (
     NAME,
-    Header("Reference"),
-    Header("Targets"),
-    Header("MinPods"),
-    Header("MaxPods"),
-    Header("Replicas"),
+    ColumnHeader("Reference"),
+    ColumnHeader("Targets"),
+    ColumnHeader("MinPods"),
+    ColumnHeader("MaxPods"),
+    ColumnHeader("Replicas"),
     AGE,
 )
 
@@ -243,7 +251,7 @@ def _metric(spec: Json, status: Json) -> str:
     return f"{current.get('value', '<unknown>')}/{target.get('value', '<nil>')}"
 
 
-SCALES = (Header("Name"), _count("Desired"), _count("Available"), AGE)
+SCALES = (ColumnHeader("Name"), _count("Desired"), _count("Available"), AGE)
 
 
 def scale(obj: Json, now: datetime) -> list[Any]:
@@ -251,7 +259,7 @@ def scale(obj: Json, now: datetime) -> list[Any]:
     return [name, spec.get("replicas", 0), status.get("replicas", 0), created(obj, now)]
 
 
-REVISIONS = (NAME, Header("Controller"), Header("Revision"), AGE)
+REVISIONS = (NAME, ColumnHeader("Controller"), ColumnHeader("Revision"), AGE)
 
 
 def revision(obj: Json, now: datetime) -> list[Any]:

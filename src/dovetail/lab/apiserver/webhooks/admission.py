@@ -6,7 +6,7 @@ from typing import Any
 
 from dovetail.lab.apiserver.decode import Expected, to_object
 from dovetail.lab.apiserver.registry import ResourceType
-from dovetail.lab.apiserver.request import Call
+from dovetail.lab.apiserver.request import RequestCall
 from dovetail.lab.apiserver.server_state import ServerState
 from dovetail.lab.apiserver.status_errors import StatusError, bad_request, forbidden, internal, internal_error
 from dovetail.lab.apiserver.webhooks import connection, review
@@ -14,13 +14,13 @@ from dovetail.lab.apiserver.webhooks.attributes import Attributes, Kind, in_vers
 from dovetail.lab.apiserver.webhooks.configurations import Phase, Webhook
 from dovetail.lab.apiserver.webhooks.expressions import EvaluationFailed, Variables, conditions_hold
 from dovetail.lab.apiserver.webhooks.matching import matched
-from dovetail.lab.apiserver.webhooks.questions import Outstanding, Question
-from dovetail.lab.apiserver.webhooks.review import CallFailed, Verdict
+from dovetail.lab.apiserver.webhooks.questions import Outstanding, WebhookCall
+from dovetail.lab.apiserver.webhooks.review import CallFailed, ReviewResponse
 
 Json = dict[str, Any]
 
 
-def mutate(call: Call, asked: Attributes, reinvocation: Reinvocation) -> None:
+def mutate(call: RequestCall, asked: Attributes, reinvocation: Reinvocation) -> None:
     """Let the mutating webhooks change `asked.object`, in order."""
     reinvocation.start(asked.object)
     try:
@@ -59,7 +59,7 @@ class Reinvocation:
             self._ran.add(uid)
 
 
-def _mutate_with(call: Call, webhook: Webhook, asked: Attributes, reinvocation: Reinvocation) -> None:
+def _mutate_with(call: RequestCall, webhook: Webhook, asked: Attributes, reinvocation: Reinvocation) -> None:
     seen = _concerned(call, webhook, asked)
     if seen is None or reinvocation.skips(webhook.uid):
         return
@@ -75,7 +75,7 @@ def _mutate_with(call: Call, webhook: Webhook, asked: Attributes, reinvocation: 
     reinvocation.ran(webhook.uid, changed, webhook.reinvocation == "IfNeeded")
 
 
-def _apply(call: Call, webhook: Webhook, asked: Attributes, seen: ResourceType, verdict: Verdict) -> bool:
+def _apply(call: RequestCall, webhook: Webhook, asked: Attributes, seen: ResourceType, verdict: ReviewResponse) -> bool:
     """Put a webhook's patch into the object; whether that changed anything."""
     patch = review.operations(verdict.patch)
     if not patch:
@@ -95,7 +95,7 @@ def _apply(call: Call, webhook: Webhook, asked: Attributes, seen: ResourceType, 
     return changed
 
 
-def read_back(call: Call, document: Json, seen: ResourceType, kind: Kind) -> Json:
+def read_back(call: RequestCall, document: Json, seen: ResourceType, kind: Kind) -> Json:
     """A changed document as an object again: in normal form and with its defaults."""
     group, version, name = kind
     own = (seen.group, seen.version, seen.kind) == kind
@@ -116,9 +116,9 @@ def read_back(call: Call, document: Json, seen: ResourceType, kind: Kind) -> Jso
     return {**obj, "kind": name, "apiVersion": f"{group}/{version}" if group else version}
 
 
-def validate(call: Call, asked: Attributes) -> None:
+def validate(call: RequestCall, asked: Attributes) -> None:
     """Ask all validating webhooks at once; the first refusal, in their order, is the answer."""
-    pairs: list[tuple[Webhook, Question | CallFailed | StatusError]] = []
+    pairs: list[tuple[Webhook, WebhookCall | CallFailed | StatusError]] = []
     for webhook in call.server.webhooks.webhooks("validating"):
         seen = _concerned(call, webhook, asked)
         if seen is None:
@@ -127,7 +127,7 @@ def validate(call: Call, asked: Attributes) -> None:
             pairs.append((webhook, _question(call, "validating", webhook, asked, seen, 0)))
         except (CallFailed, StatusError) as problem:
             pairs.append((webhook, problem))
-    waiting = [item for _, item in pairs if isinstance(item, Question) and item.key not in call.answers.held]
+    waiting = [item for _, item in pairs if isinstance(item, WebhookCall) and item.key not in call.answers.held]
     if waiting:
         raise Outstanding(waiting)
     refusals = [_refusal(call, webhook, item) for webhook, item in pairs]
@@ -136,7 +136,7 @@ def validate(call: Call, asked: Attributes) -> None:
             raise refusal
 
 
-def _refusal(call: Call, webhook: Webhook, item: Question | CallFailed | StatusError) -> StatusError | None:
+def _refusal(call: RequestCall, webhook: Webhook, item: WebhookCall | CallFailed | StatusError) -> StatusError | None:
     """Why a validating webhook stands against the request."""
     if isinstance(item, StatusError):
         return item
@@ -153,7 +153,7 @@ def _refusal(call: Call, webhook: Webhook, item: Question | CallFailed | StatusE
     return None
 
 
-def _concerned(call: Call, webhook: Webhook, asked: Attributes) -> ResourceType | None:
+def _concerned(call: RequestCall, webhook: Webhook, asked: Attributes) -> ResourceType | None:
     """The version in which a webhook is shown the request; None if the request does not concern it."""
     server = call.server
     seen = matched(
@@ -176,8 +176,8 @@ def _concerned(call: Call, webhook: Webhook, asked: Attributes) -> ResourceType 
 
 
 def _question(
-    call: Call, phase: Phase, webhook: Webhook, asked: Attributes, seen: ResourceType, number: int
-) -> Question:
+    call: RequestCall, phase: Phase, webhook: Webhook, asked: Attributes, seen: ResourceType, number: int
+) -> WebhookCall:
     """What a webhook is to be asked. Raises CallFailed or StatusError where it cannot be asked at all."""
     if asked.dry_run and webhook.side_effects not in ("None", "NoneOnDryRun"):
         raise review.no_dry_run(webhook)
@@ -189,13 +189,13 @@ def _question(
     body = review.review_body(webhook.versions, request)
     version = next(name for name in webhook.versions if name in ("v1", "v1beta1"))
 
-    async def ask(left_s: float) -> Verdict | Exception:
+    async def ask(left_s: float) -> ReviewResponse | Exception:
         return await call_webhook(call.server, webhook, phase, uid, version, body, min(left_s, webhook.timeout_s))
 
-    return Question(key, ask)
+    return WebhookCall(key, ask)
 
 
-def _allowed(call: Call, webhook: Webhook, answer: Verdict | Exception) -> Verdict:
+def _allowed(call: RequestCall, webhook: Webhook, answer: ReviewResponse | Exception) -> ReviewResponse:
     """The verdict of a webhook that allows the request; its warnings are heard in any case."""
     if isinstance(answer, Exception):
         raise answer
@@ -211,7 +211,7 @@ def _allowed(call: Call, webhook: Webhook, answer: Verdict | Exception) -> Verdi
 
 async def call_webhook(
     server: ServerState, webhook: Webhook, phase: Phase, uid: str, version: str, body: bytes, timeout_s: float
-) -> Verdict | Exception:
+) -> ReviewResponse | Exception:
     """The answer of one webhook, or what went wrong."""
     try:
         answer = await connection.send(server, webhook.client, body, timeout_s)
@@ -225,7 +225,7 @@ async def call_webhook(
         return CallFailed(f'failed to call webhook: Post "{url}": {crash!r}')
 
 
-def same_namespace(call: Call, obj: Json) -> None:
+def same_namespace(call: RequestCall, obj: Json) -> None:
     """Refuse an object that a webhook moved to another namespace."""
     if call.resource.namespaced and obj["metadata"].get("namespace", call.namespace) != call.namespace:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")

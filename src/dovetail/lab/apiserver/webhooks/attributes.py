@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from dovetail.lab.apiserver.registry import Context, ResourceType
-from dovetail.lab.apiserver.request import Call
+from dovetail.lab.apiserver.registry import RequestContext, ResourceType
+from dovetail.lab.apiserver.request import RequestCall
 
 Json = dict[str, Any]
 Kind = tuple[str, str, str]
@@ -87,7 +87,13 @@ def in_version(obj: Json | None, resource: ResourceType, other: ResourceType) ->
 
 
 def attributes(
-    call: Call, obj: Json | None, old: Json | None, ctx: Context, *, kind: Kind | None = None, name: str | None = None
+    call: RequestCall,
+    obj: Json | None,
+    old: Json | None,
+    ctx: RequestContext,
+    *,
+    kind: Kind | None = None,
+    name: str | None = None,
 ) -> Attributes:
     """Admission's view of a call; the objects are in the request's version, or of the subresource's kind."""
     resource, subresource = call.resource, call.subresource_type
@@ -131,7 +137,7 @@ def _typed(obj: Json | None, kind: Kind) -> Json | None:
 _OPTIONS = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions"}
 
 
-def operation_options(call: Call, ctx: Context) -> Json:
+def operation_options(call: RequestCall, ctx: RequestContext) -> Json:
     """The options of the write, as a review shows them."""
     if ctx.operation == "CONNECT":
         return {}

@@ -9,7 +9,7 @@ import msgspec
 from dovetail.lab.apiserver import rbac
 from dovetail.lab.apiserver.crd.cel import CelError
 from dovetail.lab.apiserver.crd.cel.values import Fields, Members
-from dovetail.lab.apiserver.registry import Cluster
+from dovetail.lab.apiserver.registry import StoredObjects
 from dovetail.model import formats
 
 
@@ -40,7 +40,7 @@ class Authorizer(Fields, Members):
 
     CALLABLE = frozenset(("group", "path", "serviceAccount"))
 
-    def __init__(self, cluster: Cluster, user: str, groups: tuple[str, ...], borrowed: bool) -> None:
+    def __init__(self, cluster: StoredObjects, user: str, groups: tuple[str, ...], borrowed: bool) -> None:
         self._cluster = cluster
         self._user, self._groups, self._borrowed = user, groups, borrowed
         self._request_resource: ResourceCheck | None = None

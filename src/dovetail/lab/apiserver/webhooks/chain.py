@@ -10,8 +10,8 @@ from typing import Any
 
 from dovetail.lab.apiserver import managedfields
 from dovetail.lab.apiserver.policies import mutating, validating
-from dovetail.lab.apiserver.registry import Context
-from dovetail.lab.apiserver.request import Call
+from dovetail.lab.apiserver.registry import RequestContext
+from dovetail.lab.apiserver.request import RequestCall
 from dovetail.lab.apiserver.server_state import ServerState
 from dovetail.lab.apiserver.webhooks import admission
 from dovetail.lab.apiserver.webhooks.admission import Reinvocation
@@ -22,7 +22,7 @@ from dovetail.lab.apiserver.webhooks.matching import is_exempt, rule_names
 Json = dict[str, Any]
 
 
-def admit(call: Call, obj: Json, old: Json | None, ctx: Context) -> Json:
+def admit(call: RequestCall, obj: Json, old: Json | None, ctx: RequestContext) -> Json:
     """The object, which is in its stored version, after all mutating admission."""
     strategy = call.resource.strategy
     strategy.admit(obj, old, ctx)
@@ -42,7 +42,7 @@ def admit(call: Call, obj: Json, old: Json | None, ctx: Context) -> Json:
     return obj
 
 
-def review(call: Call, obj: Json | None, old: Json | None, ctx: Context) -> None:
+def review(call: RequestCall, obj: Json | None, old: Json | None, ctx: RequestContext) -> None:
     """Validating admission of an object in its stored version."""
     if not _validates(call):
         return
@@ -50,7 +50,7 @@ def review(call: Call, obj: Json | None, old: Json | None, ctx: Context) -> None
     _validate(call, attributes(call, shown, _shown_old(call, old, ctx), ctx))
 
 
-def review_deletion(call: Call, old: Json, ctx: Context) -> None:
+def review_deletion(call: RequestCall, old: Json, ctx: RequestContext) -> None:
     """Admission of a deletion, mutating webhooks included: they may refuse it."""
     if not _mutates(call) and not _validates(call):
         return
@@ -61,7 +61,7 @@ def review_deletion(call: Call, old: Json, ctx: Context) -> None:
     _validate(call, asked)
 
 
-def admit_body(call: Call, body: Json, ctx: Context, kind: Kind | None = None) -> Json:
+def admit_body(call: RequestCall, body: Json, ctx: RequestContext, kind: Kind | None = None) -> Json:
     """What is not stored (a review, an eviction, the options of a stream), after all admission."""
     if not _mutates(call) and not _validates(call):
         return body
@@ -88,17 +88,17 @@ def may_concern(server: ServerState, plural: str, subresource: str = "", group: 
     )
 
 
-def _mutates(call: Call) -> bool:
+def _mutates(call: RequestCall) -> bool:
     server = call.server
     return (server.webhooks.any("mutating") or server.policies.any("mutating")) and not is_exempt(call.resource)
 
 
-def _validates(call: Call) -> bool:
+def _validates(call: RequestCall) -> bool:
     server = call.server
     return (server.webhooks.any("validating") or server.policies.any("validating")) and not is_exempt(call.resource)
 
 
-def _validate(call: Call, asked: Attributes) -> None:
+def _validate(call: RequestCall, asked: Attributes) -> None:
     validating.validate(call, asked)
     admission.validate(call, asked)
 
@@ -106,7 +106,7 @@ def _validate(call: Call, asked: Attributes) -> None:
 class _Mutation:
     """Mutating policies, then mutating webhooks; a second run for those that ask for one."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: RequestCall) -> None:
         self._call = call
         self._policies, self._webhooks = Reinvocation(), Reinvocation()
 
@@ -120,12 +120,12 @@ class _Mutation:
         return needed
 
 
-def _requested_name(call: Call, obj: Json) -> str:
+def _requested_name(call: RequestCall, obj: Json) -> str:
     """The name as the request has it: one that is still to be generated is none."""
     return call.name or call.drawn.get("requested name", obj["metadata"].get("name", ""))
 
 
-def _shown(call: Call, obj: Json, ctx: Context) -> Json:
+def _shown(call: RequestCall, obj: Json, ctx: RequestContext) -> Json:
     """An object as the request sees it: in its version, or as the kind of its subresource."""
     resource, subresource = call.resource, call.subresource_type
     shown = obj
@@ -138,7 +138,7 @@ def _shown(call: Call, obj: Json, ctx: Context) -> Json:
     return shown
 
 
-def _shown_old(call: Call, old: Json | None, ctx: Context) -> Json | None:
+def _shown_old(call: RequestCall, old: Json | None, ctx: RequestContext) -> Json | None:
     if old is None:
         return None
     resource, subresource = call.resource, call.subresource_type
@@ -152,7 +152,7 @@ def _shown_old(call: Call, old: Json | None, ctx: Context) -> Json | None:
     return shown
 
 
-def _restored(call: Call, asked: Attributes, shown: Json, obj: Json, ctx: Context) -> Json:
+def _restored(call: RequestCall, asked: Attributes, shown: Json, obj: Json, ctx: RequestContext) -> Json:
     """The object in its stored version, after admission changed what it was shown."""
     changed = asked.object
     assert changed is not None
@@ -170,7 +170,7 @@ def _restored(call: Call, asked: Attributes, shown: Json, obj: Json, ctx: Contex
     return resource.strategy.to_storage(copy.deepcopy(changed), resource.version)
 
 
-def _plain(call: Call, obj: Json, ctx: Context) -> Json:
+def _plain(call: RequestCall, obj: Json, ctx: RequestContext) -> Json:
     resource = call.resource
     if resource.storage == (resource.group, resource.version):
         return obj
@@ -181,7 +181,7 @@ def _content(obj: Json) -> Json:
     return {key: value for key, value in obj.items() if key not in ("kind", "apiVersion")}
 
 
-def _check_managed_fields(call: Call, metadata: Json, before: Json) -> None:
+def _check_managed_fields(call: RequestCall, metadata: Json, before: Json) -> None:
     """Fields that admission changes have no manager; ownership that it made unreadable is put back."""
     if metadata.get("managedFields") and managedfields.read(metadata["managedFields"]) is None:
         metadata["managedFields"] = before.get("managedFields") or []

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from dovetail.lab.apiserver.store import Record, Store
+from dovetail.lab.apiserver.store import ObjectStore, StoredVersion
 from dovetail.model.selector import LabelSelector
 
 Json = dict[str, Any]
@@ -42,7 +42,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
 class Configurations:
     """The webhooks of a store; a configuration is read again when it changed."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._read: dict[tuple[Phase, str], tuple[int, list[Webhook]]] = {}
 
@@ -60,7 +60,7 @@ class Configurations:
             yield from held[1]
 
 
-def _webhooks(name: str, record: Record) -> list[Webhook]:
+def _webhooks(name: str, record: StoredVersion) -> list[Webhook]:
     seen: dict[str, int] = {}
     webhooks = []
     for item in record.obj.get("webhooks") or ():

@@ -16,7 +16,7 @@ import msgspec
 from dovetail.lab.apiserver.server_state import ServerState
 from dovetail.lab.apiserver.status_errors import internal
 from dovetail.lab.apiserver.webhooks import connection
-from dovetail.lab.apiserver.webhooks.questions import Outstanding, Question
+from dovetail.lab.apiserver.webhooks.questions import Outstanding, WebhookCall
 from dovetail.lab.apiserver.webhooks.review import CallFailed, check_kind, read_object
 from dovetail.model.validation.field_errors import quoted
 from dovetail.model.validation.metadata import labels as check_labels
@@ -63,7 +63,7 @@ class WebhookConverter:
         async def ask(left_s: float) -> None:
             await self._convert(missing, version, min(left_s, TIMEOUT_S))
 
-        raise Outstanding([Question(("conversion", wanted, _key(missing[0], version)), ask)])
+        raise Outstanding([WebhookCall(("conversion", wanted, _key(missing[0], version)), ask)])
 
     async def _convert(self, objects: Sequence[Json], version: str, timeout_s: float) -> None:
         """Ask the webhook, and keep what it says. Raises StatusError."""

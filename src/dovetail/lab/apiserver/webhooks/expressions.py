@@ -9,7 +9,7 @@ from typing import Any
 from dovetail.lab.apiserver.crd import cel
 from dovetail.lab.apiserver.crd.cel.values import Fields
 from dovetail.lab.apiserver.registry import ResourceType
-from dovetail.lab.apiserver.request import Call
+from dovetail.lab.apiserver.request import RequestCall
 from dovetail.lab.apiserver.webhooks.attributes import Attributes
 from dovetail.lab.apiserver.webhooks.authorizer import Authorizer, ResourceCheck
 
@@ -30,7 +30,7 @@ class Variables:
 
     def __init__(
         self,
-        call: Call,
+        call: RequestCall,
         asked: Attributes,
         seen: ResourceType,
         params: Json | None = None,
@@ -76,7 +76,7 @@ class Variables:
             raise EvaluationFailed(f"expression '{expression}' resulted in error: {error}") from error
 
 
-def _namespace(call: Call, asked: Attributes) -> Json | None:
+def _namespace(call: RequestCall, asked: Attributes) -> Json | None:
     if asked.is_namespace or not asked.namespace:
         return None
     home = call.server.store.get("/namespaces", asked.namespace)

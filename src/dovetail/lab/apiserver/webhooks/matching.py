@@ -11,7 +11,7 @@ from typing import Any
 from dovetail.lab.apiserver import status_errors
 from dovetail.lab.apiserver.registry import Registry, ResourceType
 from dovetail.lab.apiserver.status_errors import StatusError
-from dovetail.lab.apiserver.store import Store
+from dovetail.lab.apiserver.store import ObjectStore
 from dovetail.lab.apiserver.webhooks.attributes import Attributes
 from dovetail.lab.apiserver.webhooks.configurations import GROUP
 from dovetail.model.selector import LabelSelector
@@ -92,7 +92,7 @@ def object_matches(selector: LabelSelector, objects: Iterable[Json | None]) -> b
     )
 
 
-def namespace_matches(selector: LabelSelector, asked: Attributes, store: Store) -> bool | StatusError:
+def namespace_matches(selector: LabelSelector, asked: Attributes, store: ObjectStore) -> bool | StatusError:
     """Whether the namespace has the labels; an error where there is no such namespace.
 
     Objects of the cluster are in no namespace and match; a Namespace that is written is judged by its new labels.
@@ -116,7 +116,7 @@ def matched(
     objects: LabelSelector,
     asked: Attributes,
     registry: Registry,
-    store: Store,
+    store: ObjectStore,
 ) -> ResourceType | None:
     """The version in which a request is shown to a webhook or policy that it concerns. Raises StatusError."""
     within = namespace_matches(namespaces, asked, store)

@@ -20,7 +20,7 @@ from dovetail.lab.apiserver.status_errors import StatusError
 REQUEST_TIMEOUT_S = 34.0
 
 
-class Question(msgspec.Struct, frozen=True):
+class WebhookCall(msgspec.Struct, frozen=True):
     """One call: `ask` gets the seconds that are left and returns an answer or what went wrong."""
 
     key: Hashable
@@ -30,7 +30,7 @@ class Question(msgspec.Struct, frozen=True):
 class Outstanding(Exception):
     """Answers that a request needs before it can go on."""
 
-    def __init__(self, questions: list[Question]) -> None:
+    def __init__(self, questions: list[WebhookCall]) -> None:
         super().__init__(", ".join(str(question.key) for question in questions))
         self.questions = questions
 
@@ -38,7 +38,7 @@ class Outstanding(Exception):
 class Committed(Outstanding):
     """A write that is done, and needs answers before it can be shown: it must not run again."""
 
-    def __init__(self, questions: list[Question], show: Callable[[], Response]) -> None:
+    def __init__(self, questions: list[WebhookCall], show: Callable[[], Response]) -> None:
         super().__init__(questions)
         self.show = show
 
@@ -63,13 +63,13 @@ class Answers:
         self.budget_s = budget_s
         self.deadline: float | None = None
 
-    def get(self, question: Question) -> Any:
+    def get(self, question: WebhookCall) -> Any:
         """The answer, if it is there; otherwise the request stops here until it is."""
         if question.key not in self.held:
             raise Outstanding([question])
         return self.held[question.key]
 
-    async def ask(self, questions: list[Question]) -> None:
+    async def ask(self, questions: list[WebhookCall]) -> None:
         """Ask all at once. Raises StatusError when the request has taken too long altogether."""
         now = asyncio.get_running_loop().time()
         if self.deadline is None:

@@ -26,7 +26,7 @@ class CallFailed(Exception):
     """A webhook that could not be asked, or whose answer is none; the failure policy decides what that means."""
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class ReviewResponse(msgspec.Struct, frozen=True, kw_only=True):
     """A readable answer. `patch_type` is what the answer calls its patch."""
 
     allowed: bool
@@ -47,7 +47,7 @@ def review_body(versions: Sequence[str], request: Json) -> bytes:
     return msgspec.json.encode(review)
 
 
-def read_answer(body: bytes, uid: str, phase: Phase, version: str) -> Verdict:
+def read_answer(body: bytes, uid: str, phase: Phase, version: str) -> ReviewResponse:
     """Raises CallFailed unless the answer is one to the review with this uid, which was sent in `version`."""
     try:
         review = read_object(body)
@@ -65,7 +65,7 @@ def read_answer(body: bytes, uid: str, phase: Phase, version: str) -> Verdict:
         if f"{api_version}, Kind={kind}" != wanted:
             raise _invalid(f"expected webhook response of {wanted}, got {api_version or '/'}, Kind={kind}")
     patch, patch_type = _patch(response, phase, version)
-    return Verdict(
+    return ReviewResponse(
         allowed=bool(response.get("allowed")),
         status=response.get("status"),
         patch=patch,

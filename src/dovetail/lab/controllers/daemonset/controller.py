@@ -9,16 +9,16 @@ from typing import Any
 import msgspec
 
 from dovetail.kube.errors import ApiError, NotFound
-from dovetail.kube.events import Reference
+from dovetail.kube.events import ObjectReference
 from dovetail.kube.resources import DAEMONSETS, PODS
 from dovetail.lab.controllers.adoption import claim_pods, strays_of
 from dovetail.lab.controllers.context import ControllerContext
-from dovetail.lab.controllers.controller_revisions import GENERATION, HASH_LABEL, History, hash_of
+from dovetail.lab.controllers.controller_revisions import GENERATION, HASH_LABEL, ControllerRevisions, hash_of
 from dovetail.lab.controllers.daemonset.decide import belongs, manage, pinned, status_of, tolerations
-from dovetail.lab.controllers.daemonset.update import Update
+from dovetail.lab.controllers.daemonset.update import RollingUpdate
 from dovetail.lab.controllers.pods import controllers, finished, pod_of, remove, terminating
-from dovetail.lab.controllers.views import Json, NodeView, PodView
-from dovetail.lab.controllers.worker import Worker
+from dovetail.lab.controllers.views import Json, NodeFields, PodFields
+from dovetail.lab.controllers.worker import KeyWorker
 from dovetail.model.selector import LabelSelector
 
 _KIND = ("apps/v1", "DaemonSet")
@@ -30,8 +30,8 @@ class DaemonSets:
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self._sets = context.store(DAEMONSETS)
-        self._history = History(context, _KIND, HASH_LABEL)
-        self.worker = Worker("daemonset", self._reconcile, gather=0.02)
+        self._history = ControllerRevisions(context, _KIND, HASH_LABEL)
+        self.worker = KeyWorker("daemonset", self._reconcile, gather=0.02)
         self._sets.listen(self._changed)
         context.listen_to_pods_of(_KIND[1], self._pod_changed)
         context.nodes.listen(self._node_changed)
@@ -40,11 +40,11 @@ class DaemonSets:
         if new is not None:
             self.worker.add(f"{new['metadata']['namespace']}/{new['metadata']['name']}")
 
-    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+    def _pod_changed(self, old: PodFields | None, new: PodFields | None) -> None:
         for key in controllers(_KIND[1], old, new):
             self.worker.add(key)
 
-    def _node_changed(self, old: NodeView | None, new: NodeView | None) -> None:
+    def _node_changed(self, old: NodeFields | None, new: NodeFields | None) -> None:
         if old is not None and new is not None and _matters(old) == _matters(new):
             return
         for key in self._sets.objects:
@@ -62,7 +62,7 @@ class DaemonSets:
         code = hash_of(revision)
         error: ApiError | None = None
         try:
-            update = Update(workload, code, self._context.now())
+            update = RollingUpdate(workload, code, self._context.now())
             await self._manage(update)
             plan = update.step(list(self._context.nodes.all()), self._by_node(workload))
             await self._delete(workload, plan.delete)
@@ -79,12 +79,12 @@ class DaemonSets:
         min_ready = int(workload["spec"].get("minReadySeconds", 0))
         return float(min_ready) if min_ready else None
 
-    def _pods(self, workload: Json) -> list[PodView]:
+    def _pods(self, workload: Json) -> list[PodFields]:
         return self._context.pods.by("owner", workload["metadata"]["uid"])
 
-    def _by_node(self, workload: Json) -> dict[str, list[PodView]]:
+    def _by_node(self, workload: Json) -> dict[str, list[PodFields]]:
         """Pods by the node they are on, or were made for; one that has ended and is to go is nowhere."""
-        by_node: dict[str, list[PodView]] = {}
+        by_node: dict[str, list[PodFields]] = {}
         for pod in self._pods(workload):
             if finished(pod) and terminating(pod):
                 continue
@@ -92,11 +92,11 @@ class DaemonSets:
             by_node.setdefault(pod.spec.node_name or target, []).append(pod)
         return by_node
 
-    async def _manage(self, update: Update) -> None:
+    async def _manage(self, update: RollingUpdate) -> None:
         workload = update.workload
         rule = partial(belongs, workload)
         plan = manage(self._context.nodes.all(), self._by_node(workload), rule, update.surplus, update.surging)
-        about = Reference.of(*_KIND, workload["metadata"])
+        about = ObjectReference.of(*_KIND, workload["metadata"])
         for pods, reason, word, tell in (
             (plan.failed, "FailedDaemonPod", "failed", self._context.recorder.warning),
             (plan.succeeded, "SucceededDaemonPod", "succeeded", self._context.recorder.normal),
@@ -109,7 +109,7 @@ class DaemonSets:
 
     async def _create(self, workload: Json, nodes: Sequence[str], code: str) -> None:
         template = workload["spec"]["template"]
-        about = Reference.of(*_KIND, workload["metadata"])
+        about = ObjectReference.of(*_KIND, workload["metadata"])
         marks = {HASH_LABEL: code}
         generation = workload["metadata"].get("annotations", {}).get(GENERATION)
         if generation is not None:
@@ -122,7 +122,7 @@ class DaemonSets:
                     "tolerations": tolerations(template),
                 }
                 body = pod_of(template, _KIND, workload["metadata"], labels=marks, spec=spec)
-                made = await self._context.kube.create(PODS, body, type=PodView)
+                made = await self._context.kube.create(PODS, body, type=PodFields)
                 version = int(made.metadata.resource_version)
                 self._context.recorder.normal(about, "SuccessfulCreate", f"Created pod: {made.metadata.name}")
         except ApiError as error:
@@ -131,8 +131,8 @@ class DaemonSets:
         finally:
             await self._context.pods.seen(version)
 
-    async def _delete(self, workload: Json, pods: Sequence[PodView]) -> None:
-        await remove(self._context, pods, Reference.of(*_KIND, workload["metadata"]))
+    async def _delete(self, workload: Json, pods: Sequence[PodFields]) -> None:
+        await remove(self._context, pods, ObjectReference.of(*_KIND, workload["metadata"]))
 
     async def _write(self, workload: Json, status: Json) -> None:
         old = workload.get("status", {})
@@ -147,5 +147,5 @@ class DaemonSets:
         await self._sets.seen(written["metadata"]["resourceVersion"])
 
 
-def _matters(node: NodeView) -> tuple[Any, ...]:
+def _matters(node: NodeFields) -> tuple[Any, ...]:
     return node.metadata.labels, node.spec.taints, node.spec.unschedulable

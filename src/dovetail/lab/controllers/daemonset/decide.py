@@ -11,7 +11,7 @@ import msgspec
 from dovetail.lab.controllers.controller_revisions import HASH_LABEL
 from dovetail.lab.controllers.pods import available_in, finished, ready, terminating
 from dovetail.lab.controllers.tainteviction import tolerates
-from dovetail.lab.controllers.views import Json, NodeView, PodView, Toleration
+from dovetail.lab.controllers.views import Json, NodeFields, PodFields, Toleration
 from dovetail.model.selector import LabelSelectorRequirement
 
 #: What every daemon pod tolerates: (key, effect).
@@ -49,7 +49,7 @@ def pinned(spec: Json, node: str) -> Json:
     return {**affinity, "nodeAffinity": node_affinity}
 
 
-def belongs(workload: Json, node: NodeView) -> tuple[bool, bool]:
+def belongs(workload: Json, node: NodeFields) -> tuple[bool, bool]:
     """(a pod should run there, a pod that is there may stay)."""
     spec = workload["spec"]["template"]["spec"]
     if spec.get("nodeName") not in (None, "", node.metadata.name) or not selects(spec, node):
@@ -60,7 +60,7 @@ def belongs(workload: Json, node: NodeView) -> tuple[bool, bool]:
     return not effects & {"NoSchedule", "NoExecute"}, "NoExecute" not in effects
 
 
-def selects(spec: Json, node: NodeView) -> bool:
+def selects(spec: Json, node: NodeFields) -> bool:
     """Whether nodeSelector and the required node affinity mean this node."""
     labels = node.metadata.labels
     if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
@@ -72,7 +72,7 @@ def selects(spec: Json, node: NodeView) -> bool:
     return any(_term(term, node) for term in required.get("nodeSelectorTerms", []))
 
 
-def _term(term: Json, node: NodeView) -> bool:
+def _term(term: Json, node: NodeFields) -> bool:
     expressions = term.get("matchExpressions") or []
     fields = term.get("matchFields") or []
     if not expressions and not fields:
@@ -88,19 +88,19 @@ class DaemonSetPlan(msgspec.Struct, frozen=True):
     """Nodes that lack a pod, and pods to delete. `failed` and `succeeded` get an event."""
 
     create: list[str]
-    delete: list[PodView]
-    failed: list[PodView] = msgspec.field(default_factory=list)
-    succeeded: list[PodView] = msgspec.field(default_factory=list)
+    delete: list[PodFields]
+    failed: list[PodFields] = msgspec.field(default_factory=list)
+    succeeded: list[PodFields] = msgspec.field(default_factory=list)
 
 
-Belongs = Callable[[NodeView], tuple[bool, bool]]
+Belongs = Callable[[NodeFields], tuple[bool, bool]]
 #: Of the pods on one node, those that are too many.
-Surplus = Callable[[Sequence[PodView]], list[PodView]]
+Surplus = Callable[[Sequence[PodFields]], list[PodFields]]
 
 
 def manage(
-    nodes: Iterable[NodeView],
-    by_node: Mapping[str, Sequence[PodView]],
+    nodes: Iterable[NodeFields],
+    by_node: Mapping[str, Sequence[PodFields]],
     rule: Belongs,
     surplus: Surplus,
     surging: bool = False,
@@ -131,13 +131,17 @@ def manage(
     return DaemonSetPlan(plan.create, [*plan.delete, *plan.failed, *plan.succeeded], plan.failed, plan.succeeded)
 
 
-def _age(pod: PodView) -> tuple[bool, str, str]:
+def _age(pod: PodFields) -> tuple[bool, str, str]:
     """The oldest first, of those on a node before any other."""
     return not pod.spec.node_name, pod.metadata.creation_timestamp or "", pod.metadata.name
 
 
 def status_of(
-    workload: Json, nodes: Iterable[NodeView], by_node: Mapping[str, Sequence[PodView]], revision: str, now: datetime
+    workload: Json,
+    nodes: Iterable[NodeFields],
+    by_node: Mapping[str, Sequence[PodFields]],
+    revision: str,
+    now: datetime,
 ) -> Json:
     desired = scheduled = astray = healthy = updated = available = 0
     min_ready = int(workload["spec"].get("minReadySeconds", 0))

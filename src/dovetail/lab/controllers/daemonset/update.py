@@ -11,12 +11,12 @@ from dovetail.lab.controllers.controller_revisions import HASH_LABEL
 from dovetail.lab.controllers.daemonset.decide import DaemonSetPlan, belongs
 from dovetail.lab.controllers.deployment.rollout import share
 from dovetail.lab.controllers.pods import available_in, finished, ready, terminating
-from dovetail.lab.controllers.views import Json, NodeView, PodView
+from dovetail.lab.controllers.views import Json, NodeFields, PodFields
 
-ByNode = Mapping[str, Sequence[PodView]]
+ByNode = Mapping[str, Sequence[PodFields]]
 
 
-class Update(msgspec.Struct, frozen=True):
+class RollingUpdate(msgspec.Struct, frozen=True):
     """A DaemonSet on its way to a revision, at an instant."""
 
     workload: Json
@@ -27,7 +27,7 @@ class Update(msgspec.Struct, frozen=True):
     def surging(self) -> bool:
         return self._limit("maxSurge", 0, 100) > 0
 
-    def surplus(self, running: Sequence[PodView]) -> list[PodView]:
+    def surplus(self, running: Sequence[PodFields]) -> list[PodFields]:
         """Of a node's pods, the oldest first: all but one, or while surging all but an old and a new one."""
         if not self.surging:
             return [*running[1:]]
@@ -38,7 +38,7 @@ class Update(msgspec.Struct, frozen=True):
             over.append(old[0])
         return over
 
-    def step(self, nodes: Sequence[NodeView], by_node: ByNode) -> DaemonSetPlan:
+    def step(self, nodes: Sequence[NodeFields], by_node: ByNode) -> DaemonSetPlan:
         """What the update does next."""
         if self.workload["spec"].get("updateStrategy", {}).get("type", "RollingUpdate") != "RollingUpdate":
             return DaemonSetPlan([], [])
@@ -48,9 +48,9 @@ class Update(msgspec.Struct, frozen=True):
             return self._surge(wanted, by_node, surge)
         return DaemonSetPlan([], self._replace(wanted, by_node, max(1, self._limit("maxUnavailable", 1, len(wanted)))))
 
-    def _replace(self, wanted: Sequence[str], by_node: ByNode, allowed: int) -> list[PodView]:
+    def _replace(self, wanted: Sequence[str], by_node: ByNode, allowed: int) -> list[PodFields]:
         """Old pods that may go: those that are of no use, and as many others as may be missing."""
-        gone, sick, fine = 0, list[PodView](), list[PodView]()
+        gone, sick, fine = 0, list[PodFields](), list[PodFields]()
         for _, new, old in self._pairs(wanted, by_node):
             if old is None:
                 gone += new is None or not self._available(new)
@@ -63,7 +63,7 @@ class Update(msgspec.Struct, frozen=True):
 
     def _surge(self, wanted: Sequence[str], by_node: ByNode, surge: int) -> DaemonSetPlan:
         """Nodes that get a new pod beside the old one, and old pods whose successor is there."""
-        under_way, needed, candidates, delete = 0, list[str](), list[str](), list[PodView]()
+        under_way, needed, candidates, delete = 0, list[str](), list[str](), list[PodFields]()
         for node, new, old in self._pairs(wanted, by_node):
             if old is None:
                 continue
@@ -75,7 +75,7 @@ class Update(msgspec.Struct, frozen=True):
                 under_way += 1
         return DaemonSetPlan([*needed, *candidates[: max(0, surge - under_way)]], delete)
 
-    def _pairs(self, nodes: Sequence[str], by_node: ByNode) -> Iterator[tuple[str, PodView | None, PodView | None]]:
+    def _pairs(self, nodes: Sequence[str], by_node: ByNode) -> Iterator[tuple[str, PodFields | None, PodFields | None]]:
         """Every node with its new and its old pod."""
         for node in nodes:
             pods = [pod for pod in by_node.get(node, ()) if not finished(pod) and not terminating(pod)]
@@ -86,8 +86,8 @@ class Update(msgspec.Struct, frozen=True):
         rolling = self.workload["spec"].get("updateStrategy", {}).get("rollingUpdate") or {}
         return share(rolling.get(field, default), total, up=True)
 
-    def _is_new(self, pod: PodView) -> bool:
+    def _is_new(self, pod: PodFields) -> bool:
         return pod.metadata.labels.get(HASH_LABEL) == self.revision
 
-    def _available(self, pod: PodView) -> bool:
+    def _available(self, pod: PodFields) -> bool:
         return available_in(pod, int(self.workload["spec"].get("minReadySeconds", 0)), self.now) <= 0

@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 
 from dovetail.kube.errors import AlreadyExists, ApiError, NotFound
-from dovetail.kube.events import Reference
+from dovetail.kube.events import ObjectReference
 from dovetail.kube.resources import DEPLOYMENTS, REPLICASETS
 from dovetail.lab.controllers.adoption import adopt
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.deployment import revision, rollout
 from dovetail.lab.controllers.deployment import status as conditions
 from dovetail.lab.controllers.pods import finished
-from dovetail.lab.controllers.views import Json, PodView
-from dovetail.lab.controllers.worker import Worker
+from dovetail.lab.controllers.views import Json, PodFields
+from dovetail.lab.controllers.worker import KeyWorker
 from dovetail.model.selector import LabelSelector
 
 _KIND = ("apps/v1", "Deployment")
@@ -28,7 +28,7 @@ class Deployments:
         self._context = context
         self._deployments = context.store(DEPLOYMENTS)
         self._sets = context.store(REPLICASETS)
-        self.worker = Worker("deployment", self._reconcile, gather=0.01)
+        self.worker = KeyWorker("deployment", self._reconcile, gather=0.01)
         self._deployments.listen(self._changed)
         self._sets.listen(self._set_changed)
         context.pods.listen(self._pod_changed)
@@ -44,7 +44,7 @@ class Deployments:
             if owner.get("controller") and owner["kind"] == "Deployment":
                 self.worker.add(f"{item['metadata']['namespace']}/{owner['name']}")
 
-    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+    def _pod_changed(self, old: PodFields | None, new: PodFields | None) -> None:
         """Recreate waits for the last old pod to go; nothing else depends on single pods."""
         if new is not None or old is None:
             return
@@ -122,14 +122,14 @@ class Deployments:
         return await self._finish(deployment, _among(sets, new), sets)
 
     async def _recreate(self, deployment: Json, new: Json | None, old: list[Json]) -> float | None:
-        steps = [rollout.Scale(rs["metadata"]["name"], 0) for rs in old if rollout.replicas(rs) > 0]
+        steps = [rollout.ScaleReplicaSet(rs["metadata"]["name"], 0) for rs in old if rollout.replicas(rs) > 0]
         if steps or self._runs(old):
             sets = await self._apply(deployment, steps, [*old, new] if new else old)
             return await self._save(
                 deployment, conditions.rolled(deployment, _among(sets, new), sets, self._context.now())
             )
         deployment, new = await self._ensure(deployment, new, old)
-        steps = [rollout.Scale(new["metadata"]["name"], rollout.replicas(deployment))]
+        steps = [rollout.ScaleReplicaSet(new["metadata"]["name"], rollout.replicas(deployment))]
         sets = await self._apply(deployment, steps, [*old, new])
         return await self._finish(deployment, _among(sets, new), sets)
 
@@ -229,7 +229,7 @@ class Deployments:
             changed = {**changed, "status": {**changed.get("status", {}), "conditions": items}}
         return deployment if changed is deployment else await self._put_status(changed)
 
-    async def _apply(self, deployment: Json, steps: list[rollout.Scale], sets: list[Json]) -> list[Json]:
+    async def _apply(self, deployment: Json, steps: list[rollout.ScaleReplicaSet], sets: list[Json]) -> list[Json]:
         """Carry the steps out; returns the sets as they are then."""
         by_name = {rs["metadata"]["name"]: rs for rs in sets}
         sizes = revision.size_annotations(deployment)
@@ -255,8 +255,8 @@ class Deployments:
             except NotFound:
                 continue
 
-    def _about(self, deployment: Json) -> Reference:
-        return Reference.of(*_KIND, deployment["metadata"])
+    def _about(self, deployment: Json) -> ObjectReference:
+        return ObjectReference.of(*_KIND, deployment["metadata"])
 
 
 def _key(item: Json) -> str:

@@ -18,7 +18,7 @@ DESIRED = "deployment.kubernetes.io/desired-replicas"
 MAXIMUM = "deployment.kubernetes.io/max-replicas"
 
 
-class Scale(NamedTuple):
+class ScaleReplicaSet(NamedTuple):
     """Give a ReplicaSet this many replicas. `forced`: rewrite its annotations even if the number stays."""
 
     name: str
@@ -76,19 +76,19 @@ def _grown(deployment: Json, existing: Iterable[Json], current: int) -> int:
     return current if room <= 0 else current + min(room, replicas(deployment) - current)
 
 
-def next_steps(deployment: Json, new: Json, old: Sequence[Json]) -> list[Scale]:
+def next_steps(deployment: Json, new: Json, old: Sequence[Json]) -> list[ScaleReplicaSet]:
     """The next scaling of a rolling update: the new set up, or else the old ones down."""
     desired = replicas(deployment)
     if replicas(new) > desired:
-        return [Scale(_name(new), desired)]
+        return [ScaleReplicaSet(_name(new), desired)]
     if replicas(new) < desired:
         grown = _grown(deployment, [*old, new], replicas(new))
         if grown != replicas(new):
-            return [Scale(_name(new), grown)]
+            return [ScaleReplicaSet(_name(new), grown)]
     return _shrink(deployment, new, [rs for rs in old if replicas(rs) > 0])
 
 
-def _shrink(deployment: Json, new: Json, old: list[Json]) -> list[Scale]:
+def _shrink(deployment: Json, new: Json, old: list[Json]) -> list[ScaleReplicaSet]:
     if not old:
         return []
     _, unavailable = allowances(deployment)
@@ -110,7 +110,9 @@ def _shrink(deployment: Json, new: Json, old: list[Json]) -> list[Scale]:
         step = min(sizes[_name(rs)], max(0, left))
         sizes[_name(rs)] -= step
         left -= step
-    return [Scale(_name(rs), sizes[_name(rs)]) for rs in oldest_first(old) if sizes[_name(rs)] != replicas(rs)]
+    return [
+        ScaleReplicaSet(_name(rs), sizes[_name(rs)]) for rs in oldest_first(old) if sizes[_name(rs)] != replicas(rs)
+    ]
 
 
 def was_scaled(deployment: Json, sets: Iterable[Json]) -> bool:
@@ -122,20 +124,20 @@ def was_scaled(deployment: Json, sets: Iterable[Json]) -> bool:
     return False
 
 
-def rescale(deployment: Json, new: Json | None, old: Sequence[Json]) -> list[Scale]:
+def rescale(deployment: Json, new: Json | None, old: Sequence[Json]) -> list[ScaleReplicaSet]:
     """Follow a changed `spec.replicas`, in proportion while two sets share the pods."""
     desired = replicas(deployment)
     everything = [*old] if new is None else [*old, new]
     live = [rs for rs in everything if replicas(rs) > 0]
     if len(live) <= 1:
         only = live[0] if live else new or (oldest_first(old)[-1] if old else None)
-        return [] if only is None or replicas(only) == desired else [Scale(_name(only), desired)]
+        return [] if only is None or replicas(only) == desired else [ScaleReplicaSet(_name(only), desired)]
     if new is not None and _saturated(deployment, new):
-        return [Scale(_name(rs), 0) for rs in old if replicas(rs) > 0]
+        return [ScaleReplicaSet(_name(rs), 0) for rs in old if replicas(rs) > 0]
     return _in_proportion(deployment, live) if is_rolling(deployment) else []
 
 
-def _in_proportion(deployment: Json, live: list[Json]) -> list[Scale]:
+def _in_proportion(deployment: Json, live: list[Json]) -> list[ScaleReplicaSet]:
     surge, _ = allowances(deployment)
     desired = replicas(deployment)
     allowed = desired + surge if desired > 0 else 0
@@ -154,7 +156,7 @@ def _in_proportion(deployment: Json, live: list[Json]) -> list[Scale]:
     if add:
         largest = _name(order[0])
         sizes[largest] = max(0, sizes[largest] + add - added)
-    return [Scale(_name(rs), sizes[_name(rs)], forced=True) for rs in order]
+    return [ScaleReplicaSet(_name(rs), sizes[_name(rs)], forced=True) for rs in order]
 
 
 def _fraction(deployment: Json, rs: Json, maximum: int) -> int:

@@ -8,26 +8,26 @@ from typing import NamedTuple
 
 from dovetail.kube.backoff import doubled
 from dovetail.lab.controllers.timestamps import parse
-from dovetail.lab.controllers.views import PodView
+from dovetail.lab.controllers.views import PodFields
 
 FIRST = 10.0
 LONGEST = 600.0
 
 
-class Backoff(NamedTuple):
+class JobBackoff(NamedTuple):
     """The failures since the last success, and when the last of them was."""
 
     failures: int = 0
     last: datetime | None = None
 
-    def after(self, good: Sequence[PodView], bad: Sequence[PodView]) -> Backoff:
+    def after(self, good: Sequence[PodFields], bad: Sequence[PodFields]) -> JobBackoff:
         """The state after pods have ended."""
         instants = sorted(ended_at(pod) for pod in bad)
         if not good:
-            return Backoff(self.failures + len(bad), instants[-1]) if bad else self
+            return JobBackoff(self.failures + len(bad), instants[-1]) if bad else self
         success = max(ended_at(pod) for pod in good)
         since = [instant for instant in instants if instant > success]
-        return Backoff(len(since), since[-1]) if since else Backoff()
+        return JobBackoff(len(since), since[-1]) if since else JobBackoff()
 
     def left(self, now: datetime) -> float:
         """Seconds until the next pod may be made."""
@@ -36,7 +36,7 @@ class Backoff(NamedTuple):
         return max(0.0, doubled(FIRST, LONGEST, self.failures) - (now - self.last).total_seconds())
 
 
-def ended_at(pod: PodView) -> datetime:
+def ended_at(pod: PodFields) -> datetime:
     """When a pod ended: by its containers, else since it is not ready, else since it was deleted."""
     ends = [
         container_status.state.terminated and container_status.state.terminated.finished_at

@@ -7,17 +7,17 @@ from datetime import datetime
 from typing import Any
 
 from dovetail.kube.errors import ApiError, Conflict, Invalid, NotFound
-from dovetail.kube.events import Reference
+from dovetail.kube.events import ObjectReference
 from dovetail.kube.resources import JOBS, PODS
 from dovetail.lab.controllers.context import ControllerContext
-from dovetail.lab.controllers.job.backoff import Backoff
+from dovetail.lab.controllers.job.backoff import JobBackoff
 from dovetail.lab.controllers.job.decide import (
     FINALIZER,
     MARKS,
     Counts,
     End,
+    JobCounts,
     JobDecision,
-    Tally,
     condition,
     count,
     decide,
@@ -40,8 +40,8 @@ from dovetail.lab.controllers.job.index import (
 from dovetail.lab.controllers.job.policy import fails, judge
 from dovetail.lab.controllers.pods import pod_of, ready, remove
 from dovetail.lab.controllers.timestamps import parse, stamp
-from dovetail.lab.controllers.views import Json, PodView
-from dovetail.lab.controllers.worker import Worker
+from dovetail.lab.controllers.views import Json, PodFields
+from dovetail.lab.controllers.worker import KeyWorker
 
 _KIND = ("batch/v1", "Job")
 #: Seconds in which what becomes of a job's pods is gathered into one look.
@@ -56,8 +56,8 @@ class Jobs:
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self._jobs = context.store(JOBS)
-        self._backoffs: dict[str, Backoff] = {}
-        self.worker = Worker("job", self._reconcile, gather=0.02, pauses=_PAUSES)
+        self._backoffs: dict[str, JobBackoff] = {}
+        self.worker = KeyWorker("job", self._reconcile, gather=0.02, pauses=_PAUSES)
         self._jobs.listen(self._changed)
         context.listen_to_pods_of("Job", self._pod_changed)
 
@@ -70,7 +70,7 @@ class Jobs:
             for pod in self._context.pods.by("owner", old["metadata"]["uid"]):
                 self.worker.add(f"orphan:{pod.metadata.key}")
 
-    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+    def _pod_changed(self, old: PodFields | None, new: PodFields | None) -> None:
         for pod in (old, new):
             owner = pod.metadata.controller if pod is not None else None
             if pod is None or owner is None or owner.kind != "Job":
@@ -97,7 +97,7 @@ class Jobs:
             return await self._after(job)
         return await self._advance(job)
 
-    def _pods(self, job: Json) -> list[PodView]:
+    def _pods(self, job: Json) -> list[PodFields]:
         return self._context.pods.by("owner", job["metadata"]["uid"])
 
     async def _after(self, job: Json) -> float | None:
@@ -144,7 +144,7 @@ class Jobs:
             raise error
         return verdict.again
 
-    async def _count(self, job: Json, status: dict[str, Any], pods: Sequence[PodView]) -> tuple[Json, Tally]:
+    async def _count(self, job: Json, status: dict[str, Any], pods: Sequence[PodFields]) -> tuple[Json, JobCounts]:
         """Count pods that finished since the last time; returns the job as written, and all that was ever counted."""
         noted = status.get("uncountedTerminatedPods", {})
         succeeded = {*noted.get("succeeded", []), *noted.get("failed", [])}
@@ -173,19 +173,19 @@ class Jobs:
             status = dict(job["status"])
             status["uncountedTerminatedPods"] = {}
         broken = [pod for pod in fresh if fails(job, pod)]
-        backoff = self._backoffs.get(job["metadata"]["uid"], Backoff()).after(good, broken)
+        backoff = self._backoffs.get(job["metadata"]["uid"], JobBackoff()).after(good, broken)
         self._backoffs[job["metadata"]["uid"]] = backoff
-        tally = Tally(status.get("succeeded", 0), status.get("failed", 0), done, given_up, backoff)
+        tally = JobCounts(status.get("succeeded", 0), status.get("failed", 0), done, given_up, backoff)
         return {**job, "status": status}, tally
 
-    async def _strip(self, pods: Sequence[PodView]) -> None:
+    async def _strip(self, pods: Sequence[PodFields]) -> None:
         version = 0
         for pod in pods:
             rest = [name for name in pod.metadata.finalizers if name != FINALIZER]
             body = {"metadata": {"uid": pod.metadata.uid, "finalizers": rest or None}}
             try:
                 written = await self._context.kube.patch(
-                    PODS, pod.metadata.name, body, pod.metadata.namespace, type=PodView
+                    PODS, pod.metadata.name, body, pod.metadata.namespace, type=PodFields
                 )
             except (NotFound, Invalid, Conflict):
                 continue
@@ -193,13 +193,13 @@ class Jobs:
         await self._context.pods.seen(version)
 
     async def _act(self, job: Json, counts: Counts, verdict: JobDecision) -> ApiError | None:
-        about = Reference.of(*_KIND, job["metadata"])
+        about = ObjectReference.of(*_KIND, job["metadata"])
         version = 0
         try:
             await self._strip(verdict.release)
             await remove(self._context, [*verdict.delete, *verdict.release], about)
             for number in verdict.create:
-                made = await self._context.kube.create(PODS, self._pod(job, number, counts.pods), type=PodView)
+                made = await self._context.kube.create(PODS, self._pod(job, number, counts.pods), type=PodFields)
                 version = max(version, int(made.metadata.resource_version))
                 self._context.recorder.normal(about, "SuccessfulCreate", f"Created pod: {made.metadata.name}")
         except ApiError as error:
@@ -209,7 +209,7 @@ class Jobs:
             await self._context.pods.seen(version)
         return None
 
-    def _pod(self, job: Json, number: int | None, pods: Sequence[PodView]) -> Json:
+    def _pod(self, job: Json, number: int | None, pods: Sequence[PodFields]) -> Json:
         template = job["spec"]["template"]
         if number is None:
             body = pod_of(template, _KIND, job["metadata"])
@@ -236,7 +236,7 @@ class Jobs:
         return body
 
     async def _save(
-        self, job: Json, counts: Counts, verdict: JobDecision, error: ApiError | None, open_ends: Sequence[PodView]
+        self, job: Json, counts: Counts, verdict: JobDecision, error: ApiError | None, open_ends: Sequence[PodFields]
     ) -> None:
         """Pods that ended while we acted are counted next time: one look, one truth. Those that a failed job leaves
         running have failed."""
@@ -270,7 +270,7 @@ class Jobs:
                 status["completionTime"] = stamp(now)
                 self._record_event(job, "Completed", "Job completed")
             else:
-                about = Reference.of(*_KIND, job["metadata"])
+                about = ObjectReference.of(*_KIND, job["metadata"])
                 self._context.recorder.warning(about, reason, message)
         return {**status, "conditions": conditions}
 
@@ -283,10 +283,10 @@ class Jobs:
         return written
 
     def _record_event(self, job: Json, reason: str, message: str) -> None:
-        self._context.recorder.normal(Reference.of(*_KIND, job["metadata"]), reason, message)
+        self._context.recorder.normal(ObjectReference.of(*_KIND, job["metadata"]), reason, message)
 
 
-def _open_ends(job: Json, pods: Sequence[PodView]) -> list[PodView]:
+def _open_ends(job: Json, pods: Sequence[PodFields]) -> list[PodFields]:
     """The pods that are still going when their job is decided: their outcome no longer counts."""
     if marked(job["status"]):
         return []
@@ -298,7 +298,7 @@ def _open_ends(job: Json, pods: Sequence[PodView]) -> list[PodView]:
 
 
 def _indexes(
-    job: Json, status: dict[str, Any], good: Sequence[PodView], fresh: Sequence[PodView]
+    job: Json, status: dict[str, Any], good: Sequence[PodFields], fresh: Sequence[PodFields]
 ) -> tuple[set[int], set[int]]:
     """The indexes done and those given up, written into the status."""
     if not indexed(job):

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from dovetail.lab.controllers.deployment.status import find, without
-from dovetail.lab.controllers.job.backoff import Backoff, ended_at
+from dovetail.lab.controllers.job.backoff import JobBackoff, ended_at
 from dovetail.lab.controllers.job.index import enough, index_of, indexed, last_failed, limited, tries, valid
 from dovetail.lab.controllers.job.policy import failed_by_rule, waits_for_end
 from dovetail.lab.controllers.pods import active, terminating, victims
 from dovetail.lab.controllers.pods import finished as ended
 from dovetail.lab.controllers.timestamps import parse, stamp
-from dovetail.lab.controllers.views import Json, PodView
+from dovetail.lab.controllers.views import Json, PodFields
 
 FINALIZER = "batch.kubernetes.io/job-tracking"
 
@@ -28,21 +28,21 @@ MARKS = {"SuccessCriteriaMet": "Complete", "FailureTarget": "Failed"}
 class Counts(msgspec.Struct, frozen=True):
     """The pods of a job by what became of them; finished pods that were counted before are in the tally."""
 
-    pods: Sequence[PodView]
-    active: list[PodView]
+    pods: Sequence[PodFields]
+    active: list[PodFields]
     terminating: int
     #: The uids of all of them.
     seen: frozenset[str]
 
 
-class Tally(msgspec.Struct, frozen=True):
+class JobCounts(msgspec.Struct, frozen=True):
     """Pods that ended well and badly; of an Indexed job the indexes done, and those given up."""
 
     succeeded: int
     failed: int
     done: Set[int]
     lost: Set[int]
-    backoff: Backoff = Backoff()
+    backoff: JobBackoff = JobBackoff()
 
 
 class JobDecision(msgspec.Struct, frozen=True):
@@ -50,18 +50,18 @@ class JobDecision(msgspec.Struct, frozen=True):
 
     end: End | None = None
     create: list[int | None] = []
-    delete: list[PodView] = []
-    release: list[PodView] = []
+    delete: list[PodFields] = []
+    release: list[PodFields] = []
     again: float | None = None
 
 
-def count(pods: Sequence[PodView]) -> Counts:
+def count(pods: Sequence[PodFields]) -> Counts:
     living = [pod for pod in pods if active(pod)]
     going = sum(terminating(pod) and not ended(pod) for pod in pods)
     return Counts(pods, living, going, frozenset(pod.metadata.uid for pod in pods))
 
 
-def decide(job: Json, counts: Counts, tally: Tally, now: datetime) -> JobDecision:
+def decide(job: Json, counts: Counts, tally: JobCounts, now: datetime) -> JobDecision:
     """What to do next."""
     late = _deadline(job, now)
     end = _end(job, counts, tally, late)
@@ -76,7 +76,7 @@ def decide(job: Json, counts: Counts, tally: Tally, now: datetime) -> JobDecisio
     return msgspec.structs.replace(verdict, end=end)
 
 
-def _end(job: Json, counts: Counts, tally: Tally, late: float | None) -> End | None:
+def _end(job: Json, counts: Counts, tally: JobCounts, late: float | None) -> End | None:
     """Why a job is over, though pods of it may still run: what was decided before comes first."""
     conditions = job.get("status", {}).get("conditions", [])
     for mark, kind in MARKS.items():
@@ -93,7 +93,7 @@ def _end(job: Json, counts: Counts, tally: Tally, late: float | None) -> End | N
     return _end_of_indexes(job, tally) if indexed(job) else None
 
 
-def _end_of_indexes(job: Json, tally: Tally) -> End | None:
+def _end_of_indexes(job: Json, tally: JobCounts) -> End | None:
     spec = job["spec"]
     if len(tally.lost) > spec.get("maxFailedIndexes", len(tally.lost)):
         text = "Job has exceeded the specified maximal number of failed indexes"
@@ -125,7 +125,7 @@ def _deadline(job: Json, now: datetime) -> float | None:
     return (parse(start) + timedelta(seconds=seconds) - now).total_seconds()
 
 
-def _size(job: Json, counts: Counts, tally: Tally, now: datetime, late: float | None) -> JobDecision:
+def _size(job: Json, counts: Counts, tally: JobCounts, now: datetime, late: float | None) -> JobDecision:
     spec, running = job["spec"], len(counts.active)
     parallel, completions = spec.get("parallelism", 1), spec.get("completions")
     if completions is None:
@@ -143,9 +143,9 @@ def _size(job: Json, counts: Counts, tally: Tally, now: datetime, late: float | 
     return JobDecision(create=numbers, again=min(waits) if waits else None)
 
 
-def _surplus(job: Json, pods: Sequence[PodView], least: int, now: datetime) -> list[PodView]:
+def _surplus(job: Json, pods: Sequence[PodFields], least: int, now: datetime) -> list[PodFields]:
     """At least so many pods that are too many: of an index all but one, and all of no valid index."""
-    extra: list[PodView] = []
+    extra: list[PodFields] = []
     if indexed(job):
         kept: set[int] = set()
         for pod in pods:
@@ -156,7 +156,9 @@ def _surplus(job: Json, pods: Sequence[PodView], least: int, now: datetime) -> l
     return extra + victims(rest, max(0, least - len(extra)), {}, now)
 
 
-def _to_create(job: Json, counts: Counts, tally: Tally, missing: int, now: datetime) -> tuple[list[int | None], float]:
+def _to_create(
+    job: Json, counts: Counts, tally: JobCounts, missing: int, now: datetime
+) -> tuple[list[int | None], float]:
     """The indexes to run now (or as many pods without one), and the seconds until there are more."""
     if limited(job):
         waits = {index: _index_backoff(job, counts, index, now) for index in _pending(job, counts, tally)[:missing]}
@@ -168,7 +170,7 @@ def _to_create(job: Json, counts: Counts, tally: Tally, missing: int, now: datet
     return ([*_pending(job, counts, tally)[:missing]] if indexed(job) else [None] * missing), 0.0
 
 
-def _pending(job: Json, counts: Counts, tally: Tally) -> list[int]:
+def _pending(job: Json, counts: Counts, tally: JobCounts) -> list[int]:
     """The indexes without an active pod."""
     busy = [pod for pod in counts.pods if active(pod) or (terminating(pod) and waits_for_end(job))]
     taken = {*tally.done, *tally.lost, *map(index_of, busy)}
@@ -177,7 +179,7 @@ def _pending(job: Json, counts: Counts, tally: Tally) -> list[int]:
 
 def _index_backoff(job: Json, counts: Counts, number: int, now: datetime) -> float:
     replaced = last_failed(job, counts.pods, number)
-    return 0.0 if replaced is None else Backoff(tries(replaced) + 1, ended_at(replaced)).left(now)
+    return 0.0 if replaced is None else JobBackoff(tries(replaced) + 1, ended_at(replaced)).left(now)
 
 
 def marked(status: Json) -> str | None:

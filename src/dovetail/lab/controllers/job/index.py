@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 
 from dovetail.lab.controllers.job.policy import fails, judge
-from dovetail.lab.controllers.views import Json, PodView
+from dovetail.lab.controllers.views import Json, PodFields
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
@@ -16,12 +16,12 @@ def indexed(job: Json) -> bool:
     return bool(job["spec"].get("completionMode") == "Indexed")
 
 
-def index_of(pod: PodView) -> int:
+def index_of(pod: PodFields) -> int:
     """The pod's index; -1 if it has none."""
     return _number(pod, INDEX, -1)
 
 
-def valid(job: Json, pod: PodView) -> bool:
+def valid(job: Json, pod: PodFields) -> bool:
     """Whether the pod's index is one of the job's."""
     return 0 <= index_of(pod) < (job["spec"].get("completions") or 0)
 
@@ -50,7 +50,7 @@ def limited(job: Json) -> bool:
     return indexed(job) and "backoffLimitPerIndex" in job["spec"]
 
 
-def is_lost(job: Json, pod: PodView) -> bool:
+def is_lost(job: Json, pod: PodFields) -> bool:
     """Whether a pod's failure is one too many for its index."""
     if not fails(job, pod):
         return False
@@ -60,18 +60,18 @@ def is_lost(job: Json, pod: PodView) -> bool:
     return ruling.counts and _number(pod, FAILURES, 0) >= job["spec"]["backoffLimitPerIndex"]
 
 
-def last_failed(job: Json, pods: Iterable[PodView], number: int) -> PodView | None:
+def last_failed(job: Json, pods: Iterable[PodFields], number: int) -> PodFields | None:
     """The pod that a new one of this index replaces."""
     broken = [pod for pod in pods if index_of(pod) == number and fails(job, pod)]
     return max(broken, key=tries, default=None)
 
 
-def tries(pod: PodView) -> int:
+def tries(pod: PodFields) -> int:
     """How many pods of its index failed before it."""
     return _number(pod, FAILURES, 0) + _number(pod, IGNORED, 0)
 
 
-def marks(job: Json, replaced: PodView | None) -> dict[str, str]:
+def marks(job: Json, replaced: PodFields | None) -> dict[str, str]:
     """The annotations by which a pod remembers the failures of its index."""
     failures, ignored = 0, 0
     if replaced is not None:
@@ -92,6 +92,6 @@ def enough(job: Json, done: Set[int]) -> str | None:
     return None
 
 
-def _number(pod: PodView, annotation: str, default: int) -> int:
+def _number(pod: PodFields, annotation: str, default: int) -> int:
     text = pod.metadata.annotations.get(annotation, "")
     return int(text) if text.isdigit() else default

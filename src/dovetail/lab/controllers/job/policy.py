@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from dovetail.lab.controllers.pods import terminating
-from dovetail.lab.controllers.views import ContainerStatus, Json, PodView
+from dovetail.lab.controllers.views import ContainerStatus, Json, PodFields
 
 
 class Ruling(NamedTuple):
@@ -22,14 +22,14 @@ def waits_for_end(job: Json) -> bool:
     return "podFailurePolicy" in job["spec"] or job["spec"].get("podReplacementPolicy") == "Failed"
 
 
-def fails(job: Json, pod: PodView) -> bool:
+def fails(job: Json, pod: PodFields) -> bool:
     """Whether a pod is lost to the job. One that is deleted may never come to say that it failed."""
     if pod.status.phase == "Failed":
         return True
     return terminating(pod) and pod.status.phase != "Succeeded" and not waits_for_end(job)
 
 
-def judge(job: Json, pod: PodView) -> Ruling:
+def judge(job: Json, pod: PodFields) -> Ruling:
     """The first rule that a failed pod matches."""
     for index, rule in enumerate((job["spec"].get("podFailurePolicy") or {}).get("rules", ())):
         cause = _cause(rule, pod)
@@ -40,7 +40,7 @@ def judge(job: Json, pod: PodView) -> Ruling:
     return Ruling()
 
 
-def _cause(rule: Json, pod: PodView) -> str | None:
+def _cause(rule: Json, pod: PodFields) -> str | None:
     """Why the rule is about this pod, in words."""
     codes = rule.get("onExitCodes")
     if codes is not None:
@@ -64,7 +64,7 @@ def _exited(codes: Json, statuses: Iterable[ContainerStatus]) -> tuple[str, int]
     return None
 
 
-def failed_by_rule(job: Json, pods: Iterable[PodView]) -> str | None:
+def failed_by_rule(job: Json, pods: Iterable[PodFields]) -> str | None:
     """The message of the first failure that ends the whole job."""
     messages = (judge(job, pod).message for pod in pods if fails(job, pod))
     return next((message for message in messages if message), None)

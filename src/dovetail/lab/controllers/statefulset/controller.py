@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 from dovetail.kube.errors import AlreadyExists, ApiError, NotFound
-from dovetail.kube.events import Reference
+from dovetail.kube.events import ObjectReference
 from dovetail.kube.resources import PERSISTENTVOLUMECLAIMS, PODS, STATEFULSETS
 from dovetail.lab.controllers.adoption import claim_pods, strays_of
 from dovetail.lab.controllers.context import ControllerContext
-from dovetail.lab.controllers.controller_revisions import HASH_LABEL, SET_HASH_LABEL, History, template_of
+from dovetail.lab.controllers.controller_revisions import HASH_LABEL, SET_HASH_LABEL, ControllerRevisions, template_of
 from dovetail.lab.controllers.deployment.revision import owner
 from dovetail.lab.controllers.pods import controllers, pod_of
 from dovetail.lab.controllers.statefulset.decide import (
@@ -24,8 +24,8 @@ from dovetail.lab.controllers.statefulset.decide import (
     status_of,
     steps,
 )
-from dovetail.lab.controllers.views import Json, PodView
-from dovetail.lab.controllers.worker import Worker
+from dovetail.lab.controllers.views import Json, PodFields
+from dovetail.lab.controllers.worker import KeyWorker
 from dovetail.model.selector import LabelSelector
 
 _KIND = ("apps/v1", "StatefulSet")
@@ -37,8 +37,8 @@ class StatefulSets:
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self._sets = context.store(STATEFULSETS)
-        self._history = History(context, _KIND, SET_HASH_LABEL)
-        self.worker = Worker("statefulset", self._reconcile, gather=0.01)
+        self._history = ControllerRevisions(context, _KIND, SET_HASH_LABEL)
+        self.worker = KeyWorker("statefulset", self._reconcile, gather=0.01)
         self._sets.listen(self._changed)
         context.listen_to_pods_of(_KIND[1], self._pod_changed)
 
@@ -46,7 +46,7 @@ class StatefulSets:
         if new is not None:
             self.worker.add(f"{new['metadata']['namespace']}/{new['metadata']['name']}")
 
-    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+    def _pod_changed(self, old: PodFields | None, new: PodFields | None) -> None:
         for key in controllers(_KIND[1], old, new):
             self.worker.add(key)
 
@@ -91,7 +91,7 @@ class StatefulSets:
             lambda pod: ordinal(name, pod.metadata.name) >= 0,
         )
 
-    def _pods(self, workload: Json) -> list[PodView]:
+    def _pods(self, workload: Json) -> list[PodFields]:
         return self._context.pods.by("owner", workload["metadata"]["uid"])
 
     def _live(self, workload: Json, updated: str) -> set[str]:
@@ -108,9 +108,9 @@ class StatefulSets:
         pod_name = f"{metadata['name']}-{step.ordinal}"
         await self._claims(workload, pod_name, step.ordinal)
         body = self._pod(workload, template_of(revision), pod_name, step.ordinal, revision["metadata"]["name"])
-        about = Reference.of(*_KIND, metadata)
+        about = ObjectReference.of(*_KIND, metadata)
         try:
-            made = await self._context.kube.create(PODS, body, type=PodView)
+            made = await self._context.kube.create(PODS, body, type=PodFields)
         except AlreadyExists:
             return
         except ApiError as error:
@@ -156,9 +156,9 @@ class StatefulSets:
             except AlreadyExists:
                 continue
             text = f"Create Claim {claim_name} Pod {pod_name} in StatefulSet {metadata['name']} success"
-            self._context.recorder.normal(Reference.of(*_KIND, metadata), "SuccessfulCreate", text)
+            self._context.recorder.normal(ObjectReference.of(*_KIND, metadata), "SuccessfulCreate", text)
 
-    async def _delete(self, workload: Json, pod: PodView) -> None:
+    async def _delete(self, workload: Json, pod: PodFields) -> None:
         metadata = workload["metadata"]
         name = pod.metadata.name
         try:
@@ -166,7 +166,7 @@ class StatefulSets:
         except NotFound:
             return
         text = f"Delete Pod {name} in StatefulSet {metadata['name']} successful"
-        self._context.recorder.normal(Reference.of(*_KIND, metadata), "SuccessfulDelete", text)
+        self._context.recorder.normal(ObjectReference.of(*_KIND, metadata), "SuccessfulDelete", text)
         await self._context.pods.seen(answer.get("metadata", {}).get("resourceVersion", "0"))
         policy = workload["spec"].get("persistentVolumeClaimRetentionPolicy", {})
         number = ordinal(metadata["name"], name) - first_ordinal(workload)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from dovetail.lab.controllers.controller_revisions import HASH_LABEL
 from dovetail.lab.controllers.deployment.rollout import replicas
 from dovetail.lab.controllers.pods import available_in, finished, ready, terminating
-from dovetail.lab.controllers.views import Json, PodView
+from dovetail.lab.controllers.views import Json, PodFields
 
 POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
 INDEX_LABEL = "apps.kubernetes.io/pod-index"
@@ -23,14 +23,14 @@ class Create(NamedTuple):
     updated: bool
 
 
-class Delete(NamedTuple):
+class DeletePod(NamedTuple):
     """Take the pod away; `rolled` if only to have it back at the new revision."""
 
-    pod: PodView
+    pod: PodFields
     rolled: bool = False
 
 
-Step = Create | Delete
+Step = Create | DeletePod
 
 
 def ordinal(set_name: str, pod_name: str) -> int:
@@ -56,7 +56,7 @@ def partition(workload: Json) -> int:
     return int(rolling.get("partition", 0) or 0)
 
 
-def steps(workload: Json, pods: Sequence[PodView], updated: str, now: datetime) -> list[Step]:
+def steps(workload: Json, pods: Sequence[PodFields], updated: str, now: datetime) -> list[Step]:
     """What to do now. One step at a time unless pods are managed in parallel. `updated` names the new revision."""
     if "deletionTimestamp" in workload["metadata"]:
         return []
@@ -79,7 +79,7 @@ def steps(workload: Json, pods: Sequence[PodView], updated: str, now: datetime) 
 
 
 def _fill(
-    workload: Json, by_number: Mapping[int, PodView], wanted: range, updated: str, now: datetime
+    workload: Json, by_number: Mapping[int, PodFields], wanted: range, updated: str, now: datetime
 ) -> list[Step] | None:
     """Steps to have every replica; an empty list waits; None means all are well."""
     made: list[Step] = []
@@ -89,7 +89,7 @@ def _fill(
         if pod is None:
             made.append(Create(number, _born_updated(workload, number, by_number, updated)))
         elif finished(pod) and not terminating(pod):
-            made.append(Delete(pod))
+            made.append(DeletePod(pod))
         elif _available(workload, pod, now) and not terminating(pod):
             continue
         else:
@@ -99,7 +99,7 @@ def _fill(
     return made if made or waits else None
 
 
-def _born_updated(workload: Json, number: int, by_number: Mapping[int, PodView], updated: str) -> bool:
+def _born_updated(workload: Json, number: int, by_number: Mapping[int, PodFields], updated: str) -> bool:
     """Below the partition, and while a rollout has not come down to it, a pod is made as it was."""
     status = workload.get("status", {})
     if status.get("currentRevision", updated) == updated:
@@ -112,47 +112,49 @@ def _born_updated(workload: Json, number: int, by_number: Mapping[int, PodView],
 
 
 def _condemn(
-    workload: Json, condemned: list[PodView], by_number: Mapping[int, PodView], wanted: range, now: datetime
+    workload: Json, condemned: list[PodFields], by_number: Mapping[int, PodFields], wanted: range, now: datetime
 ) -> list[Step] | None:
     if not condemned:
         return None
     if burst(workload):
-        return [Delete(pod) for pod in condemned if not terminating(pod)] or None
+        return [DeletePod(pod) for pod in condemned if not terminating(pod)] or None
     members = [by_number[number] for number in wanted if number in by_number]
     sick = next((pod for pod in (*members, *reversed(condemned)) if not _available(workload, pod, now)), None)
     pod = condemned[0]
     if terminating(pod) or (not _available(workload, pod, now) and pod is not sick):
         return []
-    return [Delete(pod)]
+    return [DeletePod(pod)]
 
 
-def _update(workload: Json, by_number: Mapping[int, PodView], wanted: range, updated: str, now: datetime) -> list[Step]:
+def _update(
+    workload: Json, by_number: Mapping[int, PodFields], wanted: range, updated: str, now: datetime
+) -> list[Step]:
     """Roll from the highest number down, one pod at a time; wait for each that is rolled to be available."""
     for number in reversed(wanted[partition(workload) :]):
         pod = by_number[number]
         if pod.metadata.labels.get(HASH_LABEL) != updated and not terminating(pod):
-            return [Delete(pod, rolled=True)]
+            return [DeletePod(pod, rolled=True)]
         if not _available(workload, pod, now):
             return []
     return []
 
 
-def _available(workload: Json, pod: PodView, now: datetime) -> bool:
+def _available(workload: Json, pod: PodFields, now: datetime) -> bool:
     return pod.status.phase == "Running" and not terminating(pod) and _seconds_to(workload, pod, now) <= 0
 
 
-def _seconds_to(workload: Json, pod: PodView, now: datetime) -> float:
+def _seconds_to(workload: Json, pod: PodFields, now: datetime) -> float:
     """Seconds until the pod counts as available."""
     return available_in(pod, int(workload["spec"].get("minReadySeconds", 0)), now)
 
 
-def next_available(workload: Json, pods: Sequence[PodView], now: datetime) -> float | None:
+def next_available(workload: Json, pods: Sequence[PodFields], now: datetime) -> float | None:
     """Seconds until the next pod that is ready becomes available, if one is to."""
     waits = [_seconds_to(workload, pod, now) for pod in pods]
     return min((wait for wait in waits if 0 < wait < math.inf), default=None)
 
 
-def status_of(workload: Json, pods: Sequence[PodView], updated: str, now: datetime, rolled: int = 0) -> Json:
+def status_of(workload: Json, pods: Sequence[PodFields], updated: str, now: datetime, rolled: int = 0) -> Json:
     """What the controller saw before it acted, less the pods that it has since rolled."""
     old = workload.get("status", {})
     current = old.get("currentRevision") or updated

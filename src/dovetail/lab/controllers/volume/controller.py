@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
-from dovetail.kube.events import EventRecorder, Reference
+from dovetail.kube.events import EventRecorder, ObjectReference
 from dovetail.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.pods import finished
-from dovetail.lab.controllers.views import Json, PodView
+from dovetail.lab.controllers.views import Json, PodFields
 from dovetail.lab.controllers.volume.binder import (
     BIND_COMPLETED,
     BOUND_BY_CONTROLLER,
@@ -24,7 +24,7 @@ from dovetail.lab.controllers.volume.binder import (
     waits_for_consumer,
     zones_of,
 )
-from dovetail.lab.controllers.worker import Worker
+from dovetail.lab.controllers.worker import KeyWorker
 
 PROVISION_SECONDS = 1.5
 #: All claims are looked at this often: what keeps one from being bound is said again.
@@ -43,7 +43,7 @@ class Volumes:
         self._classes = context.store(STORAGECLASSES)
         self._begun: dict[str, float] = {}
         self._users: dict[str, set[str]] = {}
-        self.worker = Worker("persistentvolume", self._reconcile, gather=0.02)
+        self.worker = KeyWorker("persistentvolume", self._reconcile, gather=0.02)
         self._claims.listen(self._claim_changed)
         self._volumes.listen(self._volume_changed)
         self._classes.listen(self._class_changed)
@@ -73,7 +73,7 @@ class Volumes:
             if not claim["spec"].get("volumeName"):
                 self.worker.add(key)
 
-    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+    def _pod_changed(self, old: PodFields | None, new: PodFields | None) -> None:
         pod = new or old
         assert pod is not None
         for name in pod.claims:
@@ -261,7 +261,7 @@ class Volumes:
         if problem is not None:
             if volume.get("status", {}).get("phase") != "Failed":
                 await self._phase(volume, "Failed", problem)
-                about = Reference.of("v1", "PersistentVolume", volume["metadata"])
+                about = ObjectReference.of("v1", "PersistentVolume", volume["metadata"])
                 self._context.recorder.warning(about, "VolumeFailedDelete", problem)
             return None
         try:
@@ -294,5 +294,5 @@ class Volumes:
         return None
 
 
-def _about(claim: Json) -> Reference:
-    return Reference.of("v1", "PersistentVolumeClaim", claim["metadata"])
+def _about(claim: Json) -> ObjectReference:
+    return ObjectReference.of("v1", "PersistentVolumeClaim", claim["metadata"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dovetail.model.fit import Cluster, NodeInfo, PodInfo
+from dovetail.model.fit import ClusterNodes, NodeInfo, PodInfo
 from dovetail.model.fit.terms import AffinityIndex, AffinityTerm
 
 _MAX = 100
@@ -13,7 +13,7 @@ _HARD_WEIGHT = 1
 _TopologyScores = dict[str, dict[str, int]]
 
 
-def affinity_scores(pod: PodInfo, cluster: Cluster, nodes: Sequence[NodeInfo]) -> list[int] | None:
+def affinity_scores(pod: PodInfo, cluster: ClusterNodes, nodes: Sequence[NodeInfo]) -> list[int] | None:
     """Highest where preferred affinity, the pod's own and that of running pods, is met; None if there is none."""
     topology_scores: _TopologyScores = {}
     has_preferences = bool(pod.shape.preferred_affinity or pod.shape.preferred_anti_affinity)
@@ -36,7 +36,7 @@ def affinity_scores(pod: PodInfo, cluster: Cluster, nodes: Sequence[NodeInfo]) -
     return [int(_MAX * ((score - low) / (high - low))) for score in raw]
 
 
-def _own(pod: PodInfo, cluster: Cluster, info: NodeInfo, topology_scores: _TopologyScores) -> None:
+def _own(pod: PodInfo, cluster: ClusterNodes, info: NodeInfo, topology_scores: _TopologyScores) -> None:
     index = AffinityIndex(cluster.namespaces)
     for terms, sign in ((pod.shape.preferred_affinity, 1), (pod.shape.preferred_anti_affinity, -1)):
         for weighted in terms:
@@ -49,7 +49,9 @@ def _own(pod: PodInfo, cluster: Cluster, info: NodeInfo, topology_scores: _Topol
                 _add(topology_scores, weighted.term, info.labels, sign * weighted.weight * count)
 
 
-def _others(pod: PodInfo, cluster: Cluster, other: PodInfo, info: NodeInfo, topology_scores: _TopologyScores) -> None:
+def _others(
+    pod: PodInfo, cluster: ClusterNodes, other: PodInfo, info: NodeInfo, topology_scores: _TopologyScores
+) -> None:
     shape = pod.shape
     about = cluster.namespaces.get(shape.namespace, {})
     for term in other.shape.affinity:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dovetail.lab.scheduler.scoring.affinity import affinity_scores
 from dovetail.lab.scheduler.scoring.spread import spread_scores
-from dovetail.model.fit import Cluster, NodeInfo, PodInfo
+from dovetail.model.fit import ClusterNodes, NodeInfo, PodInfo
 from dovetail.model.fit.podinfo import term_matches
 from dovetail.model.taints import PREFER_NO_SCHEDULE, tolerates
 
@@ -18,7 +18,7 @@ _IMAGE_FLOOR = 23 * _MEGABYTE
 _IMAGE_CEILING = 1000 * _MEGABYTE
 
 
-def scores(pod: PodInfo, cluster: Cluster, nodes: Sequence[NodeInfo]) -> list[int]:
+def scores(pod: PodInfo, cluster: ClusterNodes, nodes: Sequence[NodeInfo]) -> list[int]:
     """The weighted sum for every node, in order."""
     total = [0] * len(nodes)
     for weight, plugin_scores in (
@@ -111,7 +111,7 @@ def _evenness(info: NodeInfo, cpu: int, memory: int) -> int:
     return int((1 - abs((min(cpu / all_cpu, 1.0) - min(memory / all_memory, 1.0)) / 2)) * MAX)
 
 
-def image_scores(pod: PodInfo, cluster: Cluster, nodes: Sequence[NodeInfo]) -> list[int] | None:
+def image_scores(pod: PodInfo, cluster: ClusterNodes, nodes: Sequence[NodeInfo]) -> list[int] | None:
     """Images that are there already, weighed by size and by how many nodes have them."""
     names = [image_name(image) for image in pod.shape.images]
     if not names or not any(info.images for info in nodes):
@@ -126,7 +126,7 @@ def image_scores(pod: PodInfo, cluster: Cluster, nodes: Sequence[NodeInfo]) -> l
     return plugin_scores
 
 
-def _image_worth(name: str, cluster: Cluster) -> int:
+def _image_worth(name: str, cluster: ClusterNodes) -> int:
     """An image's size, as the first node has it, by the share of the nodes that have it."""
     sizes = [info.images[name] for info in cluster.nodes.values() if name in info.images]
     return int(float(sizes[0]) * (len(sizes) / len(cluster.nodes))) if sizes else 0

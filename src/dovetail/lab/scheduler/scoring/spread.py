@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dovetail.model.fit import Cluster, NodeInfo, PodInfo
+from dovetail.model.fit import ClusterNodes, NodeInfo, PodInfo
 from dovetail.model.fit.owners import default_spread
 from dovetail.model.fit.spread import counts_on, includes
 from dovetail.model.fit.terms import Spread
@@ -14,7 +14,7 @@ from dovetail.model.labels import HOSTNAME
 _MAX = 100
 
 
-def soft_constraints(pod: PodInfo, cluster: Cluster) -> tuple[Spread, ...]:
+def soft_constraints(pod: PodInfo, cluster: ClusterNodes) -> tuple[Spread, ...]:
     """The pod's own soft constraints; pods without any constraint have the defaults of their owners."""
     if pod.shape.own_spread:
         return pod.shape.soft_spread
@@ -22,7 +22,7 @@ def soft_constraints(pod: PodInfo, cluster: Cluster) -> tuple[Spread, ...]:
     return default_spread(selector) if selector is not None else ()
 
 
-def spread_scores(pod: PodInfo, cluster: Cluster, nodes: Sequence[NodeInfo]) -> list[int] | None:
+def spread_scores(pod: PodInfo, cluster: ClusterNodes, nodes: Sequence[NodeInfo]) -> list[int] | None:
     """Fewest likes in the node's domains."""
     constraints = soft_constraints(pod, cluster)
     if not constraints:
@@ -55,7 +55,7 @@ def _domains(constraints: Sequence[Spread], nodes: Sequence[NodeInfo], ignored: 
 
 
 def _count(
-    pod: PodInfo, cluster: Cluster, constraints: Sequence[Spread], counts: list[dict[str, int]], strict: bool
+    pod: PodInfo, cluster: ClusterNodes, constraints: Sequence[Spread], counts: list[dict[str, int]], strict: bool
 ) -> None:
     for info in cluster.nodes.values():
         if strict and not all(constraint.topology_key in info.labels for constraint in constraints):

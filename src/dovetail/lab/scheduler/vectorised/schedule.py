@@ -20,7 +20,7 @@ from dovetail.lab.scheduler.scoring.spread import soft_constraints
 from dovetail.lab.scheduler.vectorised.affinity import InterPodAffinity
 from dovetail.lab.scheduler.vectorised.rejected_nodes import RejectedNodes
 from dovetail.lab.scheduler.vectorised.spread import SoftSpread
-from dovetail.model.fit import Cluster, Fit, PodInfo
+from dovetail.model.fit import ClusterNodes, Fit, PodInfo
 from dovetail.model.fit.local import check_resources, check_static, is_scalar, tolerates_node
 from dovetail.model.fit.podinfo import Shape, node_matches, term_matches
 from dovetail.model.fit.terms import Spread
@@ -327,7 +327,7 @@ class _Failure(msgspec.Struct):
 class Decider:
     """Decides for one pod after another."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterNodes) -> None:
         self.cluster = cluster
         self._fast = Fast(NodeMatrix(cluster))
         self._failures: dict[tuple[Shape, int, str | None], _Failure] = {}

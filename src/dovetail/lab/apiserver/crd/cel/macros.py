@@ -14,7 +14,7 @@ Env = Mapping[str, Any]
 Code = Callable[[Env], Any]
 
 
-class Compiler(Protocol):
+class MacroCompiler(Protocol):
     """What turns the parts of a macro into code."""
 
     names: set[str]
@@ -22,7 +22,7 @@ class Compiler(Protocol):
     def code(self, node: Node) -> Code: ...
 
 
-Macro = Callable[[Compiler, Node | None, list[Node]], Code | None]
+Macro = Callable[[MacroCompiler, Node | None, list[Node]], Code | None]
 
 
 def _variable(node: Node) -> str:
@@ -43,7 +43,7 @@ def _elements(value: Any) -> Iterator[tuple[Any, Any]]:
 class _Loop:
     """A comprehension: the range, its variables, and the environments they make."""
 
-    def __init__(self, compiler: Compiler, target: Node, names: list[Node], *bodies: Node) -> None:
+    def __init__(self, compiler: MacroCompiler, target: Node, names: list[Node], *bodies: Node) -> None:
         self.range = compiler.code(target)
         self.names = [_variable(name) for name in names]
         bound_names = set(compiler.names)
@@ -72,7 +72,7 @@ class _Loop:
 def _quantifier(decides: bool) -> Macro:
     """all (one false decides) and exists (one true decides)."""
 
-    def build(compiler: Compiler, target: Node | None, arguments: list[Node]) -> Code | None:
+    def build(compiler: MacroCompiler, target: Node | None, arguments: list[Node]) -> Code | None:
         if target is None or len(arguments) not in (2, 3):
             return None
         loop = _Loop(compiler, target, arguments[:-1], arguments[-1])
@@ -97,7 +97,7 @@ def _quantifier(decides: bool) -> Macro:
     return build
 
 
-def _exists_one(compiler: Compiler, target: Node | None, arguments: list[Node]) -> Code | None:
+def _exists_one(compiler: MacroCompiler, target: Node | None, arguments: list[Node]) -> Code | None:
     if target is None or len(arguments) not in (2, 3):
         return None
     loop = _Loop(compiler, target, arguments[:-1], arguments[-1])
@@ -105,7 +105,7 @@ def _exists_one(compiler: Compiler, target: Node | None, arguments: list[Node]) 
     return lambda env: sum(body(scope) is True for _, scope in loop.environments(env)) == 1
 
 
-def _filter(compiler: Compiler, target: Node | None, arguments: list[Node]) -> Code | None:
+def _filter(compiler: MacroCompiler, target: Node | None, arguments: list[Node]) -> Code | None:
     if target is None or len(arguments) != 2:
         return None
     loop = _Loop(compiler, target, arguments[:1], arguments[1])
@@ -113,7 +113,7 @@ def _filter(compiler: Compiler, target: Node | None, arguments: list[Node]) -> C
     return lambda env: [item for item, scope in loop.environments(env) if body(scope) is True]
 
 
-def _map(compiler: Compiler, target: Node | None, arguments: list[Node]) -> Code | None:
+def _map(compiler: MacroCompiler, target: Node | None, arguments: list[Node]) -> Code | None:
     if target is None or len(arguments) not in (2, 3):
         return None
     loop = _Loop(compiler, target, arguments[:1], *arguments[1:])
@@ -124,7 +124,7 @@ def _map(compiler: Compiler, target: Node | None, arguments: list[Node]) -> Code
     return lambda env: [body(scope) for _, scope in loop.environments(env) if test(scope) is True]
 
 
-def _has(compiler: Compiler, target: Node | None, arguments: list[Node]) -> Code | None:
+def _has(compiler: MacroCompiler, target: Node | None, arguments: list[Node]) -> Code | None:
     if target is not None:
         return None
     if len(arguments) != 1 or arguments[0][0] != "select":
@@ -145,7 +145,7 @@ def _has(compiler: Compiler, target: Node | None, arguments: list[Node]) -> Code
     return has
 
 
-def _bind(compiler: Compiler, target: Node | None, arguments: list[Node]) -> Code | None:
+def _bind(compiler: MacroCompiler, target: Node | None, arguments: list[Node]) -> Code | None:
     if target is None or target[:2] != ("name", "cel") or len(arguments) != 3:
         return None
     name, value = _variable(arguments[0]), compiler.code(arguments[1])
@@ -157,7 +157,7 @@ def _bind(compiler: Compiler, target: Node | None, arguments: list[Node]) -> Cod
 
 
 def _opt_map(flat: bool) -> Macro:
-    def build(compiler: Compiler, target: Node | None, arguments: list[Node]) -> Code | None:
+    def build(compiler: MacroCompiler, target: Node | None, arguments: list[Node]) -> Code | None:
         if target is None or len(arguments) != 2:
             return None
         code, name = compiler.code(target), _variable(arguments[0])

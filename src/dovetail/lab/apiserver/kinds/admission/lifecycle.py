@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.lab.apiserver.registry import Context, Object, Refusal
+from dovetail.lab.apiserver.registry import Object, RequestContext, RequestRefused
 
 PROTECTED = frozenset(("default", "kube-system", "kube-public"))
 
 
-def admit(obj: Object | None, ctx: Context) -> None:
+def admit(obj: Object | None, ctx: RequestContext) -> None:
     if ctx.resource.kind == "Namespace" and ctx.resource.group == "":
         if ctx.operation == "DELETE" and ctx.name in PROTECTED:
-            raise Refusal(
+            raise RequestRefused(
                 403,
                 "Forbidden",
                 f'namespaces "{ctx.name}" is forbidden: this namespace may not be deleted',
@@ -25,14 +25,14 @@ def admit(obj: Object | None, ctx: Context) -> None:
         return
     namespace = ctx.cluster.get("", "namespaces", None, ctx.namespace)
     if namespace is None:
-        raise Refusal(
+        raise RequestRefused(
             404, "NotFound", f'namespaces "{ctx.namespace}" not found', {"name": ctx.namespace, "kind": "namespaces"}
         )
     if namespace.get("status", {}).get("phase") == "Terminating" or "deletionTimestamp" in namespace["metadata"]:
         raise _terminating(obj, ctx)
 
 
-def _terminating(obj: Object | None, ctx: Context) -> Refusal:
+def _terminating(obj: Object | None, ctx: RequestContext) -> RequestRefused:
     text = f"unable to create new content in namespace {ctx.namespace} because it is being terminated"
     cause = {
         "reason": "NamespaceTerminating",
@@ -45,7 +45,7 @@ def _terminating(obj: Object | None, ctx: Context) -> Refusal:
 # The one shape of "no" that admission plugins have.
 
 
-def forbidden(obj: Object | None, ctx: Context, text: str, cause: Object | None = None) -> Refusal:
+def forbidden(obj: Object | None, ctx: RequestContext, text: str, cause: Object | None = None) -> RequestRefused:
     """403: the resource by its plural, the object's name, the plugin's reason."""
     resource = ctx.resource
     meta = (obj or {}).get("metadata", {})
@@ -56,4 +56,4 @@ def forbidden(obj: Object | None, ctx: Context, text: str, cause: Object | None 
     details["kind"] = resource.plural
     if cause is not None:
         details["causes"] = [cause]
-    return Refusal(403, "Forbidden", f'{resource.qualified} "{name}" is forbidden: {text}', details)
+    return RequestRefused(403, "Forbidden", f'{resource.qualified} "{name}" is forbidden: {text}', details)

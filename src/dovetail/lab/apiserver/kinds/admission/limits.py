@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dovetail.lab.apiserver.kinds.admission.lifecycle import forbidden
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 from dovetail.model.validation.resources import amount
 
 Amounts = Mapping[str, str]
 
 
-def _ranges(ctx: Context) -> list[Object]:
+def _ranges(ctx: RequestContext) -> list[Object]:
     return list(ctx.cluster.list("", "limitranges", ctx.namespace))
 
 
-def apply(pod: Object, ctx: Context) -> None:
+def apply(pod: Object, ctx: RequestContext) -> None:
     """Fill in what the namespace's ranges say containers ask for by default."""
     for limit_range in _ranges(ctx):
         limits: dict[str, str] = {}
@@ -47,7 +47,7 @@ def _merge(container: Object, limits: Amounts, requests: Amounts, word: str) -> 
     return notes
 
 
-def review_pod(pod: Object, ctx: Context) -> None:
+def review_pod(pod: Object, ctx: RequestContext) -> None:
     if ctx.operation != "CREATE" and ctx.subresource != "resize":
         return
     for limit_range in _ranges(ctx):
@@ -64,7 +64,7 @@ def review_pod(pod: Object, ctx: Context) -> None:
             raise forbidden(pod, ctx, _aggregate(violations))
 
 
-def review_claim(claim: Object, ctx: Context) -> None:
+def review_claim(claim: Object, ctx: RequestContext) -> None:
     for limit_range in _ranges(ctx):
         violations: list[str] = []
         for item in limit_range["spec"].get("limits") or ():

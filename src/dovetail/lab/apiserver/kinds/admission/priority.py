@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dovetail.lab.apiserver.kinds.admission.lifecycle import forbidden
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 
 _GROUP = "scheduling.k8s.io"
 
 
-def default_class(ctx: Context) -> Object | None:
+def default_class(ctx: RequestContext) -> Object | None:
     lowest: Object | None = None
     for candidate in ctx.cluster.list(_GROUP, "priorityclasses"):
         if candidate.get("globalDefault") and (lowest is None or candidate["value"] < lowest["value"]):
@@ -16,7 +16,7 @@ def default_class(ctx: Context) -> Object | None:
     return lowest
 
 
-def admit_pod(pod: Object, ctx: Context) -> None:
+def admit_pod(pod: Object, ctx: RequestContext) -> None:
     spec = pod["spec"]
     name = spec.get("priorityClassName", "")
     if name:
@@ -54,7 +54,7 @@ def keep(pod: Object, old: Object) -> None:
             pod["spec"][field] = old["spec"][field]
 
 
-def review_class(obj: Object, ctx: Context) -> None:
+def review_class(obj: Object, ctx: RequestContext) -> None:
     """Only one class may be the default."""
     if not obj.get("globalDefault"):
         return

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dovetail.lab.apiserver.kinds.admission.lifecycle import forbidden
 from dovetail.lab.apiserver.kinds.admission.quota_usage import Amounts, charges, container_charges, covers
 from dovetail.lab.apiserver.kinds.serverwrites import write_status
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 from dovetail.model.validation.resources import amount
 
 #: Kinds that may come to cost more than they did.
@@ -16,7 +16,7 @@ _GROWING = frozenset(["services", "persistentvolumeclaims"])
 _REQUIRED_PER_CONTAINER = ("cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory")
 
 
-def review(obj: Object | None, old: Object | None, ctx: Context) -> None:
+def review(obj: Object | None, old: Object | None, ctx: RequestContext) -> None:
     kind = ctx.resource.qualified
     is_resize = kind == "pods" and ctx.subresource == "resize"
     if obj is None or (ctx.subresource and not is_resize) or not ctx.namespace:
@@ -42,7 +42,7 @@ def _growth(now: Amounts, before: Amounts) -> Amounts:
     return {name: taken for name, taken in grown.items() if taken > amount("0")}
 
 
-def _charge(quota: Object, asked: Amounts, obj: Object, ctx: Context) -> dict[str, str]:
+def _charge(quota: Object, asked: Amounts, obj: Object, ctx: RequestContext) -> dict[str, str]:
     hard, used = quota["status"]["hard"], quota["status"].get("used", {})
     name = quota["metadata"]["name"]
     if ctx.resource.kind == "Pod":

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dovetail.lab.apiserver.kinds.admission.lifecycle import forbidden
 from dovetail.lab.apiserver.kinds.admission.quota_usage import pod_charges
-from dovetail.lab.apiserver.registry import Context, Object, Refusal
+from dovetail.lab.apiserver.registry import Object, RequestContext, RequestRefused
 from dovetail.model.validation.field_errors import quoted
 from dovetail.model.validation.resources import amount
 
 
-def review(pod: Object, old: Object, ctx: Context) -> None:
+def review(pod: Object, old: Object, ctx: RequestContext) -> None:
     name = pod["spec"].get("nodeName")
     if not name or pod["spec"] == old["spec"]:
         return
@@ -37,6 +37,6 @@ def _too_big(pod: Object, allocatable: dict[str, str]) -> list[str]:
     return problems
 
 
-def _because(refusal: Refusal, reason: str) -> Refusal:
+def _because(refusal: RequestRefused, reason: str) -> RequestRefused:
     details = {**(refusal.details or {}), "causes": [{"reason": reason}]}
-    return Refusal(refusal.code, refusal.reason, refusal.message, details)
+    return RequestRefused(refusal.code, refusal.reason, refusal.message, details)

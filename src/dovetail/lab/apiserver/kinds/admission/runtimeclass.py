@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dovetail.lab.apiserver.kinds.admission.lifecycle import forbidden
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 
 
-def admit_pod(pod: Object, ctx: Context) -> None:
+def admit_pod(pod: Object, ctx: RequestContext) -> None:
     spec = pod["spec"]
     name = spec.get("runtimeClassName")
     chosen = ctx.cluster.get("node.k8s.io", "runtimeclasses", None, name) if name else None
@@ -17,7 +17,7 @@ def admit_pod(pod: Object, ctx: Context) -> None:
         _scheduling(pod, chosen.get("scheduling") or {}, ctx)
 
 
-def _overhead(pod: Object, chosen: Object | None, ctx: Context) -> None:
+def _overhead(pod: Object, chosen: Object | None, ctx: RequestContext) -> None:
     spec = pod["spec"]
     fixed = ((chosen or {}).get("overhead") or {}).get("podFixed")
     if fixed:
@@ -29,7 +29,7 @@ def _overhead(pod: Object, chosen: Object | None, ctx: Context) -> None:
         raise forbidden(pod, ctx, text)
 
 
-def _scheduling(pod: Object, rules: Object, ctx: Context) -> None:
+def _scheduling(pod: Object, rules: Object, ctx: RequestContext) -> None:
     spec = pod["spec"]
     if rules.get("nodeSelector"):
         wanted = spec.get("nodeSelector") or {}

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dovetail.lab.apiserver.kinds.admission.lifecycle import forbidden
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 from dovetail.model.validation.resources import amount
 
 _DEFAULT = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
 _LEGACY = "volume.beta.kubernetes.io/storage-class"
 
 
-def default_class(claim: Object, ctx: Context) -> None:
+def default_class(claim: Object, ctx: RequestContext) -> None:
     if "storageClassName" in claim["spec"] or _LEGACY in (claim["metadata"].get("annotations") or {}):
         return
     name = newest_default(ctx, "storage.k8s.io", "storageclasses", _DEFAULT)
@@ -26,7 +26,7 @@ def protect(obj: Object, finalizer: str) -> None:
         obj["metadata"]["finalizers"] = [*finalizers, finalizer]
 
 
-def review_resize(claim: Object, old: Object, ctx: Context) -> None:
+def review_resize(claim: Object, old: Object, ctx: RequestContext) -> None:
     new = claim["spec"].get("resources", {}).get("requests", {}).get("storage", "0")
     before = old["spec"].get("resources", {}).get("requests", {}).get("storage", "0")
     if not amount(new) > amount(before) or (old.get("status") or {}).get("phase") != "Bound":
@@ -44,7 +44,7 @@ def review_resize(claim: Object, old: Object, ctx: Context) -> None:
 # Default classes, of storage and of ingress: marked by an annotation, used by objects that name none.
 
 
-def newest_default(ctx: Context, group: str, plural: str, annotations: Sequence[str]) -> str:
+def newest_default(ctx: RequestContext, group: str, plural: str, annotations: Sequence[str]) -> str:
     """The newest of the default classes, by name where they are equally new; "" without one."""
     marked = [
         storage_class["metadata"]

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 
 LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
 
-def node_labels(node: str, ctx: Context) -> dict[str, str]:
+def node_labels(node: str, ctx: RequestContext) -> dict[str, str]:
     stored = ctx.cluster.get("", "nodes", None, node)
     labels = stored["metadata"].get("labels", {}) if stored else {}
     return {key: labels[key] for key in LABELS if key in labels}
 
 
-def label_pod(pod: Object, ctx: Context) -> None:
+def label_pod(pod: Object, ctx: RequestContext) -> None:
     node = pod["spec"].get("nodeName")
     if node:
         labels = node_labels(node, ctx)

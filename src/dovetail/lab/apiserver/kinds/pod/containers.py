@@ -29,7 +29,7 @@ _NOT_SIDECAR = "may not be set for init containers without restartPolicy=Always"
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 
 
-class Surroundings:
+class PodContext:
     """What a container's checks need to know of its pod."""
 
     def __init__(self, spec: Mapping[str, Any], volumes: Mapping[str, Any]) -> None:
@@ -40,7 +40,7 @@ class Surroundings:
         self.host_users = spec.get("hostUsers", True)
 
 
-def common(container: Container, path: str, around: Surroundings) -> list[FieldError]:
+def common(container: Container, path: str, around: PodContext) -> list[FieldError]:
     errors: list[FieldError] = []
     name = container.get("name", "")
     if not name:
@@ -218,7 +218,7 @@ def restart_rules(container: Container, path: str) -> list[FieldError]:
     return errors
 
 
-def main_containers(entries: Sequence[Container], path: str, around: Surroundings) -> list[FieldError]:
+def main_containers(entries: Sequence[Container], path: str, around: PodContext) -> list[FieldError]:
     if not entries:
         return [required(path)]
     errors: list[FieldError] = []
@@ -235,7 +235,7 @@ def main_containers(entries: Sequence[Container], path: str, around: Surrounding
     return errors + host_port_conflicts(entries, path)
 
 
-def _lifecycle_and_probes(container: Container, field_path: str, around: Surroundings) -> list[FieldError]:
+def _lifecycle_and_probes(container: Container, field_path: str, around: PodContext) -> list[FieldError]:
     from dovetail.lab.apiserver.kinds.pod import probes
 
     errors: list[FieldError] = []
@@ -261,7 +261,7 @@ def host_port_conflicts(entries: Sequence[Container], path: str) -> list[FieldEr
 
 
 def init_containers(
-    entries: Sequence[Container], main: Sequence[Container], path: str, around: Surroundings
+    entries: Sequence[Container], main: Sequence[Container], path: str, around: PodContext
 ) -> list[FieldError]:
     errors: list[FieldError] = []
     names = {container.get("name", "") for container in main}
@@ -291,7 +291,7 @@ def init_containers(
 _EPHEMERAL_FORBIDDEN = ("ports", "resources", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
 
 
-def ephemeral_containers(spec: Mapping[str, Any], path: str, around: Surroundings) -> list[FieldError]:
+def ephemeral_containers(spec: Mapping[str, Any], path: str, around: PodContext) -> list[FieldError]:
     errors: list[FieldError] = []
     others = {c.get("name", "") for group in ("containers", "initContainers") for c in (spec.get(group) or ())}
     names = set(others)

@@ -10,18 +10,18 @@ from dovetail.lab.apiserver.kinds.pod.binding import success
 from dovetail.lab.apiserver.kinds.pod.strategy import set_condition
 from dovetail.lab.apiserver.kinds.serverwrites import write_status
 from dovetail.lab.apiserver.options import dry_run_errors
-from dovetail.lab.apiserver.registry import Context, Object, Refusal, Reply
+from dovetail.lab.apiserver.registry import Object, Reply, RequestContext, RequestRefused
 from dovetail.lab.apiserver.status_errors import invalid
 from dovetail.model.validation.selectors import match_labels
 
 _TEXT = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
-def evict(pod: Object | None, body: Object, ctx: Context) -> Reply:
+def evict(pod: Object | None, body: Object, ctx: RequestContext) -> Reply:
     if (body.get("metadata") or {}).get("name", "") != ctx.name:
-        raise Refusal(400, "BadRequest", "name in URL does not match name in Eviction object")
+        raise RequestRefused(400, "BadRequest", "name in URL does not match name in Eviction object")
     if pod is None:
-        raise Refusal(404, "NotFound", f'pods "{ctx.name}" not found', {"name": ctx.name, "kind": "pods"})
+        raise RequestRefused(404, "NotFound", f'pods "{ctx.name}" not found', {"name": ctx.name, "kind": "pods"})
     options = dict(body.get("deleteOptions") or {})
     _check_dry_run(options.get("dryRun") or [], ctx)
     dry = ctx.dry_run or bool(options.get("dryRun"))
@@ -35,11 +35,11 @@ def evict(pod: Object | None, body: Object, ctx: Context) -> Reply:
     return Reply(body=success(), code=201)
 
 
-def _check_dry_run(asked: list[str], ctx: Context) -> None:
+def _check_dry_run(asked: list[str], ctx: RequestContext) -> None:
     """The request and the eviction's own options must not contradict each other, and know one word only."""
     if ctx.dry_run and asked and asked != ["All"]:
         text = f"Non-matching dry-run options in request and content: [All] and {plain(asked)}"
-        raise Refusal(500, "", text)
+        raise RequestRefused(500, "", text)
     errors = dry_run_errors(asked)
     if errors:
         raise invalid("meta.k8s.io", "DeleteOptions", "", errors)
@@ -51,7 +51,7 @@ def _free(pod: Object) -> bool:
     return phase in ("Succeeded", "Failed", "Pending") or "deletionTimestamp" in pod["metadata"]
 
 
-def _budget(pod: Object, ctx: Context) -> Object | None:
+def _budget(pod: Object, ctx: RequestContext) -> Object | None:
     labels = pod["metadata"].get("labels") or {}
     budgets = [
         budget
@@ -60,7 +60,7 @@ def _budget(pod: Object, ctx: Context) -> Object | None:
     ]
     if len(budgets) > 1:
         text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-        raise Refusal(500, "", text)
+        raise RequestRefused(500, "", text)
     return budgets[0] if budgets else None
 
 
@@ -75,21 +75,21 @@ def _unready_passes(pod: Object, budget: Object) -> bool:
     return bool(desired > 0 and status.get("currentHealthy", 0) >= desired)
 
 
-def _refused(message: str, retry: int) -> Refusal:
+def _refused(message: str, retry: int) -> RequestRefused:
     details: dict[str, Any] = {"causes": [{"reason": "DisruptionBudget", "message": message}]}
     if retry:
         details["retryAfterSeconds"] = retry
-    return Refusal(429, "TooManyRequests", _TEXT, details, retry_after=retry or None)
+    return RequestRefused(429, "TooManyRequests", _TEXT, details, retry_after=retry or None)
 
 
-def _charge(budget: Object, ctx: Context, dry: bool) -> None:
+def _charge(budget: Object, ctx: RequestContext, dry: bool) -> None:
     name, status = budget["metadata"]["name"], dict(budget.get("status") or {})
     if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
         raise _refused(f"The disruption budget {name} is still being processed by the server.", 10)
     allowed = status.get("disruptionsAllowed", 0)
     if allowed < 0:
         text = f'poddisruptionbudget.policy "{name}" is forbidden: pdb disruptions allowed is negative'
-        raise Refusal(403, "Forbidden", text, {"name": name, "group": "policy", "kind": "poddisruptionbudget"})
+        raise RequestRefused(403, "Forbidden", text, {"name": name, "group": "policy", "kind": "poddisruptionbudget"})
     if allowed == 0:
         raise _refused(_reason(name, status), 0)
     if dry:
@@ -117,7 +117,7 @@ def _reason(name: str, status: Object) -> str:
     return f"{text} does not allow evicting pods currently"
 
 
-def _insufficient(status: Object, budget: Object, ctx: Context) -> list[Object]:
+def _insufficient(status: Object, budget: Object, ctx: RequestContext) -> list[Object]:
     """The condition that says no more: its time moves when it turns."""
     entries = [dict(entry) for entry in status.get("conditions") or ()]
     fresh = {
@@ -137,7 +137,7 @@ def _insufficient(status: Object, budget: Object, ctx: Context) -> list[Object]:
     return [*entries, fresh]
 
 
-def _mark_and_delete(pod: Object, options: Object, ctx: Context, dry: bool) -> None:
+def _mark_and_delete(pod: Object, options: Object, ctx: RequestContext, dry: bool) -> None:
     _preconditions(pod, options.get("preconditions") or {}, ctx)
     if dry:
         return
@@ -156,7 +156,7 @@ def _mark_and_delete(pod: Object, options: Object, ctx: Context, dry: bool) -> N
     ctx.cluster.delete("", "pods", ctx.namespace, ctx.name, options)
 
 
-def _preconditions(pod: Object, wanted: Object, ctx: Context) -> None:
+def _preconditions(pod: Object, wanted: Object, ctx: RequestContext) -> None:
     meta = pod["metadata"]
     texts = (
         ("uid", "UID", "The object might have been deleted and then recreated"),
@@ -170,4 +170,4 @@ def _preconditions(pod: Object, wanted: Object, ctx: Context) -> None:
                 f"{hint}"
             )
             message = f'Operation cannot be fulfilled on Pod "{ctx.name}": {text}'
-            raise Refusal(409, "Conflict", message, {"name": ctx.name, "kind": "Pod"})
+            raise RequestRefused(409, "Conflict", message, {"name": ctx.name, "kind": "Pod"})

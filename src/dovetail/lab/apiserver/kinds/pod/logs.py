@@ -5,7 +5,7 @@ from __future__ import annotations
 from dovetail.lab.apiserver import status_errors
 from dovetail.lab.apiserver.gocompat import gotime
 from dovetail.lab.apiserver.options import integer
-from dovetail.lab.apiserver.registry import Context, Object, Refusal, Reply
+from dovetail.lab.apiserver.registry import Object, Reply, RequestContext, RequestRefused
 from dovetail.model.validation.field_errors import invalid
 
 _GROUPS = ("initContainers", "containers", "ephemeralContainers")
@@ -13,7 +13,7 @@ _GROUPS = ("initContainers", "containers", "ephemeralContainers")
 _LEAST = {"tailLines": 0, "limitBytes": 1, "sinceSeconds": 1}
 
 
-def read(pod: Object | None, body: Object, ctx: Context) -> Reply:
+def read(pod: Object | None, body: Object, ctx: RequestContext) -> Reply:
     _check_options(ctx)
     if pod is None:
         raise status_errors.not_found("", "pods", ctx.name)
@@ -25,17 +25,17 @@ def read(pod: Object | None, body: Object, ctx: Context) -> Reply:
         raise status_errors.not_found("", "pods", node)
     content = ctx.logs(pod, container, ctx.options)
     if content is None:
-        raise Refusal(500, "", "no preferred addresses found; known addresses: []")
+        raise RequestRefused(500, "", "no preferred addresses found; known addresses: []")
     return Reply(text=content) if isinstance(content, bytes) else Reply(stream=content)
 
 
-def _check_options(ctx: Context) -> None:
+def _check_options(ctx: RequestContext) -> None:
     given = {field: integer(ctx.options.get(field)) for field in _LEAST}
     if "sinceTime" in ctx.options:
         try:
             gotime.parse(ctx.options["sinceTime"])
         except ValueError as error:
-            raise Refusal(400, "BadRequest", str(error)) from None
+            raise RequestRefused(400, "BadRequest", str(error)) from None
     errors = [
         invalid(field, number, "must be greater than 0" if _LEAST[field] else "must be greater than or equal to 0")
         for field, number in given.items()
@@ -50,7 +50,7 @@ def _container(pod: Object, wanted: str) -> str:
     name = pod["metadata"]["name"]
     if wanted:
         if wanted not in names:
-            raise Refusal(400, "BadRequest", f"container {wanted} is not valid for pod {name}")
+            raise RequestRefused(400, "BadRequest", f"container {wanted} is not valid for pod {name}")
         return wanted
     main = [c["name"] for c in pod["spec"]["containers"]]
     annotated = (pod["metadata"].get("annotations") or {}).get("kubectl.kubernetes.io/default-container")
@@ -59,4 +59,4 @@ def _container(pod: Object, wanted: str) -> str:
     if len(main) == 1:
         return str(main[0])
     text = f"a container name must be specified for pod {name}, choose one of: [{' '.join(names)}]"
-    raise Refusal(400, "BadRequest", text)
+    raise RequestRefused(400, "BadRequest", text)

@@ -35,7 +35,7 @@ def check_spec(spec: Spec, path: str, pod: str | None) -> list[FieldError]:
     if spec.get("volumes"):
         usable, complaints = volumes.check(spec["volumes"], f"{path}.volumes", pod)
         errors += complaints
-    around = containers.Surroundings(spec, usable)
+    around = containers.PodContext(spec, usable)
     if "resourceClaims" in spec:
         errors += _claims(spec["resourceClaims"], f"{path}.resourceClaims")
     main = spec.get("containers") or ()

@@ -16,7 +16,7 @@ from dovetail.lab.apiserver.kinds.pod.defaults import pod_defaults, spec_default
 from dovetail.lab.apiserver.kinds.pod.qos import qos_class
 from dovetail.lab.apiserver.kinds.pod.spec import pod_annotations
 from dovetail.lab.apiserver.kinds.pod.validation_cache import VERDICTS
-from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.registry import Object, RequestContext
 from dovetail.model import formats
 from dovetail.model.validation import metadata
 from dovetail.model.validation.field_errors import FieldError, forbidden
@@ -74,7 +74,7 @@ class PodStrategy(KindStrategy):
         if status:
             follow_addresses(status)
 
-    def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+    def admit(self, obj: Object | None, old: Object | None, ctx: RequestContext) -> None:
         super().admit(obj, old, ctx)
         if obj is None or ctx.subresource:
             return
@@ -87,7 +87,7 @@ class PodStrategy(KindStrategy):
             priority.keep(obj, old)
         tolerations.admit(obj)
 
-    def prepare_create(self, obj: Object, ctx: Context) -> None:
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         obj["metadata"]["generation"] = 1
         spec = obj["spec"]
         _without_stop_signals(spec)
@@ -103,7 +103,7 @@ class PodStrategy(KindStrategy):
             set_condition(status, gated, ctx.now)
         topology.merge_label_keys(obj)
 
-    def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
+    def prepare_update(self, obj: Object, old: Object, ctx: RequestContext) -> None:
         meta = obj["metadata"]
         if ctx.subresource == "status":
             obj["spec"] = old["spec"]
@@ -133,7 +133,7 @@ class PodStrategy(KindStrategy):
         for field in ("labels", "annotations", "finalizers", "ownerReferences"):
             restore(obj["metadata"], old["metadata"], field)
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
         spec = obj["spec"]
         errors = check_pod(obj)
         if spec.get("ephemeralContainers"):
@@ -143,7 +143,7 @@ class PodStrategy(KindStrategy):
             errors.append(forbidden("spec.nodeName", text))
         return errors
 
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         errors = metadata.check_own(obj["metadata"], True, formats.subdomain) + check_pod(obj)
         if ctx.subresource == "resize":
             return errors + update_validation.resize(obj, old)
@@ -167,17 +167,17 @@ class PodStrategy(KindStrategy):
                 errors.append(forbidden(path, f"{text} changed\n{shown}"))
         return errors
 
-    def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+    def check_status(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         return update_validation.status(obj, old)
 
-    def review(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+    def review(self, obj: Object | None, old: Object | None, ctx: RequestContext) -> None:
         if obj is not None and old is not None and ctx.subresource == "resize":
             resize.review(obj, old, ctx)
         if obj is not None and ctx.subresource in ("", "resize") and ctx.operation in ("CREATE", "UPDATE"):
             limits.review_pod(obj, ctx)
         quota.review(obj, old, ctx)
 
-    def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> list[str]:
         if old is not None:
             return []
         name_warnings = []
