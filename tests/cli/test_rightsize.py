@@ -24,6 +24,7 @@ from dovetail.autoscalers.vpa.rightsizing import (
     WorkloadAdvice,
     WorkloadKey,
     advise,
+    as_patches,
     share_above,
     workload_of,
 )
@@ -124,8 +125,68 @@ def test_nodes_of_a_node_group_cost_the_list_price(tmp_path: Path, sold: str, do
     place = {"topology.kubernetes.io/region": "us-west-2", "topology.kubernetes.io/zone": "us-west-2a"}
     labels = {**place, "node.kubernetes.io/instance-type": "m5.large", "eks.amazonaws.com/capacityType": sold}
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": labels}}
-    cost = json.loads(run(tmp_path, deployment("web", 1, "1", "1Gi"), node))["cost"]
+    objects = (deployment("web", 1, "1", "1Gi"), node)
+    cost = json.loads(run(tmp_path, *objects))["cost"]
     assert cost["nodesNow"] == (None if dollars is None else pytest.approx(dollars, abs=0.01))
+    assert cost["nodesWithoutPrice"] == ([] if dollars is not None else ["n1"])
+    assert ("no price is known of n1: spot" in run(tmp_path, *objects, flags=())) == (dollars is None)
+
+
+def of_kind(kind: str, name: str) -> list[dict[str, Any]]:
+    """A workload that requests ten times what it uses, its VPA and two days of its usage."""
+    workload = deployment(name, 4, "2", "4Gi")
+    template = workload["spec"]["template"]
+    workload["kind"], workload["apiVersion"] = kind, "batch/v1" if kind in ("Job", "CronJob") else "apps/v1"
+    if kind in ("Job", "CronJob"):
+        template["spec"]["restartPolicy"] = "Never"
+        workload["spec"] = {"parallelism": 4, "template": template}
+    if kind == "CronJob":
+        workload["spec"] = {"schedule": "0 3 * * *", "jobTemplate": {"spec": {"template": template}}}
+    target = vpa(name)
+    target["spec"]["targetRef"] = {"apiVersion": workload["apiVersion"], "kind": kind, "name": name}
+    return [workload, target, checkpoint(name, used(48, 200))]
+
+
+def test_daemonsets_cost_on_every_node(tmp_path: Path) -> None:
+    """Their pods come with the nodes: smaller requests leave more room on each."""
+    objects = [deployment("web", 20, "1500m", "1Gi"), *of_kind("DaemonSet", "agent")]
+    report = json.loads(run(tmp_path, *objects))
+    agent = report["workloads"][0]
+    assert (agent["kind"], agent["name"], agent["pods"]) == ("DaemonSet", "agent", 0)
+    assert agent["containers"][0]["requests"] == {"cpu": "2", "memory": "4Gi"}
+    assert agent["savingPerMonth"] > 0
+    assert report["cost"]["plannedAfter"] < report["cost"]["plannedNow"]
+
+
+def test_the_saving_of_the_only_proposal_is_the_saving_of_all(tmp_path: Path) -> None:
+    """Both come from the same planner; two planners gave one workload a larger share than the total."""
+    report = json.loads(run(tmp_path, *of_kind("StatefulSet", "db"), deployment("web", 7, "900m", "3Gi")))
+    cost, (other, db) = report["cost"], report["workloads"]
+    assert (other["name"], db["name"]) == ("web", "db")
+    assert db["savingPerMonth"] == pytest.approx(cost["plannedNow"] - cost["plannedAfter"], abs=0.02) != 0
+
+
+def test_a_job_is_not_patched_and_a_vpa_without_pods_is_said(tmp_path: Path) -> None:
+    """The template of a Job cannot be changed: a patch of it would be refused."""
+    objects = [*of_kind("Job", "batch"), *of_kind("CronJob", "nightly"), *of_kind("StatefulSet", "db")]
+    by_name = {item["name"]: item for item in json.loads(run(tmp_path, *objects))["workloads"]}
+    assert by_name["batch"]["containers"][0]["proposed"]
+    assert by_name["nightly"]["unknown"] == "none of its pods is known, so neither are its requests"
+    patches = list(yaml.safe_load_all(run(tmp_path, *objects, flags=("-o", "patch"))))
+    assert [patch["kind"] for patch in patches] == ["StatefulSet"]
+
+
+def test_a_cronjob_stands_behind_its_jobs() -> None:
+    def of_job(name: str) -> str:
+        owner = OwnerReference(kind="Job", name=name, controller=True)
+        return str(workload_of(Pod(metadata=ObjectMeta(name="x", namespace="shop", owner_references=(owner,)))))
+
+    assert of_job("nightly-29374620") == "shop/CronJob/nightly"
+    assert of_job("import-2026") == "shop/Job/import-2026"
+    (patch,) = as_patches(report(proposed(kind="CronJob")))
+    assert patch["apiVersion"] == "batch/v1"
+    (container,) = patch["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["requests"]["cpu"] == "126m"
 
 
 def test_too_little_history_is_said_and_changes_nothing(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Between two reads of the metrics API while observing.
 SAMPLE_INTERVAL_S = 15.0
+#: Of the nodes without a known price, so many are named.
+MAX_NAMED_NODES = 3
 #: What usage is read from, beside metrics.
 _READ = frozenset({"PodMetrics", "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint"})
 _POLICIES = frozenset({"VerticalPodAutoscaler"})
@@ -65,7 +67,16 @@ def rightsize(
     cluster. -o patch prints what `kubectl apply --server-side -f -` would set.
     """
     from dovetail.autoscalers.vpa.estimators import EstimatorSettings
-    from dovetail.autoscalers.vpa.rightsizing import UsageEvidence, advise, all_pods, as_json, as_patches, price
+    from dovetail.autoscalers.vpa.rightsizing import (
+        UsageEvidence,
+        advise,
+        all_pods,
+        as_json,
+        as_patches,
+        daemon_pods,
+        price,
+        unpatched,
+    )
     from dovetail.cloud.aws.catalog import load
     from dovetail.offline import snapshot as snapshot_module
     from dovetail.offline.objects import read
@@ -85,7 +96,7 @@ def rightsize(
     region = "" if catalog else region_of(region, objects)
     types = snapshot_module.catalogue(catalog) if catalog else load(region)
     snapshot = snapshot_module.snapshot(objects, types, any_type=bool(catalog), region=region)
-    pods = all_pods(snapshot)
+    pods = [*all_pods(snapshot), *daemon_pods(snapshot)]
     if not pods:
         raise UserError(message("no pods to look at: name files with workloads, or a cluster that runs some"))
     evidence = UsageEvidence()
@@ -109,6 +120,15 @@ def rightsize(
         dump = yaml.safe_dump_all if output == "patch" else yaml.safe_dump
         shown: Any = as_patches(report) if output == "patch" else as_json(report)
         click.echo(dump(shown, sort_keys=False), nl=False)
+    if "patch" in (output, applied):
+        for key in unpatched(report):
+            note = message(
+                "note: {workload} has a proposal, but the requests of a {kind} cannot be changed; set them where the "
+                "next one is made",
+                workload=str(key),
+                kind=key.kind,
+            )
+            click.echo(note, err=True)
     if applied:
         _apply(report, set(vpas), applied, update_mode, kubeconfig, context)
 
@@ -413,6 +433,13 @@ def _text(report: RightsizingReport) -> Iterator[str]:
             else message("${dollars:.2f}/month", dollars=per_hour * HOURS_A_MONTH)
         )
         yield f"{label}: {text}"
+    if cost.unpriced_nodes:
+        names = ", ".join(cost.unpriced_nodes[:MAX_NAMED_NODES])
+        more = len(cost.unpriced_nodes) - MAX_NAMED_NODES
+        yield message(
+            "no price is known of {names}: spot, or no label says whether spot or on-demand",
+            names=names if more <= 0 else message("{names} and {more} more nodes", names=names, more=more),
+        )
     if cost.planned_now and cost.planned_after is not None:
         saved = cost.planned_now - cost.planned_after
         yield message(

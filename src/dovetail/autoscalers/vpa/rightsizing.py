@@ -7,6 +7,7 @@ whose usage is not known long enough is left as it is, and said to be.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -28,8 +29,10 @@ from dovetail.autoscalers.vpa.proportions import proportional_limits
 from dovetail.autoscalers.vpa.recommendation import FormatSettings, pod_recommendation
 from dovetail.autoscalers.vpa.usage import DAY_S, Aggregation, ContainerUsage
 from dovetail.language import message
-from dovetail.model.pods import Container, Pod
+from dovetail.model.meta import ObjectMeta, OwnerReference
+from dovetail.model.pods import Container, Pod, PodSpec
 from dovetail.model.quantity import milli, whole
+from dovetail.model.workloads import DaemonSet
 from dovetail.planner.snapshot import NodeState, Snapshot
 
 HOURS_A_MONTH = 730.0
@@ -37,6 +40,10 @@ HOURS_A_MONTH = 730.0
 MIN_HISTORY_S = DAY_S
 #: Fewer CPU samples say nothing, however long they reach back.
 MIN_SAMPLES = 20
+#: Up to so many proposals, the saving of each comes from a whole plan, as the totals do; of more from a quick one.
+MAX_WHOLE_PLANS = 20
+#: A CronJob names its Jobs after itself and the minute of their schedule.
+_JOB_OF_CRONJOB = re.compile(r"(.+)-\d{8,10}")
 
 
 class WorkloadKey(msgspec.Struct, frozen=True, order=True):
@@ -81,6 +88,8 @@ class FleetCost(msgspec.Struct, frozen=True, kw_only=True):
     lower_bound_after: float | None
     unschedulable_now: int = 0
     unschedulable_after: int = 0
+    #: The nodes whose price is not known; with one of them, that of all nodes is not.
+    unpriced_nodes: tuple[str, ...] = ()
 
 
 class RightsizingReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +113,10 @@ NodePrice = Callable[[NodeState], float | None]
 
 
 def workload_of(pod: Pod) -> WorkloadKey:
-    """The workload that a pod belongs to: a Deployment behind its ReplicaSet; a pod without a controller is its own."""
+    """The workload that a pod belongs to: a Deployment behind its ReplicaSet, a CronJob behind its Job.
+
+    A pod without a controller is its own.
+    """
     namespace = pod.metadata.namespace or "default"
     owner = pod.metadata.controller
     if owner is None:
@@ -113,6 +125,8 @@ def workload_of(pod: Pod) -> WorkloadKey:
         suffix = pod.metadata.labels.get("pod-template-hash")
         if suffix and owner.name.endswith(f"-{suffix}"):
             return WorkloadKey(namespace, "Deployment", owner.name.removesuffix(f"-{suffix}"))
+    if owner.kind == "Job" and (scheduled := _JOB_OF_CRONJOB.fullmatch(owner.name)):
+        return WorkloadKey(namespace, "CronJob", scheduled[1])
     return WorkloadKey(namespace, owner.kind, owner.name)
 
 
@@ -186,7 +200,11 @@ def advise(
     for pod in pods:
         members.setdefault(workload_of(pod), []).append(pod)
     advice = []
-    for key in sorted(members):
+    for key in sorted({*members, *vpas}):
+        if key not in members:
+            why = message("none of its pods is known, so neither are its requests")
+            advice.append(WorkloadAdvice(key=key, pods=0, containers=[], history_s=0.0, samples=0, unknown=why))
+            continue
         template, asked = members[key][0], vpas.get(key)
         policy = asked.spec.resource_policy if asked is not None else None
         usages = {
@@ -220,7 +238,7 @@ def advise(
         advice.append(
             WorkloadAdvice(
                 key=key,
-                pods=len(members[key]),
+                pods=sum(key.kind != "DaemonSet" or bool(pod.spec.node_name) for pod in members[key]),
                 containers=[
                     _container(container, usages.get(container.name), proposals.get(container.name, {}), follow)
                     for container in template.spec.containers
@@ -246,7 +264,7 @@ def _unknown(
     if missing:
         return message("no usage is known of container {missing}", missing=", ".join(missing))
     if samples < min_samples:
-        return message("{samples} samples of usage, {min_samples} are needed", samples=samples, min_samples=min_samples)
+        return message("samples of usage: {samples}, needed: {min_samples}", samples=samples, min_samples=min_samples)
     if history_s < min_history_s:
         return message(
             "{history_s:.1f} h of usage, {min_history_s:g} h are needed",
@@ -299,6 +317,31 @@ def all_pods(snapshot: Snapshot) -> list[Pod]:
     return [*snapshot.pending, *standing]
 
 
+def daemon_pods(snapshot: Snapshot) -> list[Pod]:
+    """The pods of DaemonSets, which come with every node: those that stand, or else one made of the template."""
+    standing = [
+        pod
+        for node in snapshot.nodes
+        if not node.deleting
+        for pod in node.pods
+        if _kind(pod) == "DaemonSet" and not pod.finished and not pod.terminating
+    ]
+    seen = {workload_of(pod) for pod in standing}
+    return [*standing, *(pod for pod in map(_template_pod, snapshot.daemons) if workload_of(pod) not in seen)]
+
+
+def _template_pod(daemon: DaemonSet) -> Pod:
+    template, metadata = daemon.spec.template, daemon.metadata
+    owner = OwnerReference(api_version="apps/v1", kind="DaemonSet", name=metadata.name, controller=True)
+    named = ObjectMeta(
+        name=metadata.name,
+        namespace=metadata.namespace,
+        labels=template.metadata.labels,
+        owner_references=(owner,),
+    )
+    return Pod(metadata=named, spec=template.spec)
+
+
 def _kind(pod: Pod) -> str:
     return pod.metadata.controller.kind if pod.metadata.controller is not None else ""
 
@@ -311,12 +354,24 @@ def afresh(snapshot: Snapshot, pods: Iterable[Pod]) -> Snapshot:
 
 def resized(pod: Pod, advice: WorkloadAdvice) -> Pod:
     """A pod with the requests that are proposed for it."""
+    return replace(pod, spec=_resized_spec(pod.spec, advice))
+
+
+def _resized_daemon(daemon: DaemonSet, chosen: Mapping[WorkloadKey, WorkloadAdvice]) -> DaemonSet:
+    advice = chosen.get(workload_of(_template_pod(daemon)))
+    if advice is None:
+        return daemon
+    template = replace(daemon.spec.template, spec=_resized_spec(daemon.spec.template.spec, advice))
+    return replace(daemon, spec=replace(daemon.spec, template=template))
+
+
+def _resized_spec(spec: PodSpec, advice: WorkloadAdvice) -> PodSpec:
     proposed = {item.name: item for item in advice.containers if item.proposed}
     containers = tuple(
         _resized(container, proposed[container.name]) if container.name in proposed else container
-        for container in pod.spec.containers
+        for container in spec.containers
     )
-    return replace(pod, spec=replace(pod.spec, containers=containers))
+    return replace(spec, containers=containers)
 
 
 def _resized(container: Container, item: ContainerAdvice) -> Container:
@@ -336,21 +391,32 @@ def price(
     by_key = {item.key: item for item in advice if not item.unknown}
 
     def changed(chosen: Mapping[WorkloadKey, WorkloadAdvice]) -> Snapshot:
+        daemons = tuple(_resized_daemon(daemon, chosen) for daemon in snapshot.daemons)
         return afresh(
-            snapshot, (resized(pod, chosen[key]) if (key := workload_of(pod)) in chosen else pod for pod in pods)
+            replace(snapshot, daemons=daemons),
+            (resized(pod, chosen[key]) if (key := workload_of(pod)) in chosen else pod for pod in pods),
         )
 
     now, after = plan(changed({})), plan(changed(by_key))
-    base = quote(changed({}))
+    whole_plans = len(by_key) <= MAX_WHOLE_PLANS
+
+    def cost(chosen: Mapping[WorkloadKey, WorkloadAdvice]) -> float | None:
+        if not whole_plans:
+            return quote(changed(chosen))
+        planned = plan(changed(chosen))
+        return None if planned.unschedulable else planned.per_hour
+
+    base = cost({}) if by_key else None
     priced = []
     for item in advice:
         saving = None
         if base is not None and item.key in by_key:
-            alone = quote(changed({item.key: item}))
+            alone = cost({item.key: item})
             saving = None if alone is None else (base - alone) * HOURS_A_MONTH
         priced.append(replace(item, saving_per_month=saving))
-    prices = [node_price(node) for node in snapshot.nodes if not node.deleting]
-    standing = sum(price for price in prices if price is not None) if prices and None not in prices else None
+    prices = {node.name: node_price(node) for node in snapshot.nodes if not node.deleting}
+    unpriced = tuple(sorted(name for name, price in prices.items() if price is None))
+    standing = sum(price for price in prices.values() if price is not None) if prices and not unpriced else None
     return RightsizingReport(
         workloads=priced,
         cost=FleetCost(
@@ -360,6 +426,7 @@ def price(
             lower_bound_after=after.lower_bound,
             unschedulable_now=now.unschedulable,
             unschedulable_after=after.unschedulable,
+            unpriced_nodes=unpriced,
         ),
     )
 
@@ -377,6 +444,7 @@ def as_json(report: RightsizingReport) -> dict[str, Any]:
         "cost": {
             "unit": "USD/month",
             "nodesNow": monthly(cost.nodes_now),
+            "nodesWithoutPrice": list(cost.unpriced_nodes),
             "plannedNow": monthly(cost.planned_now),
             "plannedAfter": monthly(cost.planned_after),
             "lowerBoundAfter": monthly(cost.lower_bound_after),
@@ -410,8 +478,20 @@ def as_json(report: RightsizingReport) -> dict[str, Any]:
     }
 
 
+#: The kinds whose template can be changed. That of a Job cannot: the next Job has to be made with other requests.
 _API_VERSIONS = {"Deployment": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "ReplicaSet": "apps/v1",
-                 "Job": "batch/v1", "ReplicationController": "v1"}  # fmt: skip
+                 "CronJob": "batch/v1", "ReplicationController": "v1"}  # fmt: skip
+
+
+def unpatched(report: RightsizingReport) -> list[WorkloadKey]:
+    """The workloads with a proposal that no patch can carry out."""
+    return [
+        item.key
+        for item in report.workloads
+        if not item.unknown
+        and item.key.kind not in _API_VERSIONS
+        and any(container.proposed for container in item.containers)
+    ]
 
 
 def as_patches(report: RightsizingReport) -> list[dict[str, Any]]:
@@ -430,12 +510,13 @@ def as_patches(report: RightsizingReport) -> list[dict[str, Any]]:
             if container.proposed
         ]
         if not item.unknown and containers and item.key.kind in _API_VERSIONS:
+            spec: dict[str, Any] = {"template": {"spec": {"containers": containers}}}
             patches.append(
                 {
                     "apiVersion": _API_VERSIONS[item.key.kind],
                     "kind": item.key.kind,
                     "metadata": {"name": item.key.name, "namespace": item.key.namespace},
-                    "spec": {"template": {"spec": {"containers": containers}}},
+                    "spec": {"jobTemplate": {"spec": spec}} if item.key.kind == "CronJob" else spec,
                 }
             )
     return patches
