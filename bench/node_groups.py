@@ -26,7 +26,7 @@ from dovetail.autoscalers.node_groups.options import options
 from dovetail.autoscalers.node_groups.recording import LoopRecorder
 from dovetail.chance import Chance
 from dovetail.clock import Clock, run_virtual
-from dovetail.cloud.node_groups import GroupMember, NodeGroup, NodeTemplate
+from dovetail.cloud.node_groups import GroupMember, NodeGroup, NodeTemplate, UnaskedEnding
 from dovetail.kube.client import Kube
 from dovetail.kube.events import EventRecorder
 from dovetail.kube.transport import Request, Response
@@ -80,6 +80,9 @@ class Groups:
 
     def prices(self) -> Mapping[str, float]:
         return {}
+
+    def unasked_endings(self) -> Sequence[UnaskedEnding]:
+        return ()
 
     def spot_prices(self) -> Mapping[str, float]:
         return {}

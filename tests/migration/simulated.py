@@ -51,6 +51,7 @@ class SimulatedGroupCalls:
     def __init__(self, groups: SimulatedGroups, injection: CrashInjection) -> None:
         self._groups, self._injection = groups, injection
         self.terminated: list[str] = []
+        self.suspended: dict[str, frozenset[str]] = {}
 
     async def groups(self) -> Sequence[Group]:
         return [self._group(group) for group in self._groups.groups()]
@@ -66,11 +67,30 @@ class SimulatedGroupCalls:
             instance_types=(spec.instance_type,),
             capacity_types=(spec.capacity_type,),
             zones=spec.zones,
+            suspended=self.suspended.get(group.id, frozenset()),
         )
 
     async def set_sizes(self, group: Group, sizes: Sizes) -> None:
         await self._groups.set_bounds(group.name, sizes.least, sizes.most, sizes.desired)
         await self._injection.count_call()
+
+    async def suspend(self, group: Group, processes: Sequence[str]) -> None:
+        self.suspended[group.name] = self.suspended.get(group.name, frozenset()) | {*processes}
+        await self._injection.count_call()
+
+    async def resume(self, group: Group, processes: Sequence[str]) -> None:
+        self.suspended[group.name] = self.suspended.get(group.name, frozenset()) - {*processes}
+        await self._injection.count_call()
+
+    def suspend_command(self, group: Group, processes: Sequence[str]) -> str:
+        return f"suspend {group.name} {' '.join(processes)}"
+
+    def resume_command(self, group: Group, processes: Sequence[str]) -> str:
+        return f"resume {group.name} {' '.join(processes)}"
+
+    async def rebalance(self, name: str) -> str | None:
+        """AZRebalance, unless it is suspended."""
+        return None if "AZRebalance" in self.suspended.get(name, ()) else await self._groups.rebalance(name)
 
     async def terminate(self, group: Group, provider_id: str) -> None:
         self.terminated.append(provider_id)
@@ -176,6 +196,7 @@ class Move:
             "marked": sum("dovetail.sh/migrating-from" in (n["metadata"].get("annotations") or {}) for n in nodes),
             "pods": sorted(f"{pod['metadata']['labels']['app']} {pod['status']['phase']}" for pod in pods),
             "pools": [pool["metadata"]["name"] for pool in (await self.kube.list(NODEPOOLS)).items],
+            "suspended": {name: sorted(processes) for name, processes in self.cloud.suspended.items() if processes},
             "claims": len((await self.kube.list(NODECLAIMS)).items),
             "records": sum(
                 item["metadata"]["name"] == records.NAME

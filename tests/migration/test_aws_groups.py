@@ -110,12 +110,15 @@ def test_sizes_are_set_and_an_instance_is_ended_once_with_rights_of_the_printed_
         await cluster_security_groups(calls, "demo")
         plain = {group.name: group for group in await groups.groups()}["plain"]
         assert len(plain.instances) == 2
+        await groups.suspend(plain, ("AZRebalance", "ScheduledActions"))
+        await groups.resume(plain, ("ScheduledActions",))
         await groups.set_sizes(plain, plain.frozen)
         await groups.terminate(plain, plain.instances[0])
         return {group.name: group for group in await groups.groups()}["plain"]
 
     after = cluster.talk(body)
     assert after.sizes == Sizes(0, 2, 1)
+    assert after.suspended == {"AZRebalance"}
     assert len(after.instances) == 1
     statements = policy(Site(cluster="demo", region=REGION, account="123456789012"))["Statement"]
     granted = {action.lower() for statement in statements for action in statement["Action"]}

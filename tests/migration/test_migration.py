@@ -13,7 +13,7 @@ from dovetail.migration.record import Phase
 from tests.migration.simulated import FORCED, REQUEST, Move, group, play
 
 #: More writes than the migration of two nodes and its way back make together.
-ALL_WRITES = 45
+ALL_WRITES = 52
 
 
 async def _settled(move: Move) -> None:
@@ -153,6 +153,49 @@ def test_a_stop_finishes_the_node_that_is_drained_and_a_later_run_goes_on() -> N
         assert (await move.state())["sizes"]["a"] == (0, 0, 0)
 
     play(body, group("a", 3))
+
+
+def test_rebalancing_of_zones_ends_no_node_while_the_group_is_moved() -> None:
+    """AZRebalance ends an instance of the group's own choice, with its pods. It runs again when the run has ended."""
+
+    async def body(move: Move) -> None:
+        await _settled(move)
+        move.cloud.suspended["a"] = frozenset({"ScheduledActions"})  # by the owner of the group: stays so
+        await move.begin(REQUEST)
+        running = asyncio.create_task(move.run())
+
+        async def draining() -> bool:
+            return any(item.action == "Drain" for item in move.reported)
+
+        await move.lab.until(draining)
+        assert await move.cloud.rebalance("a") is None
+        await move.turn(Phase.STOPPING)
+        result = await running
+        assert result is not None and result.outcome is MigrationOutcome.STOPPED
+        assert move.cloud.suspended["a"] == {"ScheduledActions"}
+        record = await move.record()
+        assert record is not None and record.suspends == {}
+        await move.turn(Phase.FORWARD)
+        result = await move.run()
+        assert result is not None and result.outcome is MigrationOutcome.DONE
+        assert move.cloud.suspended["a"] == {"ScheduledActions"}
+        assert sum(item.action == "Suspend" for item in move.reported) == 2
+
+    play(body, group("a", 2))
+
+
+def test_a_group_whose_instances_cannot_end_is_refused() -> None:
+    async def body(move: Move) -> None:
+        await _settled(move)
+        move.cloud.suspended["a"] = frozenset({"Terminate", "Launch"})
+        planned = await move.plan(REQUEST)
+        [blocker] = planned.blockers
+        assert (blocker.code, blocker.object) == ("ProcessSuspended", "nodegroup/a")
+        assert "resume-processes" in blocker.remedy
+        [proposal] = planned.proposals
+        assert any("Launch" in note for note in proposal.notes)
+
+    play(body, group("a", 2))
 
 
 def test_several_groups_with_labels_and_taints_go_one_after_the_other_in_batches() -> None:

@@ -89,6 +89,15 @@ class NodeTemplate(msgspec.Struct, frozen=True):
     pods: tuple[Pod, ...] = ()
 
 
+class UnaskedEnding(msgspec.Struct, frozen=True):
+    """An instance that its group ended of its own choice. `rebalancing`: to even out zones."""
+
+    group: str
+    provider_id: str
+    cause: str
+    rebalancing: bool = False
+
+
 class NodeGroupError(Exception):
     """A call to the cloud about a group failed; the text names the group and the remedy."""
 
@@ -108,6 +117,9 @@ class NodeGroupCloud(Protocol):
 
     def group_of(self, provider_id: str) -> NodeGroup | None:
         """The group that an instance belongs to, if it is one of ours."""
+
+    def unasked_endings(self) -> Sequence[UnaskedEnding]:
+        """Instances that groups ended of their own choice, read since the last call."""
 
     async def template(self, group: NodeGroup) -> NodeTemplate:
         """What a new node of a group without nodes would look like."""

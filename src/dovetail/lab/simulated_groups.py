@@ -23,6 +23,7 @@ from dovetail.cloud.node_groups import (
     NodeGroupError,
     NodeTemplate,
     SizeRefused,
+    UnaskedEnding,
 )
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError, NotFound
@@ -96,7 +97,7 @@ class SimulatedGroups:
         self.calls: Counter[str] = Counter()
         #: Called whenever an instance was launched or has ended.
         self.on_change: Callable[[], None] = lambda: None
-        self.rebalanced: list[str] = []
+        self._endings: list[UnaskedEnding] = []
 
     async def create(self, spec: GroupSpec) -> None:
         """Make a group; its first nodes have joined when this returns."""
@@ -184,7 +185,7 @@ class SimulatedGroups:
         if not living:
             return None
         doomed = self._chance.choice(living)
-        self.rebalanced.append(doomed)
+        self._endings.append(UnaskedEnding(name, doomed, "a rebalancing of zones", rebalancing=True))
         self._end(name, doomed)
         self._fill(name)
         return doomed
@@ -213,6 +214,10 @@ class SimulatedGroups:
 
     async def refresh(self, *, force: bool = False) -> None:
         self._call("refresh")
+
+    def unasked_endings(self) -> Sequence[UnaskedEnding]:
+        endings, self._endings = self._endings, []
+        return endings
 
     def groups(self) -> Sequence[NodeGroup]:
         return [self._group(name) for name in self._specs]

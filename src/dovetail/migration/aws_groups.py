@@ -85,6 +85,7 @@ class AwsGroups:
             labels={**group_tags.labels(tags), **(eks.labels if eks is not None else {})},
             taints=(*group_tags.taints(tags), *(eks.taints if eks is not None else ())),
             node_class_fields=_node_class_fields(template, managed),
+            suspended=frozenset(str(process["ProcessName"]) for process in row.get("SuspendedProcesses") or ()),
             notes=_notes(managed, template),
         )
 
@@ -136,6 +137,28 @@ class AwsGroups:
             },
         )
 
+    async def suspend(self, group: Group, processes: Sequence[str]) -> None:
+        await self._set_processes("suspend_processes", group, processes)
+
+    async def resume(self, group: Group, processes: Sequence[str]) -> None:
+        await self._set_processes("resume_processes", group, processes)
+
+    async def _set_processes(self, operation: str, group: Group, processes: Sequence[str]) -> None:
+        try:
+            await self._calls(
+                "autoscaling", operation, AutoScalingGroupName=group.name, ScalingProcesses=list(processes)
+            )
+        except Exception as error:
+            if code_of(error) in _BUSY or code_of(error) == "ResourceInUse":
+                raise GroupBusy(message("group {group} is being updated", group=group.title)) from error
+            raise
+
+    def suspend_command(self, group: Group, processes: Sequence[str]) -> str:
+        return _processes_command("suspend-processes", group, processes)
+
+    def resume_command(self, group: Group, processes: Sequence[str]) -> str:
+        return _processes_command("resume-processes", group, processes)
+
     async def terminate(self, group: Group, provider_id: str) -> None:
         try:
             await self._calls(
@@ -154,6 +177,11 @@ class AwsGroups:
             "aws autoscaling terminate-instance-in-auto-scaling-group "
             f"--instance-id {_instance_id(provider_id)} --should-decrement-desired-capacity"
         )
+
+
+def _processes_command(command: str, group: Group, processes: Sequence[str]) -> str:
+    name = shlex.quote(group.name)
+    return f"aws autoscaling {command} --auto-scaling-group-name {name} --scaling-processes {' '.join(processes)}"
 
 
 def _provider_id(instance: Mapping[str, Any]) -> str:

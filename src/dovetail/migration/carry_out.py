@@ -147,12 +147,13 @@ class Migration:
     async def _abandon(self, record: MigrationRecord) -> None:
         """Stop where we are: nodes that still stand take pods again."""
         while True:
-            action = release(await self.observe(record))
+            action = release(record, await self.observe(record))
             if action is None:
                 break
-            await self._do(action)
+            if not await self._do(action):
+                await asyncio.sleep(LOOK_S)
         _, self._version = await records.read(self._kube, self._namespace)
-        await self._do(actions.Remember(replace(record, phase=Phase.STOPPED, batch=(), owners=())))
+        await self._do(actions.Remember(replace(record, phase=Phase.STOPPED, batch=(), owners=(), suspends={})))
 
     async def _do(self, action: Action) -> bool:
         """Do one thing; whether anything changed."""
@@ -166,6 +167,8 @@ class Migration:
                 await self._remember(record)
             case actions.SetSizes(group, sizes):
                 return await self._set_sizes(action, group, sizes)
+            case actions.Suspend() | actions.Resume():
+                return await self._set_processes(action)
             case actions.Terminate(group, provider_id, node):
                 return await self._terminate(action, group, provider_id, node)
             case _:
@@ -191,6 +194,23 @@ class Migration:
             return False
         self._asked[group.name] = sizes
         self._tell(action, text, self._cloud.set_sizes_command(group, sizes))
+        return True
+
+    async def _set_processes(self, action: actions.Suspend | actions.Resume) -> bool:
+        group, processes = action.group, action.processes
+        listed = ", ".join(processes)
+        if isinstance(action, actions.Suspend):
+            call, command = self._cloud.suspend, self._cloud.suspend_command(group, processes)
+            text = message("group {group}: suspend {processes}", group=group.title, processes=listed)
+        else:
+            call, command = self._cloud.resume, self._cloud.resume_command(group, processes)
+            text = message("group {group}: resume {processes}", group=group.title, processes=listed)
+        try:
+            await call(group, processes)
+        except GroupBusy as busy:
+            self._wait(str(busy))
+            return False
+        self._tell(action, text, command)
         return True
 
     async def _terminate(self, action: Action, group: Group, provider_id: str, node: str) -> bool:

@@ -10,6 +10,10 @@ import msgspec
 from dovetail.model.labels import ON_DEMAND
 from dovetail.model.nodes import Taint
 
+#: Processes of an Auto Scaling group that end instances of its own choice.
+UNATTENDED = ("AZRebalance", "AlarmNotification", "ScheduledActions")
+LAUNCH, TERMINATE = "Launch", "Terminate"
+
 
 class Sizes(msgspec.Struct, frozen=True):
     """The bounds and the desired capacity of a group."""
@@ -41,6 +45,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     taints: tuple[Taint, ...] = ()
     #: Block devices and metadata options of the launch template, as an EC2NodeClass writes them.
     node_class_fields: Mapping[str, Any] = {}
+    #: Processes of the Auto Scaling group that are suspended.
+    suspended: frozenset[str] = frozenset()
     #: What a NodePool does not take over, in words.
     notes: tuple[str, ...] = ()
 
@@ -75,7 +81,18 @@ class GroupCalls(Protocol):
     async def terminate(self, group: Group, provider_id: str) -> None:
         """End one instance and lower the desired capacity by one. An instance that is gone already is no error."""
 
-    def set_sizes_command(self, group: Group, sizes: Sizes) -> str:
+    async def suspend(self, group: Group, processes: Sequence[str]) -> None:
+        """Suspend processes of the Auto Scaling group; those that are suspended already are no error."""
+
+    async def resume(self, group: Group, processes: Sequence[str]) -> None:
+        """The reverse."""
+
+    def suspend_command(self, group: Group, processes: Sequence[str]) -> str:
         """The same with the AWS command."""
+
+    def resume_command(self, group: Group, processes: Sequence[str]) -> str: ...
+
+    def set_sizes_command(self, group: Group, sizes: Sizes) -> str:
+        """Bounds and desired capacity with the AWS command."""
 
     def terminate_command(self, group: Group, provider_id: str) -> str: ...

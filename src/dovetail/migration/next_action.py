@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from dovetail.autoscalers.node_groups.annotations import SAFE_TO_EVICT
 from dovetail.language import message
 from dovetail.migration.drain_blockers import EvictionRules, MoveBlocker, blockers, moves
-from dovetail.migration.groups import Group, Sizes
+from dovetail.migration.groups import LAUNCH, UNATTENDED, Group, Sizes
 from dovetail.migration.record import ALREADY_CORDONED, CORDONED, MigrationRecord, Phase
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
@@ -49,6 +49,18 @@ class DeleteObject(msgspec.Struct, frozen=True):
 class SetSizes(msgspec.Struct, frozen=True):
     group: Group
     sizes: Sizes
+
+
+class Suspend(msgspec.Struct, frozen=True):
+    """Stop processes that end instances of the group's own choice, drained or not."""
+
+    group: Group
+    processes: tuple[str, ...]
+
+
+class Resume(msgspec.Struct, frozen=True):
+    group: Group
+    processes: tuple[str, ...]
 
 
 class Cordon(msgspec.Struct, frozen=True):
@@ -101,7 +113,19 @@ class Finish(msgspec.Struct, frozen=True):
 
 
 Action = (
-    CreateObject | DeleteObject | SetSizes | Cordon | Uncordon | Remember | Evict | Terminate | Wait | Refuse | Finish
+    CreateObject
+    | DeleteObject
+    | SetSizes
+    | Suspend
+    | Resume
+    | Cordon
+    | Uncordon
+    | Remember
+    | Evict
+    | Terminate
+    | Wait
+    | Refuse
+    | Finish
 )
 
 
@@ -129,18 +153,41 @@ def _forward(record: MigrationRecord, seen: Observed) -> Action:
         why = _unready(seen.objects[body["kind"], body["metadata"]["name"]])
         if why:
             return Wait(f"{body['kind']} {body['metadata']['name']}: {why}")
-    action = _freeze(groups) or _finish_batch(record, seen)
+    action = _suspend(groups, record) or _freeze(groups) or _finish_batch(record, seen)
     if action is not None:
         return action
     for group in groups:
         action = _empty(group, record, seen)
         if action is not None:
             return action
-    return Remember(replace(record, phase=Phase.DONE, batch=(), owners=()))
+    return _resume(groups, record) or Remember(replace(record, phase=Phase.DONE, batch=(), owners=(), suspends={}))
 
 
 def _groups(record: MigrationRecord, seen: Observed) -> list[Group]:
     return [seen.groups[name] for name in record.order if name in seen.groups]
+
+
+def _suspend(groups: Sequence[Group], record: MigrationRecord) -> Action | None:
+    """Processes that would end a node that is not drained; what is to run again is remembered before."""
+    for group in groups:
+        running = tuple(process for process in UNATTENDED if process not in group.suspended)
+        if not running or not group.instances:
+            continue
+        before = record.suspends.get(group.name, ())
+        ours = tuple(process for process in UNATTENDED if process in before or process in running)
+        if ours != before:
+            return Remember(replace(record, suspends={**record.suspends, group.name: ours}))
+        return Suspend(group, running)
+    return None
+
+
+def _resume(groups: Sequence[Group], record: MigrationRecord) -> Action | None:
+    """What the migration suspended runs again."""
+    for group in groups:
+        ours = tuple(process for process in record.suspends.get(group.name, ()) if process in group.suspended)
+        if ours:
+            return Resume(group, ours)
+    return None
 
 
 def _freeze(groups: Sequence[Group]) -> Action | None:
@@ -267,15 +314,15 @@ def _stop(record: MigrationRecord, seen: Observed) -> Action:
     underway = _finish_batch(record, seen) or _freeze(_groups(record, seen))
     if underway is not None:
         return underway
-    return release(seen) or Remember(replace(record, phase=Phase.STOPPED, batch=(), owners=()))
+    return release(record, seen) or Remember(replace(record, phase=Phase.STOPPED, batch=(), owners=(), suspends={}))
 
 
-def release(seen: Observed) -> Action | None:
-    """Uncordon a node that we cordoned; None once there is none."""
+def release(record: MigrationRecord, seen: Observed) -> Action | None:
+    """Uncordon a node that we cordoned, or resume what we suspended; None once nothing of that is left."""
     for node in seen.nodes:
         if CORDONED in node.metadata.annotations:
             return Uncordon(node.metadata.name, node.metadata.annotations[CORDONED] == ALREADY_CORDONED)
-    return None
+    return _resume(_groups(record, seen), record)
 
 
 def _back(record: MigrationRecord, seen: Observed) -> Action:
@@ -285,12 +332,14 @@ def _back(record: MigrationRecord, seen: Observed) -> Action:
         wanted = replace(before, desired=max(before.desired, min(group.sizes.desired, before.most)))
         if group.sizes != wanted:
             return SetSizes(group, wanted)
-    uncordon = release(seen)
-    if uncordon is not None:
-        return uncordon
+    action = release(record, seen)
+    if action is not None:
+        return action
     for group in groups:
         ready = sum(node.ready and node.spec.provider_id in group.instances for node in _members(group, seen))
         wanted_nodes = record.sizes[group.name].desired
+        if ready < wanted_nodes and LAUNCH in group.suspended:
+            return Wait(message("group {group}: its process Launch is suspended; resume it", group=group.title))
         if ready < wanted_nodes:
             return Wait(
                 message(

@@ -54,6 +54,8 @@ def policy(site: Site) -> Json:
             "Sid": "AllowScopedScaling",
             "Effect": "Allow",
             "Action": [
+                "autoscaling:ResumeProcesses",
+                "autoscaling:SuspendProcesses",
                 "autoscaling:TerminateInstanceInAutoScalingGroup",
                 "autoscaling:UpdateAutoScalingGroup",
             ],

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from dovetail.autoscalers.node_groups.pricing import CAPACITY_TYPE_LABELS
 from dovetail.language import english, message
 from dovetail.migration.drain_blockers import EvictionRules, MoveBlocker, blockers, moves
-from dovetail.migration.groups import Group
+from dovetail.migration.groups import TERMINATE, Group
 from dovetail.migration.proposals import NodePoolProposal, ProposalSettings, described_by_nodes, proposals
 from dovetail.migration.record import MigrationRecord, Phase
 from dovetail.model.instance_type import InstanceType
@@ -247,11 +247,22 @@ def _general_blockers(
                 remedy=message("keep a group for it with --keep GROUP"),
             )
         )
+    blocking += [_process_blocker(group) for group in moving if TERMINATE in group.suspended]
     if not request.proposal.node_class:
         blocking += [
             _class_blocker(group, request.proposal) for group in described if _lacks_class(group, request.proposal)
         ]
     return blocking
+
+
+def _process_blocker(group: Group) -> MoveBlocker:
+    command = f"aws autoscaling resume-processes --auto-scaling-group-name {group.name} --scaling-processes Terminate"
+    return MoveBlocker(
+        code="ProcessSuspended",
+        object=f"nodegroup/{group.title}",
+        why=message("the process Terminate of its Auto Scaling group is suspended: its instances would not end"),
+        remedy=message("resume it: {command}", command=command),
+    )
 
 
 def _lacks_class(group: Group, settings: ProposalSettings) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 
 from dovetail.cloud.aws import catalog
 from dovetail.language import message
-from dovetail.migration.groups import Group
+from dovetail.migration.groups import LAUNCH, Group
 from dovetail.model.labels import ARCH, CAPACITY_TYPE, INSTANCE_TYPE, OS, ZONE, domain, normalise, restricted
 from dovetail.model.nodes import Node, Taint
 from dovetail.model.pods import Pod
@@ -233,15 +233,21 @@ def _taint(taint: Taint) -> Json:
 
 
 def _notes(group: Group) -> list[str]:
-    if len(group.capacity_types) < 2:
-        return []
-    return [
-        message(
+    notes = []
+    if len(group.capacity_types) > 1:
+        text = message(
             "group {group} splits on-demand and spot by percentage; the NodePool takes whichever is cheaper for each "
             "node",
             group=group.title,
         )
-    ]
+        notes.append(text)
+    if LAUNCH in group.suspended:
+        text = message(
+            "the process Launch of group {group} is suspended; --back brings no nodes until it is resumed",
+            group=group.title,
+        )
+        notes.append(text)
+    return notes
 
 
 def _requirements(groups: Sequence[Group], settings: ProposalSettings) -> list[Json]:

@@ -46,6 +46,8 @@ class MigrationRecord(msgspec.Struct, frozen=True, kw_only=True):
     batch_size: int = 1
     force: bool = False
     delete_emptydir_data: bool = False
+    #: Processes that ran in a group before, and are suspended while its nodes are drained.
+    suspends: Mapping[str, tuple[str, ...]] = {}
     #: The nodes that are being drained, and the UIDs of the controllers whose pods they had.
     batch: tuple[str, ...] = ()
     owners: tuple[str, ...] = ()

@@ -193,6 +193,28 @@ def test_reads_are_cached_for_a_minute_and_after_a_delete_not_at_all(account: Gr
     account.run(talk)
 
 
+def test_instances_that_a_group_ends_of_its_own_choice_are_told_with_the_cause(account: Groups) -> None:
+    """AZRebalance and a desired capacity that is lowered by hand; not what was terminated by name."""
+    account.make("ours", 4, TAGS)
+    group = account.endpoint.backend("autoscaling").autoscaling_groups["ours"]
+
+    async def talk(cloud: AutoScalingGroups, clock: Clock) -> list[tuple[str, bool]]:
+        [ours] = cloud.groups()
+        await cloud.delete(ours, [ours.instances[0].provider_id])
+        await cloud.refresh(force=True)
+        assert cloud.unasked_endings() == []
+        rebalanced = account.endpoint.scaling.rebalance(group)
+        await cloud.refresh(force=True)
+        [ending] = cloud.unasked_endings()
+        assert rebalanced and ending.provider_id.endswith(rebalanced)
+        account.autoscaling.set_desired_capacity(AutoScalingGroupName="ours", DesiredCapacity=2)
+        await cloud.refresh(force=True)
+        [cut] = cloud.unasked_endings()
+        return [(ending.group, ending.rebalancing), (cut.group, cut.rebalancing)]
+
+    assert account.run(talk) == [("ours", True), ("ours", False)]
+
+
 def test_a_group_without_nodes_has_a_template(account: Groups) -> None:
     account.make(
         "ours",

@@ -199,7 +199,14 @@ def test_a_managed_node_group_scales_with_the_program_from_end_to_end(site: Site
                 assert [pod["status"]["phase"] for pod in pods] == ["Running"] * 6
                 assert len((await lab.kube.list(NODES)).items) == 3
                 reasons = {event["reason"] for event in (await lab.kube.list(CORE_EVENTS)).items}
-                assert {"TriggeredScaleUp", "ScaledUpGroup"} <= reasons
+                assert {"TriggeredScaleUp", "ScaledUpGroup"} <= reasons and "NodeEndedByGroup" not in reasons
+                [managed] = [group for group in cloud.groups() if group.target_size == 3]
+                assert site.endpoint.scaling.rebalance(site.moto(managed.id)) is not None
+                await asyncio.sleep(150)
+                told = [
+                    item for item in (await lab.kube.list(CORE_EVENTS)).items if item["reason"] == "NodeEndedByGroup"
+                ]
+                assert any("AZRebalance" in event["message"] for event in told)
                 await lab.kube.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 0}}, "default")
                 await asyncio.sleep(600)
                 assert len((await lab.kube.list(NODES)).items) == 1
@@ -254,3 +261,21 @@ def test_the_fault_az_rebalance_ends_an_instance_of_each_group(site: Site) -> No
 
     site.create("g", 2)
     run_virtual(main())
+
+
+def test_suspended_processes_do_not_happen(site: Site) -> None:
+    site.create("workers", 2)
+    name = {"AutoScalingGroupName": "workers"}
+    site.autoscaling.suspend_processes(**name, ScalingProcesses=["AZRebalance"])
+    before = {item["InstanceId"] for item in site.group("workers")["Instances"]}
+    assert site.endpoint.scaling.rebalance(site.moto("workers")) is None
+    assert {item["InstanceId"] for item in site.group("workers")["Instances"]} == before
+    site.autoscaling.suspend_processes(**name, ScalingProcesses=["Launch"])
+    site.autoscaling.set_desired_capacity(**name, DesiredCapacity=3)
+    assert len(site.group("workers")["Instances"]) == 2
+    site.autoscaling.suspend_processes(**name, ScalingProcesses=["Terminate"])
+    site.autoscaling.set_desired_capacity(**name, DesiredCapacity=1)
+    assert len(site.group("workers")["Instances"]) == 2
+    site.autoscaling.resume_processes(**name)
+    site.endpoint.scaling.tend([site.moto("workers")])
+    assert len(site.group("workers")["Instances"]) == 1

@@ -197,6 +197,7 @@ class NodeGroupAutoscaler:
         await self._refresh()
         groups = self._cloud.groups()
         nodes = list(self._watch.nodes.store)
+        self._tell_endings(nodes)
         if self._lacks_nodes(nodes, now):
             return
         await self._clean_up(nodes)
@@ -322,6 +323,12 @@ class NodeGroupAutoscaler:
         for _, error, _ in self.state.failures:
             self._metrics.failed_scale_ups.labels(error.code).inc()
         self.state.failures.clear()
+
+    def _tell_endings(self, nodes: Sequence[Node]) -> None:
+        """The group chose the instance: its pods were not drained, and only its owner can keep it from doing so."""
+        names = {node.spec.provider_id: node.metadata.name for node in nodes}
+        for ending in self._cloud.unasked_endings():
+            self._record.ended_by_group(ending, names.get(ending.provider_id, ""))
 
     # Growing
 

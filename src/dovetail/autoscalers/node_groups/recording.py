@@ -13,6 +13,7 @@ from dovetail.autoscalers.node_groups.klog import Klog
 from dovetail.autoscalers.node_groups.scale_up import MAX_TOTAL_REACHED, ScaleUpPlan, ScaleUpResult
 from dovetail.autoscalers.node_groups.status import StatusWriter, config_map, initializing
 from dovetail.clock import Clock
+from dovetail.cloud.node_groups import UnaskedEnding
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from dovetail.kube.events import EventRecorder, ObjectReference
@@ -87,6 +88,21 @@ class LoopRecorder:
 
     def node_event(self, node: str, kind: str, reason: str, message: str) -> None:
         self._events.record(ObjectReference("Node", node, uid=node), _kind(kind), reason, message)
+
+    def ended_by_group(self, ending: UnaskedEnding, node: str) -> None:
+        """The group ended a node that was not drained; the event says how to keep it from doing so."""
+        group = ending.group
+        if ending.rebalancing:
+            remedy = (
+                f"aws autoscaling suspend-processes --auto-scaling-group-name {group} --scaling-processes AZRebalance"
+            )
+        else:
+            remedy = "end instances with terminate-instance-in-auto-scaling-group, not by a lower desired capacity"
+        message = f"Auto Scaling group {group} ended {node or ending.provider_id} without a drain: {ending.cause}"
+        self.status_event("Warning", "NodeEndedByGroup", f"{message}; to prevent it: {remedy}")
+        self.warning("static_autoscaler", message)
+        if node:
+            self.node_event(node, "Warning", "NodeEndedByGroup", message)
 
     def priority_warning(self, warning: ConfigWarning) -> None:
         about = ObjectReference("ConfigMap", PRIORITY_CONFIG_MAP, self._namespace, self.priority_uid)

@@ -30,6 +30,7 @@ from dovetail.cloud.node_groups import (
     NodeGroupError,
     NodeTemplate,
     SizeRefused,
+    UnaskedEnding,
 )
 from dovetail.kube.log import Log
 
@@ -42,6 +43,9 @@ MAX_NAMES_PER_DESCRIBE = 100
 PLACEHOLDER = "i-placeholder"
 UNFULFILLABLE = "placeholder-cannot-be-fulfilled"
 _FAILED_ACTIVITY = "Failed"
+#: How AWS words the cause of an ending: to even out zones, and by a desired capacity that was lowered.
+_REBALANCING = ("rebalanc", "to balance instances in zones")
+_OWN_CHOICE = (*_REBALANCING, "was selected for termination", "shrinking the capacity")
 _GONE = ("ValidationError", "InvalidInstanceID.NotFound")
 
 
@@ -77,6 +81,8 @@ class AutoScalingGroups:
         #: When we last set a group's size: failures of before say nothing about it.
         self._resized: dict[str, datetime] = {}
         self._waiting = False
+        self._terminated: set[str] = set()
+        self._endings: list[UnaskedEnding] = []
 
     # Reading
 
@@ -90,10 +96,43 @@ class AutoScalingGroups:
         for group_ in raw.values():
             group = await self._node_group(group_)
             groups[group.id] = group
+        lost = self._lost(groups)
         self._raw, self._groups = raw, groups
         self._group_of = {instance.provider_id: group.id for group in groups.values() for instance in group.instances}
         self._waiting = any(_waits(group) for group in groups.values())
         self._read_at = now
+        for name, provider_ids in lost.items():
+            self._endings += await self._unasked(name, provider_ids)
+
+    def _lost(self, groups: Mapping[str, NodeGroup]) -> dict[str, list[str]]:
+        """Instances by group that were there, and have gone without a call of ours."""
+        lost: dict[str, list[str]] = {}
+        for name, group in self._groups.items():
+            current = groups.get(name)
+            living = _running(current) if current is not None else set()
+            gone = sorted(_running(group) - living - self._terminated)
+            if gone and current is not None:
+                lost[name] = gone
+        self._terminated &= {instance.provider_id for group in groups.values() for instance in group.instances}
+        return lost
+
+    async def _unasked(self, name: str, provider_ids: Sequence[str]) -> list[UnaskedEnding]:
+        """Those of the instances that the group itself chose to end, by its scaling activities."""
+        endings: list[UnaskedEnding] = []
+        for activity in await self._activities(name):
+            cause = str(activity.get("Cause") or "")
+            for provider_id in provider_ids:
+                ended = f"Terminating EC2 instance: {instance_id(provider_id)}" in str(
+                    activity.get("Description") or ""
+                )
+                if ended and any(words in cause for words in _OWN_CHOICE):
+                    rebalancing = any(words in cause for words in _REBALANCING)
+                    endings.append(UnaskedEnding(name, provider_id, cause, rebalancing))
+        return endings
+
+    def unasked_endings(self) -> Sequence[UnaskedEnding]:
+        endings, self._endings = self._endings, []
+        return endings
 
     async def _describe(self) -> dict[str, Mapping[str, Any]]:
         names = [spec.name for spec in self._discovery.named]
@@ -137,13 +176,8 @@ class AutoScalingGroups:
 
     async def _failure(self, name: str) -> InstanceError | None:
         """Why the group gets no instances, if AWS reported it since the size was set. Not knowing is no failure."""
-        try:
-            answer = await self._calls("autoscaling", "describe_scaling_activities", AutoScalingGroupName=name)
-        except Exception as error:  # whatever boto3 raises: the group is read without it, and its instances waited for
-            log.warning("scaling activities not read", group=name, problem=str(error))
-            return None
         since = self._resized.get(name, self._started) - timedelta(seconds=1)
-        for activity in answer.get("Activities") or ():
+        for activity in await self._activities(name):
             if activity["StartTime"] < since:
                 break
             if activity["StatusCode"] == _FAILED_ACTIVITY:
@@ -151,6 +185,15 @@ class AutoScalingGroups:
                 message = "AWS cannot provision any more instances for this node group"
                 return InstanceError(ErrorClass.OUT_OF_RESOURCES, UNFULFILLABLE, f"{message}: {cause}".rstrip(": "))
         return None
+
+    async def _activities(self, name: str) -> Sequence[Mapping[str, Any]]:
+        """The newest scaling activities of a group; none where they cannot be read."""
+        try:
+            answer = await self._calls("autoscaling", "describe_scaling_activities", AutoScalingGroupName=name)
+        except Exception as error:  # whatever boto3 raises: the group is read without it, and its instances waited for
+            log.warning("scaling activities not read", group=name, problem=str(error))
+            return ()
+        return answer.get("Activities") or ()
 
     def groups(self) -> Sequence[NodeGroup]:
         return list(self._groups.values())
@@ -228,6 +271,7 @@ class AutoScalingGroups:
             if code_of(error) in _GONE and "not found" in str(error).lower():
                 return
             raise NodeGroupError(f"group {group.id}: {instance_id(provider_id)} was not terminated: {error}") from error
+        self._terminated.add(provider_id)
         self._remember(group.id, self._size(group) - 1, without=provider_id)
 
     async def _set_size(self, name: str, size: int) -> None:
@@ -314,6 +358,14 @@ def _instance(described: Mapping[str, Any]) -> GroupMember:
     ):
         state = InstanceState.DELETING
     return GroupMember(f"aws:///{described['AvailabilityZone']}/{described['InstanceId']}", state)
+
+
+def _running(group: NodeGroup) -> set[str]:
+    return {
+        instance.provider_id
+        for instance in group.instances
+        if instance.state is InstanceState.RUNNING and not is_placeholder(instance.provider_id)
+    }
 
 
 def _waits(group: NodeGroup) -> bool:

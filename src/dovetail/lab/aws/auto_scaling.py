@@ -2,7 +2,7 @@
 
 Instances come one by one, of the type and in the zone that the group's policy and the market allow; a refusal is a
 failed scaling activity and is tried again. A mixed instances policy splits on-demand and spot and honours its maximum
-price. An instance that was ended elsewhere is replaced.
+price. An instance that was ended elsewhere is replaced. What `aws autoscaling suspend-processes` names does not happen.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class AutoScaling:
         """AZRebalance: an instance of the group's own choice ends, and another is launched for it."""
         with self._lock:
             living = list(group.instance_states)
-            if not living:
+            if not living or _suspended(group) & {"AZRebalance", "Launch", "Terminate"}:
                 return None
             zones = [state.instance.placement.zone for state in living]
             fullest = max(living, key=lambda state: (zones.count(state.instance.placement.zone), state.instance.id))
@@ -141,14 +141,19 @@ class AutoScaling:
             return str(fullest.instance.id)
 
     def _forget_dead(self, group: Any) -> None:
+        if _suspended(group) & {"HealthCheck", "ReplaceUnhealthy"}:
+            return
         dead = [state for state in group.instance_states if state.instance.state in _GONE]
         for state in dead:
             group.instance_states.remove(state)
 
     def _balance(self, group: Any) -> None:
-        excess = len(group.instance_states) - int(group.desired_capacity or 0)
+        suspended = _suspended(group)
+        excess = 0 if "Terminate" in suspended else len(group.instance_states) - int(group.desired_capacity or 0)
         for state in self._first_to_go(group)[: max(0, excess)]:
             self._end(group, state, "the desired capacity was lowered, shrinking the capacity.")
+        if "Launch" in suspended:
+            return
         tried = self._tried.get(group.name)
         if tried is not None and self.now() - tried < timedelta(seconds=RETRY_S):
             return
@@ -289,6 +294,10 @@ def install(scaling: AutoScaling) -> None:
         _scaling.resize(self, new_capacity)
 
     FakeAutoScalingGroup.set_desired_capacity = set_desired_capacity
+
+
+def _suspended(group: Any) -> set[str]:
+    return {str(process["ProcessName"]) for process in group.suspended_processes}
 
 
 def _template_data(group: Any) -> Mapping[str, Any]:

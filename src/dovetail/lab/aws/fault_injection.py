@@ -71,7 +71,9 @@ class AwsFaults:
         groups = list(self._endpoint.backend("autoscaling").autoscaling_groups.values())
         ended = [instance for group in groups if (instance := self._endpoint.scaling.rebalance(group)) is not None]
         if not ended:
-            raise UnknownFault(message("no Auto Scaling group has an instance; create one first"))
+            raise UnknownFault(
+                message("no Auto Scaling group has an instance and its process AZRebalance; create or resume one first")
+            )
         return message("rebalancing of zones ended {instances}", instances=", ".join(ended))
 
     def _call_back(self, fault: InjectedFault) -> str:
