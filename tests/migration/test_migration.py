@@ -171,13 +171,13 @@ def test_rebalancing_of_zones_ends_no_node_while_the_group_is_moved() -> None:
         assert await move.cloud.rebalance("a") is None
         await move.turn(Phase.STOPPING)
         result = await running
-        assert result is not None and result.outcome is MigrationOutcome.STOPPED
+        assert result is not None and result.outcome is RunOutcome.STOPPED
         assert move.cloud.suspended["a"] == {"ScheduledActions"}
         record = await move.record()
         assert record is not None and record.suspends == {}
         await move.turn(Phase.FORWARD)
         result = await move.run()
-        assert result is not None and result.outcome is MigrationOutcome.DONE
+        assert result is not None and result.outcome is RunOutcome.DONE
         assert move.cloud.suspended["a"] == {"ScheduledActions"}
         assert sum(item.action == "Suspend" for item in move.reported) == 2
 
