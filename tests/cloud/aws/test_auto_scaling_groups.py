@@ -193,7 +193,7 @@ def test_reads_are_cached_for_a_minute_and_after_a_delete_not_at_all(account: Gr
     account.run(talk)
 
 
-def test_instances_that_a_group_ends_of_its_own_choice_are_told_with_the_cause(account: Groups) -> None:
+def test_instances_that_a_group_ends_of_its_own_choice_are_reported_with_the_cause(account: Groups) -> None:
     """AZRebalance and a desired capacity that is lowered by hand; not what was terminated by name."""
     account.make("ours", 4, TAGS)
     group = account.endpoint.backend("autoscaling").autoscaling_groups["ours"]

@@ -203,10 +203,10 @@ def test_a_managed_node_group_scales_with_the_program_from_end_to_end(site: Site
                 [managed] = [group for group in cloud.groups() if group.target_size == 3]
                 assert site.endpoint.scaling.rebalance(site.moto(managed.id)) is not None
                 await asyncio.sleep(150)
-                told = [
+                reported = [
                     item for item in (await lab.kube.list(CORE_EVENTS)).items if item["reason"] == "NodeEndedByGroup"
                 ]
-                assert any("AZRebalance" in event["message"] for event in told)
+                assert any("AZRebalance" in event["message"] for event in reported)
                 await lab.kube.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 0}}, "default")
                 await asyncio.sleep(600)
                 assert len((await lab.kube.list(NODES)).items) == 1
