@@ -32,7 +32,7 @@ from dovetail.model.fit.podinfo import pod_info
 from dovetail.offline import snapshot
 from dovetail.offline.objects import read
 from dovetail.planner.optimise.improve import better_by_work, default_deadline
-from dovetail.planner.plan import Cost, OfferingChoice, Placement, Plan, PlannedNode
+from dovetail.planner.plan import Cost, OfferingOption, Placement, Plan, PlannedNode
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
@@ -84,7 +84,7 @@ class Problem:
         placements = {key: Placement(node=name) for key, name in self.theirs["existing"].items()}
         planned_nodes = []
         for at, each in enumerate(self.theirs["machines"] or ()):
-            choice = OfferingChoice(
+            choice = OfferingOption(
                 instance_type=each["instanceType"],
                 zone=each["zone"],
                 price=each["price"],

@@ -4,6 +4,7 @@ The list is the other side of the glossary in docs/architecture.md: a retired wo
 Between the marks `<!-- glossary -->` and `<!-- /glossary -->` a document may name retired words.
 Identifiers are split into words (`NodeShelf`, `node_shelf`), so that `dashboard` does not contain `board`.
 In the source and the scripts a local variable or parameter also names what it holds: not `each`, `found`, `known`.
+Over the whole tree, a public class has a name of its own; only views of one API type share the API's name.
 
     python scripts/check_words.py            # the whole tree
     python scripts/check_words.py src/x.py   # some files
@@ -17,7 +18,7 @@ import re
 import subprocess
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 #: Retired word → what to write. A word is matched whole, in any case, also as a part of an identifier.
@@ -74,6 +75,35 @@ RETIRED: dict[str, str] = {
 VAGUE_LOCALS = frozenset({"at", "each", "found", "known", "one"})
 NAMED_LOCALS = ("src/", "scripts/")
 
+#: Types of the Kubernetes API, read by several packages as far as each needs them: one thing, so one name.
+API_TYPES = frozenset(
+    {
+        *(
+            "Affinity",
+            "Condition",
+            "Container",
+            "ContainerMetrics",
+            "ContainerPort",
+            "ContainerState",
+            "ContainerStatus",
+        ),
+        *("Event", "LeaseSpec", "Meta", "NodeAffinity", "NodeSpec", "NodeStatus", "Pod", "PodMetrics", "PodSpec"),
+        *(
+            "PodStatus",
+            "Probe",
+            "Taint",
+            "TargetRef",
+            "TemplateRef",
+            "Terminated",
+            "Toleration",
+            "Volume",
+            "VolumeMount",
+        ),
+        # The v1alpha5 kind, and the controller that Karpenter calls so.
+        "Provisioner",
+    }
+)
+
 #: Machine is the v1alpha5 kind; these files are about it.
 MACHINE_KIND = (
     "charts/dovetail-crd/definitions/karpenter.sh_machines.yaml",
@@ -124,10 +154,15 @@ _GLOSSARY = re.compile(r"<!-- glossary -->.*?<!-- /glossary -->", re.DOTALL)
 def main(arguments: list[str]) -> int:
     paths = arguments or _tracked()
     findings = [finding for path in paths for finding in check(path)]
+    if not arguments:
+        findings.extend(shared_class_names(path for path in paths if path.startswith("src/") and path.endswith(".py")))
     for finding in findings:
         print(finding)
     if findings:
-        print(f"{len(findings)} retired words; the glossary in docs/architecture.md has the field's", file=sys.stderr)
+        print(
+            f"{len(findings)} retired or shared names; the glossary in docs/architecture.md has the field's",
+            file=sys.stderr,
+        )
     return 1 if findings else 0
 
 
@@ -150,6 +185,18 @@ def check(path: str) -> Iterator[str]:
     if path.endswith(".py") and path.startswith(NAMED_LOCALS):
         for number, name in sorted(_vague_locals(ast.parse(text))):
             yield f"{path}:{number}: local {name!r}: name what it holds"
+
+
+def shared_class_names(paths: Iterable[str]) -> Iterator[str]:
+    """Findings for public classes of one name in several modules that are not views of one API type."""
+    modules: dict[str, list[str]] = {}
+    for path in paths:
+        for statement in ast.parse(Path(path).read_text()).body:
+            if isinstance(statement, ast.ClassDef) and not statement.name.startswith("_"):
+                modules.setdefault(statement.name, []).append(f"{path}:{statement.lineno}")
+    for name, places in sorted(modules.items()):
+        if len(places) > 1 and name not in API_TYPES:
+            yield f"{places[-1]}: class {name!r} stands also in {', '.join(places[:-1])}: name one after its object"
 
 
 def _vague_locals(node: ast.AST, in_function: bool = False) -> set[tuple[int, str]]:

@@ -50,7 +50,7 @@ from dovetail.autoscalers.node_groups.utilization import UnknownUtilization, Uti
 from dovetail.chance import Chance
 from dovetail.clock import run_virtual
 from dovetail.cloud.node_groups import ErrorClass, GroupMember, InstanceError, InstanceState, NodeGroup, NodeTemplate
-from dovetail.kube.events import ObjectReference
+from dovetail.kube.events import InvolvedObject
 from dovetail.model.fit import NodeInfo
 from dovetail.model.meta import Condition, view
 from dovetail.model.nodes import Node
@@ -672,11 +672,11 @@ def test_one_event_for_a_reason_about_an_object_and_all_messages_about_the_statu
     async def main() -> None:
         recorder = event_recorder(script.kube(), "cluster-autoscaler", duplicates=False)
         task = asyncio.create_task(recorder.run())
-        about = ObjectReference("Pod", "p", "default", "u")
+        about = InvolvedObject("Pod", "p", "default", "u")
         for message in ("1 Insufficient cpu", "1 max node group size reached"):
             recorder.normal(about, "NotTriggerScaleUp", message)
         recorder.normal(about, "TriggeredScaleUp", "[{a 1->2 (max: 3)}]")
-        status = ObjectReference("ConfigMap", "cluster-autoscaler-status", "kube-system")
+        status = InvolvedObject("ConfigMap", "cluster-autoscaler-status", "kube-system")
         for message in ("to 2", "to 3", "to 2"):
             recorder.normal(status, "ScaledUpGroup", message)
         await asyncio.sleep(301)

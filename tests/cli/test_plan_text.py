@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from dovetail.cli.plan_json import as_json
 from dovetail.cli.plan_text import as_text
-from dovetail.planner.plan import Cost, Funnel, FunnelStep, OfferingChoice, Placement, Plan, PlannedNode, Unschedulable
+from dovetail.planner.plan import Cost, Funnel, FunnelStep, OfferingOption, Placement, Plan, PlannedNode, Unschedulable
 
-CHOICE = OfferingChoice(instance_type="m5.large", zone="ap-northeast-2a", capacity_type="on-demand", price=0.118)
+CHOICE = OfferingOption(instance_type="m5.large", zone="ap-northeast-2a", capacity_type="on-demand", price=0.118)
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from dovetail.clock import Clock
 from dovetail.kube import config
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import Forbidden
-from dovetail.kube.events import EventRecorder, ObjectReference
+from dovetail.kube.events import EventRecorder, InvolvedObject
 from dovetail.kube.lease import LeaderElection
 from dovetail.kube.reflector import CacheChange, Reflector
 from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, NODES, PODS
@@ -94,7 +94,7 @@ def test_the_client_runtime_works_against_the_real_server() -> None:
             await writer.create(NODES, {"metadata": {"name": "n1"}})
             last = await writer.delete(NODES, "n1")
             for _ in range(3):
-                recorder.record(ObjectReference("Node", "n1"), "Normal", "Removed", "it went")
+                recorder.record(InvolvedObject("Node", "n1"), "Normal", "Removed", "it went")
             await recorder.flush()
             events = await kube.list(CORE_EVENTS, "default", fields="involvedObject.name=n1")
             assert [event["count"] for event in events.items] == [3]

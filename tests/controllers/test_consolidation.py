@@ -18,7 +18,7 @@ from dovetail.controllers.disruption.consolidation import (
 from dovetail.controllers.disruption.types import Candidate, Command, DisruptionReason, legacy_log_text
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.pods import Pod
-from dovetail.planner.plan import Cost, OfferingChoice, Plan, PlannedNode
+from dovetail.planner.plan import Cost, OfferingOption, Plan, PlannedNode
 
 
 def candidate(name: str, price: float | None, pods: int = 1, kind: str = "on-demand") -> Candidate:
@@ -38,7 +38,7 @@ def candidate(name: str, price: float | None, pods: int = 1, kind: str = "on-dem
 
 def planned_node(*prices: float, kind: str = "on-demand") -> PlannedNode:
     offerings = tuple(
-        OfferingChoice(instance_type=f"t{i}", zone="a", capacity_type=kind, price=price)
+        OfferingOption(instance_type=f"t{i}", zone="a", capacity_type=kind, price=price)
         for i, price in enumerate(prices)
     )
     return PlannedNode(name="m", pool="default", offerings=offerings, requirements=(), requests={}, pods=())

@@ -11,7 +11,7 @@ import pytest
 
 from dovetail.controllers.nodeclaim.daemon_pods import MAX_WAIT_FOR_DAEMON_PODS_S, expected
 from dovetail.kube import resources as kinds
-from dovetail.lab.apiserver.store import WatchEvent
+from dovetail.lab.apiserver.store import StoreEvent
 from dovetail.model import wellknown
 from dovetail.model.nodes import Node
 from dovetail.model.workloads import DaemonSet
@@ -56,7 +56,7 @@ def _follow_bindings(world: Any) -> list[str]:
     """The names of pods in the order in which they are bound."""
     seen: list[str] = []
 
-    def note(event: WatchEvent) -> None:
+    def note(event: StoreEvent) -> None:
         if event.table == "/pods" and event.record is not None and event.record.obj["spec"].get("nodeName"):
             name = event.record.obj["metadata"]["name"]
             if name not in seen:

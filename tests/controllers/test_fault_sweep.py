@@ -18,7 +18,7 @@ from dovetail.controllers.nodeclaim.binding import fitting
 from dovetail.kube import resources as kinds
 from dovetail.kube.errors import Conflict, Disconnected, NotFound
 from dovetail.kube.transport import Request, Response, Transport
-from dovetail.lab.apiserver.store import WatchEvent
+from dovetail.lab.apiserver.store import StoreEvent
 from dovetail.lab.in_process import InProcess
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
@@ -196,7 +196,7 @@ class ReadyDeletions:
         self._ready: set[str] = set()
         world.server.store.observers.append(self._written)
 
-    def _written(self, event: WatchEvent) -> None:
+    def _written(self, event: StoreEvent) -> None:
         if event.record is None:
             return
         obj = event.record.obj

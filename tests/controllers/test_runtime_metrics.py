@@ -20,7 +20,7 @@ from dovetail.controllers.metrics.runtime import address_of
 from dovetail.controllers.worker import Worker, every, reconcile_ids
 from dovetail.kube import resources as kinds
 from dovetail.kube.errors import Disconnected
-from dovetail.kube.events import EventRecorder, ObjectReference
+from dovetail.kube.events import EventRecorder, InvolvedObject
 from dovetail.kube.transport import Request
 from dovetail.model.pods import (
     Affinity,
@@ -161,8 +161,8 @@ def test_events_that_are_too_many_are_counted(run_scenario: RunScenario) -> None
     async def scenario(world: Any) -> None:
         metrics = Metrics(world.clock)
         recorder = EventRecorder(world.kube, "c", burst=1, on_drop=metrics.runtime.events_dropped.inc)
-        assert recorder.record(ObjectReference("Node", "n"), "Normal", "R", "m")
-        assert not recorder.record(ObjectReference("Node", "n"), "Normal", "R", "m")
+        assert recorder.record(InvolvedObject("Node", "n"), "Normal", "R", "m")
+        assert not recorder.record(InvolvedObject("Node", "n"), "Normal", "R", "m")
         assert _value(metrics.text().decode(), "dovetail_events_dropped_total") == 1
 
     run_scenario(scenario)

@@ -28,7 +28,7 @@ from dovetail.kube.client import Kube
 from dovetail.kube.read_only import ReadOnly, WriteRefused
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.in_process import InProcess
-from dovetail.planner.plan import OfferingChoice, PlannedNode
+from dovetail.planner.plan import OfferingOption, PlannedNode
 
 RunScenario = Callable[..., None]
 
@@ -255,7 +255,7 @@ def test_a_read_only_cloud_refuses_every_change(run_scenario: RunScenario) -> No
 
 
 def _planned_node(name: str, price: float | None) -> PlannedNode:
-    choice = OfferingChoice(instance_type=name, zone="a", capacity_type="on-demand", price=price)
+    choice = OfferingOption(instance_type=name, zone="a", capacity_type="on-demand", price=price)
     return PlannedNode(name=name, pool="p", offerings=(choice,), requirements=(), requests={}, pods=())
 
 

@@ -7,11 +7,11 @@ import asyncio
 import msgspec
 
 from dovetail.clock import run_virtual
-from dovetail.kube.events import EventRecorder, ObjectReference, reference
+from dovetail.kube.events import EventRecorder, InvolvedObject, reference
 from dovetail.kube.resources import NODES
 from tests.kube.scripted import Script, ok, status
 
-NODE = ObjectReference("Node", "n1", "", "uid-1")
+NODE = InvolvedObject("Node", "n1", "", "uid-1")
 
 
 def test_the_same_words_again_raise_the_count() -> None:
@@ -66,7 +66,7 @@ def test_one_object_cannot_flood_and_recovers_with_time() -> None:
         recorder = EventRecorder(Script().kube(), "dovetail", burst=3, refill=60)
         said = [recorder.record(NODE, "Warning", "R", str(n)) for n in range(5)]
         assert said == [True, True, True, False, False]
-        assert recorder.record(ObjectReference("Node", "n2"), "Warning", "R", "m")
+        assert recorder.record(InvolvedObject("Node", "n2"), "Warning", "R", "m")
         await asyncio.sleep(61)
         assert recorder.record(NODE, "Warning", "R", "later")
         assert recorder.dropped == 2
@@ -104,7 +104,7 @@ def test_what_was_said_hours_ago_about_objects_is_forgotten() -> None:
         recorder = EventRecorder(script.kube(), "dovetail", burst=3, refill=60.0)
         task = asyncio.create_task(recorder.run())
         for number in range(3):
-            recorder.record(ObjectReference("Node", f"gone-{number}"), "Normal", "R", "m")
+            recorder.record(InvolvedObject("Node", f"gone-{number}"), "Normal", "R", "m")
         await recorder.flush()
         await asyncio.sleep(3700)
         recorder.record(NODE, "Normal", "R", "m")
@@ -132,7 +132,7 @@ def test_a_refused_event_is_counted_and_the_next_still_written() -> None:
 
 def test_a_reference_is_made_from_any_object() -> None:
     obj = {"metadata": {"name": "n1", "uid": "u"}}
-    assert reference(NODES, obj) == ObjectReference("Node", "n1", "", "u", "v1")
+    assert reference(NODES, obj) == InvolvedObject("Node", "n1", "", "u", "v1")
 
 
 def test_the_tenth_message_for_one_reason_is_combined_with_the_earlier_ones() -> None:

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from dovetail.cli.plan import plan
 from dovetail.cli.plan_json import as_json, json_pieces, yaml_pieces
 from dovetail.planner.optimise import improve
-from dovetail.planner.plan import Cost, OfferingChoice, Placement, Plan, PlannedNode
+from dovetail.planner.plan import Cost, OfferingOption, Placement, Plan, PlannedNode
 
 TYPE = {
     "name": "m5.large",
@@ -298,7 +298,7 @@ def test_text_and_yaml_say_the_same(run: Any) -> None:
 def _many(count: int) -> Plan:
     """Nodes that may become any of many types."""
     offers = tuple(
-        OfferingChoice(instance_type=f"t{n}", zone="z", capacity_type="spot", price=0.01 + n) for n in range(50)
+        OfferingOption(instance_type=f"t{n}", zone="z", capacity_type="spot", price=0.01 + n) for n in range(50)
     )
     planned_nodes = tuple(
         PlannedNode(

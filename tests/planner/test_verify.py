@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from dovetail.model.labels import INSTANCE_TYPE
 from dovetail.model.volumes import PersistentVolumeClaim, StorageClass
-from dovetail.planner.plan import OfferingChoice, Placement, Plan, PlannedNode
+from dovetail.planner.plan import OfferingOption, Placement, Plan, PlannedNode
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
@@ -55,13 +55,13 @@ def test_a_pod_that_is_not_where_the_plan_says_is_noticed() -> None:
 
 def test_a_node_that_is_too_small_is_noticed() -> None:
     plan, snapshot = _plan(*pods(3, cpu="1200m"))
-    small = OfferingChoice(instance_type="small", zone="z1", capacity_type="on-demand", price=0.10)
+    small = OfferingOption(instance_type="small", zone="z1", capacity_type="on-demand", price=0.10)
     assert "fit" in _rules(_planned_node(plan, offerings=(small,)), snapshot)
 
 
 def test_an_alternative_that_is_too_small_is_noticed() -> None:
     plan, snapshot = _plan(*pods(3, cpu="1200m"))
-    small = OfferingChoice(instance_type="small", zone="z1", capacity_type="on-demand", price=0.10)
+    small = OfferingOption(instance_type="small", zone="z1", capacity_type="on-demand", price=0.10)
     largest = plan.nodes[0].offerings[-1]
     assert "fit" in _rules(_planned_node(plan, offerings=(small, largest)), snapshot)
 
@@ -97,7 +97,7 @@ def test_a_type_that_lacks_what_its_pool_asks_for_is_noticed() -> None:
     fast = kind("fast", 2, 8, 0.50, labels={"karpenter.k8s.aws/instance-gpu-count": ("1",)})
     needs = ({"key": "karpenter.k8s.aws/instance-gpu-count", "operator": "Gt", "values": ("0",)},)
     plan, snapshot = _plan(pod("a"), pools=(pool(types=(SMALL, fast), requirements=needs),))
-    plain = OfferingChoice(instance_type="small", zone="z1", capacity_type="on-demand", price=0.10)
+    plain = OfferingOption(instance_type="small", zone="z1", capacity_type="on-demand", price=0.10)
     assert "offering" in _rules(_planned_node(plan, offerings=(plain,)), snapshot)
 
 
@@ -153,7 +153,7 @@ def test_an_affinity_left_alone_is_noticed() -> None:
 
 def test_limits_count_the_largest_offering_of_each_node() -> None:
     plan, snapshot = _plan(*pods(4, cpu="1900m"), pools=(pool(limits={"cpu": 8000}),))
-    large = OfferingChoice(instance_type="large", zone="z1", capacity_type="on-demand", price=0.80)
+    large = OfferingOption(instance_type="large", zone="z1", capacity_type="on-demand", price=0.80)
     wide = _planned_node(plan, offerings=(*plan.nodes[0].offerings, large))
     assert "limit" in _rules(wide, snapshot)
 

@@ -15,7 +15,7 @@ from dovetail.model.labels import INSTANCE_TYPE
 from dovetail.model.pods import Pod
 from dovetail.model.quantity import resources
 from dovetail.planner.consolidate.search import consolidate
-from dovetail.planner.plan import Cost, Move, OfferingChoice, Placement, Plan, PlannedNode, Unschedulable
+from dovetail.planner.plan import Cost, Move, OfferingOption, Placement, Plan, PlannedNode, Unschedulable
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
@@ -189,7 +189,7 @@ def _launched(sorts: Sequence[tuple[Any, str]], waiting: Sequence[Pod], where: S
         for each in mine:
             for name, amount in resources(each.spec.containers[0].resources.requests).items():
                 used[name] += amount
-        choice = OfferingChoice(
+        choice = OfferingOption(
             instance_type=kind.name, zone=zone, capacity_type="on-demand", price=kind.offerings[0].price
         )
         said = ((INSTANCE_TYPE, kind.name), (ZONE, zone))

@@ -51,3 +51,13 @@ def test_the_tree_holds_no_retired_word(check_words: ModuleType, monkeypatch: py
     paths = check_words._tracked()
     assert len(paths) > 1000
     assert [finding for path in paths for finding in check_words.check(path)] == []
+
+
+def test_a_public_class_name_in_two_modules_is_reported_unless_it_is_an_api_type(
+    check_words: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.py").write_text("class Verdict:\n    pass\n\n\nclass PodSpec:\n    pass\n\n\nclass _State:\n    pass\n")
+    Path("b.py").write_text("class _State:\n    pass\n\n\nclass PodSpec:\n    pass\n\n\nclass Verdict:\n    pass\n")
+    findings = list(check_words.shared_class_names(["a.py", "b.py"]))
+    assert findings == ["b.py:9: class 'Verdict' stands also in a.py:1: name one after its object"]

@@ -18,7 +18,7 @@ from dovetail.lab.kubelet.kubelets import Pace
 from dovetail.lab.scenario.autoscaler import Autoscaled, AutoscalerRequest
 from dovetail.lab.scenario.manifests import Kinds, apply
 from dovetail.model.instance_type import InstanceType
-from dovetail.offline.diff.changes import Offerings, PriceChange, ProposedChange, Replicas
+from dovetail.offline.diff.changes import Offerings, PriceOverride, ProposedChange, Replicas
 from dovetail.offline.diff.cluster import complete
 from dovetail.offline.diff.prediction import PredictedRun
 from dovetail.studies.setups import DOVETAIL_SETTINGS
@@ -336,7 +336,7 @@ def _price(chance: Chance, objects: list[Json]) -> ProposedChange:
     name = node["metadata"]["labels"]["node.kubernetes.io/instance-type"]
     factor = chance.choice((0.5, 1.3, 2.0))
     prices = tuple(
-        PriceChange(
+        PriceOverride(
             instance_type=name, zone=each.zone, capacity_type=each.capacity_type, dollars=(each.price or 0.0) * factor
         )
         for kind in types()

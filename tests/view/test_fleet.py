@@ -22,7 +22,7 @@ from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
-from dovetail.view import Fleet, FleetView, LowerBound, Money, NodeState, applied, difference
+from dovetail.view import Fleet, FleetView, LowerBound, Money, NodePhase, applied, difference
 from dovetail.view.prices import price
 from dovetail.view.totals import IDLE, grouped, summed
 
@@ -99,12 +99,12 @@ def test_a_pods_way_from_pending_to_its_node() -> None:
         view = fleet.view()
         assert view.pending["shop/a"].waits_for == "nodeclaim/c"
         claim = view.nodes["nodeclaim/c"]
-        assert (claim.state, claim.pool, claim.capacity_type) == (NodeState.LAUNCHING, "default", "spot")
+        assert (claim.state, claim.pool, claim.capacity_type) == (NodePhase.LAUNCHING, "default", "spot")
         assert claim.until is not None and claim.until.minute == 5
         assert view.totals.fleet.money == Money()  # nothing is paid before there is an instance
         state.claims._put("c", a_claim("c", 2, provider="aws:///z/i-1", pods="uid-a", price="0.0321"))
         view = fleet.view()
-        assert view.nodes["nodeclaim/c"].state is NodeState.JOINING
+        assert view.nodes["nodeclaim/c"].state is NodePhase.JOINING
         assert view.totals.fleet.money.per_hour == pytest.approx(0.0321)
         state.nodes._put("n", a_node("n", provider="aws:///z/i-1"))
         state.pods._put("shop/a", a_pod("a", "n", 2))
@@ -222,12 +222,12 @@ def test_a_node_that_is_replaced_says_why_and_a_drain_says_until_when() -> None:
         state.claims._put("c", msgspec.structs.replace(claim, status=status))
         state.nodes._put("n", a_node("n", provider="aws:///z/i-1"))
         node = fleet.view().nodes["node/n"]
-        assert (node.state, node.reason) == (NodeState.REPLACING, "Underutilized")
+        assert (node.state, node.reason) == (NodePhase.REPLACING, "Underutilized")
         ending = {"karpenter.sh/nodeclaim-termination-timestamp": "2026-01-01T00:10:00Z"}
         going = a_claim("c", 2, provider="aws:///z/i-1", deletionTimestamp="2026-01-01T00:00:00Z", annotations=ending)
         state.claims._put("c", msgspec.structs.replace(going, status=status))
         node = fleet.view().nodes["node/n"]
-        assert (node.state, node.reason) == (NodeState.DRAINING, "Underutilized")
+        assert (node.state, node.reason) == (NodePhase.DRAINING, "Underutilized")
         assert node.until is not None and node.until.minute == 10
 
     in_cluster(story)

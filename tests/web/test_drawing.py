@@ -10,7 +10,7 @@ import msgspec
 
 from dovetail.controllers.history.decisions import Decision
 from dovetail.model.kinds.nodepool import NodePool
-from dovetail.view.model import HourlyPrice, Money, NodeState, NodeView, PodView
+from dovetail.view.model import HourlyPrice, Money, NodePhase, NodeView, PodView
 from dovetail.web import figures
 from dovetail.web.autoscaler_pages import (
     hpa_facts,
@@ -41,7 +41,7 @@ def a_node(cpu: int = 4, **changes: Any) -> NodeView:
         "name": "n",
         "claim": None,
         "has_node": True,
-        "state": NodeState.READY,
+        "state": NodePhase.READY,
         "reason": "",
         "until": None,
         "pool": "default",
@@ -173,7 +173,7 @@ def test_a_manifest_has_no_secret_and_keeps_labels_of_any_name() -> None:
 
 
 def test_a_nodeclaim_without_a_node_is_drawn_with_what_it_was_created_for() -> None:
-    claim = a_node(has_node=False, pods=(), state=NodeState.JOINING, requests={"cpu": 3000, "memory": 8 * GIB})
+    claim = a_node(has_node=False, pods=(), state=NodePhase.JOINING, requests={"cpu": 3000, "memory": 8 * GIB})
     assert 'class="planned"' in block(claim, Look(zoom="l"), Palette(), T)
     assert 'class="planned"' not in block(a_node(), Look(zoom="l"), Palette(), T)
 

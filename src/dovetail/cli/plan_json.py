@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from dovetail.cli.plan_text import Sources
 from dovetail.model.quantity import format_resources
 from dovetail.model.reasons import reason
-from dovetail.planner.plan import Funnel, OfferingChoice, Placement, Plan, PlannedNode
+from dovetail.planner.plan import Funnel, OfferingOption, Placement, Plan, PlannedNode
 
 _UNKNOWN: Sources = MappingProxyType({})
 
@@ -119,7 +119,7 @@ def _funnel(funnel: Funnel) -> dict[str, Any]:
     return document
 
 
-def _choice(choice: OfferingChoice) -> dict[str, Any]:
+def _choice(choice: OfferingOption) -> dict[str, Any]:
     document: dict[str, Any] = {
         "instanceType": choice.instance_type,
         "zone": choice.zone,
@@ -132,13 +132,13 @@ def _choice(choice: OfferingChoice) -> dict[str, Any]:
 
 
 @cache
-def _encoded(choice: OfferingChoice) -> msgspec.Raw:
+def _encoded(choice: OfferingOption) -> msgspec.Raw:
     """An offering as JSON already: many nodes may become the same."""
     return msgspec.Raw(msgspec.json.encode(_choice(choice)))
 
 
 def _planned_node(
-    planned: PlannedNode, sources: Sources, offering: Callable[[OfferingChoice], Any] = _choice
+    planned: PlannedNode, sources: Sources, offering: Callable[[OfferingOption], Any] = _choice
 ) -> dict[str, Any]:
     source = sources.get(planned.choice)
     document = {

@@ -16,12 +16,12 @@ from dovetail.model.instance_type import InstanceType
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from dovetail.model.quantity import format_resources
 from dovetail.model.reasons import reason
-from dovetail.planner.plan import Cost, Funnel, OfferingChoice, Plan, PlannedNode
+from dovetail.planner.plan import Cost, Funnel, OfferingOption, Plan, PlannedNode
 from dovetail.planner.snapshot import NodeState
 
 # Where the prices of a plan come from: a list, an observation, an estimate; each says so.
 
-Sources = Mapping[OfferingChoice, str]
+Sources = Mapping[OfferingOption, str]
 
 
 #: Where prices come from, as catalogues say it; `recognized` knows them by this.
@@ -172,7 +172,7 @@ def _alternatives(planned: PlannedNode) -> Iterator[str]:
         n=len(planned.offerings),
         node=planned.name,
     )
-    alike: dict[tuple[object, ...], list[OfferingChoice]] = {}
+    alike: dict[tuple[object, ...], list[OfferingOption]] = {}
     for choice in planned.offerings:
         same = (choice.instance_type, choice.capacity_type, choice.price, choice.reservation_id)
         alike.setdefault(same, []).append(choice)
@@ -184,7 +184,7 @@ def _alternatives(planned: PlannedNode) -> Iterator[str]:
         yield f"  {_offering_text(lost.choice)}: {recognized(lost.because)}"
 
 
-def _offering_text(choice: OfferingChoice, zones: int = 1) -> str:
+def _offering_text(choice: OfferingOption, zones: int = 1) -> str:
     """An offering, and in how many zones it is to be had at that price."""
     reserved = f" {choice.reservation_id}" if choice.reservation_id else ""
     where = (
@@ -201,7 +201,7 @@ def _offering_text(choice: OfferingChoice, zones: int = 1) -> str:
     )
 
 
-def _price(choice: OfferingChoice) -> str:
+def _price(choice: OfferingOption) -> str:
     return message("unknown") if choice.price is None else f"${choice.price:.4f}"
 
 

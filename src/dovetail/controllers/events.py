@@ -8,7 +8,7 @@ from typing import Literal
 from dovetail.clock import Clock
 from dovetail.controllers.conditions import truncated
 from dovetail.kube import resources as kinds
-from dovetail.kube.events import EventRecorder, ObjectReference, reference
+from dovetail.kube.events import EventRecorder, InvolvedObject, reference
 from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
@@ -59,7 +59,7 @@ class EventPublisher:
         annotations = {wellknown.DECISION: decision} if decision else None
         return self._recorder.record(about, kind, reason, truncated(message), annotations)
 
-    def record(self, about: ObjectReference, kind: Literal["Normal", "Warning"], reason: str, message: str) -> bool:
+    def record(self, about: InvolvedObject, kind: Literal["Normal", "Warning"], reason: str, message: str) -> bool:
         """Publish an event about an object that we do not watch."""
         return self._recorder.record(about, kind, reason, truncated(message))
 

@@ -21,7 +21,7 @@ from dovetail.cluster.state import ClusterState
 from dovetail.cluster.workload_selectors import Selectors
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption.controller import Disruption
+from dovetail.controllers.disruption.controller import DisruptionController
 from dovetail.controllers.events import EventPublisher
 from dovetail.controllers.health_server import serving
 from dovetail.controllers.history import store
@@ -114,7 +114,7 @@ CONTROLLERS: tuple[MakeController, ...] = (
     Termination,
     DoNotDisruptController,
     DisruptionConditions,
-    Disruption,
+    DisruptionController,
     Interruptions,
     LegacyRepair,
     Reboots,

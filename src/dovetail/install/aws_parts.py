@@ -221,7 +221,7 @@ class OidcProvider(msgspec.Struct, frozen=True, kw_only=True):
         yield AwsCall("iam", "delete_open_id_connect_provider", {"OpenIDConnectProviderArn": self.arn})
 
 
-class InterruptionQueue(msgspec.Struct, frozen=True, kw_only=True):
+class SqsQueue(msgspec.Struct, frozen=True, kw_only=True):
     """The queue of interruption notices, with the policy that lets EventBridge write to it."""
 
     name: str

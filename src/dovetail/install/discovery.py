@@ -20,7 +20,7 @@ class DiscoveryError(ValueError):
     """What could not be found out, and what to do about it."""
 
 
-class ManagedNodeGroup(msgspec.Struct, frozen=True, kw_only=True):
+class DiscoveredNodeGroup(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     subnets: tuple[str, ...]
     security_groups: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     authentication_mode: str
     subnets: tuple[str, ...]
     security_groups: tuple[str, ...]
-    node_groups: tuple[ManagedNodeGroup, ...] = ()
+    node_groups: tuple[DiscoveredNodeGroup, ...] = ()
     issuer_registered: bool = False
     pod_identity_agent: bool = False
     #: Subnets and security groups whose discovery tag names another cluster.
@@ -139,10 +139,10 @@ async def _node_group_names(account: Account, cluster: str) -> Sequence[str]:
     return names
 
 
-async def _node_group(account: Account, cluster: str, name: str) -> ManagedNodeGroup:
+async def _node_group(account: Account, cluster: str, name: str) -> DiscoveredNodeGroup:
     answer = await account.calls("eks", "describe_nodegroup", clusterName=cluster, nodegroupName=name)
     group = answer["nodegroup"]
-    return ManagedNodeGroup(
+    return DiscoveredNodeGroup(
         name=name,
         subnets=tuple(group.get("subnets", ())),
         security_groups=await _template_groups(account, group.get("launchTemplate") or {}),

@@ -16,9 +16,9 @@ from dovetail.install.aws_parts import (
     EventRule,
     IamRole,
     InstanceProfile,
-    InterruptionQueue,
     OidcProvider,
     PodIdentityAssociation,
+    SqsQueue,
 )
 from dovetail.install.chart import Chart, Json, Release, chart_directory, merge_values
 from dovetail.install.discovery import Found
@@ -200,7 +200,7 @@ def _cloud_parts(discovered: Found, site: Site, given_role: str | None, *, remov
                     owner=owner,
                 )
             )
-    parts.append(InterruptionQueue(name=site.queue, owner=owner, policy=iam.queue_policy(site)))
+    parts.append(SqsQueue(name=site.queue, owner=owner, policy=iam.queue_policy(site)))
     for event, pattern in iam.EVENT_PATTERNS.items():
         name = iam.rule_name(site, event)
         arn = f"arn:{site.partition}:events:{site.region}:{site.account}:rule/{name}"

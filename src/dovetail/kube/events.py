@@ -43,7 +43,7 @@ Severity = Literal["Normal", "Warning"]
 EventSink = Callable[[str, str, str, str, str, str], None]
 
 
-class ObjectReference(msgspec.Struct, frozen=True, rename="camel"):
+class InvolvedObject(msgspec.Struct, frozen=True, rename="camel"):
     """The object an event is about, and the field of it."""
 
     kind: str
@@ -55,7 +55,7 @@ class ObjectReference(msgspec.Struct, frozen=True, rename="camel"):
     field_path: str = ""
 
     @classmethod
-    def of(cls, api_version: str, kind: str, metadata: Any) -> ObjectReference:
+    def of(cls, api_version: str, kind: str, metadata: Any) -> InvolvedObject:
         """From an object's metadata, be it JSON or a view."""
         if isinstance(metadata, dict):
             version = metadata.get("resourceVersion", "")
@@ -64,7 +64,7 @@ class ObjectReference(msgspec.Struct, frozen=True, rename="camel"):
             )
         return cls(kind, metadata.name, metadata.namespace, metadata.uid, api_version, metadata.resource_version)
 
-    def at(self, field_path: str) -> ObjectReference:
+    def at(self, field_path: str) -> InvolvedObject:
         return msgspec.structs.replace(self, field_path=field_path)
 
     @property
@@ -73,15 +73,15 @@ class ObjectReference(msgspec.Struct, frozen=True, rename="camel"):
         return self.kind, self.namespace, self.name, self.uid
 
 
-def reference(resource: Resource, obj: Any) -> ObjectReference:
+def reference(resource: Resource, obj: Any) -> InvolvedObject:
     metadata = obj["metadata"] if isinstance(obj, dict) else obj.metadata
-    return ObjectReference.of(resource.api_version, resource.kind, metadata)
+    return InvolvedObject.of(resource.api_version, resource.kind, metadata)
 
 
 class _Event(msgspec.Struct, frozen=True):
     """An event that is to be written."""
 
-    about: ObjectReference
+    about: InvolvedObject
     severity: Severity
     reason: str
     message: str
@@ -121,10 +121,10 @@ class _Similar(msgspec.Struct):
 
 
 #: What the limit of events is for: the object, the reason and the message, or less of it.
-LimitKey = Callable[[ObjectReference, str, str], tuple[str, ...]]
+LimitKey = Callable[[InvolvedObject, str, str], tuple[str, ...]]
 
 
-def _by_object(about: ObjectReference, reason: str, message: str) -> tuple[str, ...]:
+def _by_object(about: InvolvedObject, reason: str, message: str) -> tuple[str, ...]:
     return about.identity
 
 
@@ -169,15 +169,15 @@ class EventRecorder:
         self._silent = silent
         self._event_sink = event_sink
 
-    def normal(self, about: ObjectReference, reason: str, message: str, host: str = "") -> bool:
+    def normal(self, about: InvolvedObject, reason: str, message: str, host: str = "") -> bool:
         return self.record(about, "Normal", reason, message, host=host)
 
-    def warning(self, about: ObjectReference, reason: str, message: str, host: str = "") -> bool:
+    def warning(self, about: InvolvedObject, reason: str, message: str, host: str = "") -> bool:
         return self.record(about, "Warning", reason, message, host=host)
 
     def record(
         self,
-        about: ObjectReference,
+        about: InvolvedObject,
         severity: Severity,
         reason: str,
         message: str,

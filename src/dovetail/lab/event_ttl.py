@@ -7,7 +7,7 @@ from collections import deque
 
 from dovetail.clock import Clock
 from dovetail.lab.apiserver.server import ApiServer
-from dovetail.lab.apiserver.store import JournalRefused, WatchEvent
+from dovetail.lab.apiserver.store import JournalRefused, StoreEvent
 
 TABLE = "/events"
 LIFETIME_SECONDS = 3600.0
@@ -25,7 +25,7 @@ class Forgetting:
             self._recorded.append((clock.monotonic(), record.key, record.rv))
         self._store.observers.append(self._written)
 
-    def _written(self, event: WatchEvent) -> None:
+    def _written(self, event: StoreEvent) -> None:
         if event.table == TABLE and event.record is not None:
             self._recorded.append((event.when, event.key, event.rv))
 

@@ -19,7 +19,7 @@ from dovetail.kube.decode import decode
 from dovetail.kube.transport import OnChange, Request, Response, Stop
 from dovetail.lab import fast_lease_updates, fast_node_patches
 from dovetail.lab.apiserver.kinds.pod.strategy import set_condition
-from dovetail.lab.apiserver.store import StoredVersion, WatchEvent
+from dovetail.lab.apiserver.store import StoredVersion, StoreEvent
 from dovetail.lab.apiserver.webhooks.chain import may_concern
 from dovetail.lab.controllers.interning import share_labels
 from dovetail.lab.controllers.timestamps import stamp
@@ -71,7 +71,7 @@ class FastLane:
         subscribers.append(on_change)
         return lambda: subscribers.remove(on_change)
 
-    def _changed(self, event: WatchEvent) -> None:
+    def _changed(self, event: StoreEvent) -> None:
         if event.table in _ADMISSION:
             self._molds.clear()
         subscribers = self._subscribers.get(event.table)
@@ -80,7 +80,7 @@ class FastLane:
             for on_change in tuple(subscribers):
                 on_change(change)
 
-    def _change(self, event: WatchEvent) -> ObjectChange:
+    def _change(self, event: StoreEvent) -> ObjectChange:
         record, before = event.record, event.previous
         (parts, mold), self._writing = self._writing, _UNKNOWN
         if record is None:

@@ -12,7 +12,7 @@ from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError
 from dovetail.kube.resources import NAMESPACES
 from dovetail.lab.apiserver.server import ApiServer
-from dovetail.lab.apiserver.store import WatchEvent
+from dovetail.lab.apiserver.store import StoreEvent
 from dovetail.lab.controllers.namespaces import FINALIZER, NAMESPACE_QUIET_S, conditions, empty
 from dovetail.lab.in_process import InProcess
 
@@ -38,7 +38,7 @@ class NamespaceFinalizer:
             self._consider(record.obj)
         self._server.store.observers.append(self._notice)
 
-    def _notice(self, event: WatchEvent) -> None:
+    def _notice(self, event: StoreEvent) -> None:
         if event.table == "/namespaces" and event.record is not None:
             self._consider(event.record.obj)
 

@@ -14,7 +14,7 @@ from dovetail.language import message
 from dovetail.model.instance_type import Resources
 
 
-class OfferingChoice(msgspec.Struct, frozen=True, kw_only=True):
+class OfferingOption(msgspec.Struct, frozen=True, kw_only=True):
     """One offering that holds everything on a node."""
 
     instance_type: str
@@ -27,7 +27,7 @@ class OfferingChoice(msgspec.Struct, frozen=True, kw_only=True):
 class RejectedOffering(msgspec.Struct, frozen=True, kw_only=True):
     """A cheaper offering that was not chosen, and the reason."""
 
-    choice: OfferingChoice
+    choice: OfferingOption
     because: str
 
 
@@ -39,7 +39,7 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     pool: str
-    offerings: tuple[OfferingChoice, ...]
+    offerings: tuple[OfferingOption, ...]
     requirements: tuple[Mapping[str, Any], ...]
     requests: Resources
     pods: tuple[str, ...]
@@ -48,7 +48,7 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
     min_values_relaxed: bool = False
 
     @property
-    def choice(self) -> OfferingChoice:
+    def choice(self) -> OfferingOption:
         return self.offerings[0]
 
     @property
@@ -103,7 +103,7 @@ class Funnel(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     emptied_by: str
     remedy: str
-    nearest: OfferingChoice | None = None
+    nearest: OfferingOption | None = None
     nearest_lacks: str = ""
     misses: int = 1
     suits: bool = True

@@ -17,7 +17,7 @@ HOURS_PER_MONTH = 730
 Amounts = Mapping[str, int]
 
 
-class NodeState(StrEnum):
+class NodePhase(StrEnum):
     """How far a node is, from its request to its end."""
 
     LAUNCHING = "launching"  # a NodeClaim without an instance
@@ -113,7 +113,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     claim: str | None
     has_node: bool
-    state: NodeState
+    state: NodePhase
     reason: str
     until: datetime | None
     pool: str | None
@@ -141,7 +141,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_paid(self) -> bool:
         """Whether there is an instance, as far as is known."""
-        return self.state is not NodeState.LAUNCHING
+        return self.state is not NodePhase.LAUNCHING
 
     def share(self, resource: str) -> float | None:
         """The requested part of what pods may have; None where either is unknown."""

@@ -14,7 +14,7 @@ from dovetail.model.meta import Amount, condition
 from dovetail.model.nodes import Node
 from dovetail.model.quantity import QuantityError, amount
 from dovetail.view import prices
-from dovetail.view.model import Amounts, NodeState, NodeView, PodView
+from dovetail.view.model import Amounts, NodePhase, NodeView, PodView
 
 _NODE_GROUP_LABELS = ("eks.amazonaws.com/nodegroup", "alpha.eksctl.io/nodegroup-name", "kops.k8s.io/instancegroup")
 _ARCHITECTURE = "kubernetes.io/arch"
@@ -85,29 +85,29 @@ def claim_view(claim: NodeClaim) -> NodeView:
     )
 
 
-def _node_state(node: Node, claim: NodeClaim | None, terminating: bool) -> tuple[NodeState, str, datetime | None]:
+def _node_state(node: Node, claim: NodeClaim | None, terminating: bool) -> tuple[NodePhase, str, datetime | None]:
     why = claim.condition("DisruptionReason") if claim is not None else None
     reason = why.reason if why is not None and why.status == "True" else ""
     if terminating or node.metadata.deletion_timestamp is not None:
         end = claim.metadata.annotations.get(wellknown.TERMINATION_TIMESTAMP) if claim is not None else None
-        return NodeState.DRAINING, reason, instant(end) if end is not None else None
+        return NodePhase.DRAINING, reason, instant(end) if end is not None else None
     if reason:
-        return NodeState.REPLACING, reason, None
+        return NodePhase.REPLACING, reason, None
     ready = condition(node.status.conditions, "Ready")
     if claim is not None and not claim.is_true("Initialized"):
-        return NodeState.JOINING, _unmet(claim) or (ready.message if ready is not None else ""), _deadline(claim)
+        return NodePhase.JOINING, _unmet(claim) or (ready.message if ready is not None else ""), _deadline(claim)
     if not node.ready:
         said = (ready.reason or ready.message) if ready is not None else message("no kubelet has reported")
-        return NodeState.NOT_READY, said, None
+        return NodePhase.NOT_READY, said, None
     if node.spec.unschedulable:
-        return NodeState.CORDONED, "spec.unschedulable", None
-    return NodeState.READY, "", None
+        return NodePhase.CORDONED, "spec.unschedulable", None
+    return NodePhase.READY, "", None
 
 
-def _claim_state(claim: NodeClaim) -> tuple[NodeState, str, datetime | None]:
+def _claim_state(claim: NodeClaim) -> tuple[NodePhase, str, datetime | None]:
     if claim.metadata.deletion_timestamp is not None:
-        return NodeState.DRAINING, message("NodeClaim is deleted"), None
-    return (NodeState.JOINING if claim.status.provider_id else NodeState.LAUNCHING), _unmet(claim), _deadline(claim)
+        return NodePhase.DRAINING, message("NodeClaim is deleted"), None
+    return (NodePhase.JOINING if claim.status.provider_id else NodePhase.LAUNCHING), _unmet(claim), _deadline(claim)
 
 
 def _deadline(claim: NodeClaim) -> datetime | None:

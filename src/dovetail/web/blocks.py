@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from html import escape
 from math import sqrt
 
-from dovetail.view.model import NodeState, NodeView, PodView
+from dovetail.view.model import NodePhase, NodeView, PodView
 from dovetail.web import figures
 from dovetail.web.catalogue import Catalogue
 from dovetail.web.look import ZOOMS, Look, units
@@ -25,13 +25,13 @@ _MIN_PODS_APART_PX, _GAP_PX = 40, 1.0
 _MAX_NAMED = 6
 
 STATES = {
-    NodeState.LAUNCHING: "launching",
-    NodeState.JOINING: "joining",
-    NodeState.READY: "ready",
-    NodeState.NOT_READY: "not ready",
-    NodeState.CORDONED: "cordoned",
-    NodeState.REPLACING: "being replaced",
-    NodeState.DRAINING: "draining",
+    NodePhase.LAUNCHING: "launching",
+    NodePhase.JOINING: "joining",
+    NodePhase.READY: "ready",
+    NodePhase.NOT_READY: "not ready",
+    NodePhase.CORDONED: "cordoned",
+    NodePhase.REPLACING: "being replaced",
+    NodePhase.DRAINING: "draining",
 }
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from dovetail.view.model import FleetView, Money, NodeState, NodeView, PendingPod
+from dovetail.view.model import FleetView, Money, NodePhase, NodeView, PendingPod
 from dovetail.view.totals import grouped, node_money
 from dovetail.web import figures
 from dovetail.web.blocks import STATES, block, group_of, target
@@ -33,12 +33,12 @@ DECISION_LABELS = {
 }
 FORM_LABELS = {"picture": "Picture", "table": "Table"}
 _NOW = (
-    NodeState.LAUNCHING,
-    NodeState.JOINING,
-    NodeState.REPLACING,
-    NodeState.DRAINING,
-    NodeState.NOT_READY,
-    NodeState.CORDONED,
+    NodePhase.LAUNCHING,
+    NodePhase.JOINING,
+    NodePhase.REPLACING,
+    NodePhase.DRAINING,
+    NodePhase.NOT_READY,
+    NodePhase.CORDONED,
 )
 MAX_NOW = 6
 MAX_PENDING_REASONS = 12
@@ -255,7 +255,7 @@ def _busy(node: NodeView, waiting: int, t: Catalogue) -> Markup:
         until = tag("span", t("at most"), " ", countdown, class_="until", title=_ends(node, t))
     kind = ", ".join(filter(None, (node.instance_type, node.capacity_type, node.zone)))
     moving = sum(1 for pod in node.pods if not pod.daemon)
-    leaves = node.state in (NodeState.DRAINING, NodeState.REPLACING)
+    leaves = node.state in (NodePhase.DRAINING, NodePhase.REPLACING)
     about = t("for {pods}", pods=figures.pods(waiting, t)) if waiting else ""
     if leaves and node.requests is not None:
         about = t("{pods} to move", pods=figures.pods(moving, t))
@@ -272,7 +272,7 @@ def _busy(node: NodeView, waiting: int, t: Catalogue) -> Markup:
 
 def _ends(node: NodeView, t: Catalogue) -> str:
     """What happens when the countdown ends."""
-    if node.state in (NodeState.LAUNCHING, NodeState.JOINING):
+    if node.state in (NodePhase.LAUNCHING, NodePhase.JOINING):
         return t("then the NodeClaim is given up and another is created")
     return t("then the node is removed, whatever still runs on it")
 

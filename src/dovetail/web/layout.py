@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlencode
 
 from dovetail import __version__
-from dovetail.view.model import FleetView, Money, NodeState, Sum
+from dovetail.view.model import FleetView, Money, NodePhase, Sum
 from dovetail.web import figures
 from dovetail.web.blocks import STATES
 from dovetail.web.catalogue import LANGUAGES, Catalogue
@@ -257,8 +257,8 @@ def _spot(types: object, whole: Money, t: Catalogue) -> tuple[str, str]:
 def states(counts: object, t: Catalogue) -> str:
     """How many nodes are in which state, without those that are simply ready."""
     assert isinstance(counts, dict)
-    listed = [f"{counts[state.value]} {t(STATES[state])}" for state in NodeState if counts.get(state.value)]
-    return ", ".join(listed) if len(listed) > 1 or not counts.get(NodeState.READY.value) else t("all ready")
+    listed = [f"{counts[state.value]} {t(STATES[state])}" for state in NodePhase if counts.get(state.value)]
+    return ", ".join(listed) if len(listed) > 1 or not counts.get(NodePhase.READY.value) else t("all ready")
 
 
 def card(title: Markup | str, *content: Markup | None, id_: str | None = None, class_: str = "card") -> Markup:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from dovetail.view.model import FleetView, NodeState, NodeView, PendingPod
+from dovetail.view.model import FleetView, NodePhase, NodeView, PendingPod
 from dovetail.view.totals import Sums
 
 
@@ -99,7 +99,7 @@ class Restriction:
             pods = tuple(pod for pod in node.pods if pod.namespace in rights.namespaces)
             node = msgspec.structs.replace(node, pods=pods, requests=None if node.has_node else node.requests)
         if not rights.nodeclaims and node.has_node:
-            ready = NodeState.READY if node.state in (NodeState.REPLACING, NodeState.JOINING) else node.state
+            ready = NodePhase.READY if node.state in (NodePhase.REPLACING, NodePhase.JOINING) else node.state
             node = msgspec.structs.replace(node, claim=None, state=ready, reason="", until=None, expires=None)
         return node
 

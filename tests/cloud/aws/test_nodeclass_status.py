@@ -9,7 +9,7 @@ import pytest
 
 from dovetail.cloud.aws import capacity, catalog, ec2nodeclass
 from dovetail.cloud.aws.instance_type_labels import suits
-from dovetail.cloud.aws.placement_groups import PlacementGroup
+from dovetail.cloud.aws.placement_groups import Ec2PlacementGroup
 
 GI = 1 << 30
 PLAIN = {"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"}
@@ -100,7 +100,7 @@ def test_each_network_card_has_its_own_room() -> None:
 def test_a_type_is_not_offered_into_a_placement_group_that_does_not_take_it(
     name: str, strategy: str, good: bool
 ) -> None:
-    assert suits(catalog.specs()[name], {}, PlacementGroup(id="pg-1", name="g", strategy=strategy)) is good
+    assert suits(catalog.specs()[name], {}, Ec2PlacementGroup(id="pg-1", name="g", strategy=strategy)) is good
 
 
 @pytest.mark.parametrize(

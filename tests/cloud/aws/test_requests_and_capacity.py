@@ -13,7 +13,7 @@ import pytest
 from dovetail.clock import Clock, run_virtual
 from dovetail.cloud.aws import create_fleet, errors, instance_status, instances, launch_templates, sqs
 from dovetail.cloud.aws.amis import Ami, Images, variants
-from dovetail.cloud.aws.placement_groups import InstancePlacement, PlacementGroup
+from dovetail.cloud.aws.placement_groups import Ec2PlacementGroup, InstancePlacement
 from dovetail.cloud.provider import LaunchOption, Remedy
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.requirements import requirement
@@ -144,8 +144,8 @@ def test_instances_stand_in_the_placement_group_and_on_the_hardware_they_were_as
     assert placed() is None
     assert placed(tenancy="dedicated") == {"Tenancy": "dedicated"}
     near, apart = (
-        PlacementGroup(id="pg-1", name="a", strategy="cluster"),
-        PlacementGroup(id="pg-2", name="b", strategy="partition"),
+        Ec2PlacementGroup(id="pg-1", name="a", strategy="cluster"),
+        Ec2PlacementGroup(id="pg-2", name="b", strategy="partition"),
     )
     assert placed(tenancy="dedicated", place=InstancePlacement(group=near)) == {
         "Tenancy": "dedicated",

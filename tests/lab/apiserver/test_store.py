@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.lab.apiserver import store as store_module
-from dovetail.lab.apiserver.store import COMPACTION_SECONDS, ObjectStore, Passing, WatchEvent
+from dovetail.lab.apiserver.store import COMPACTION_SECONDS, ObjectStore, Passing, StoreEvent
 
 Json = dict[str, Any]
 _steps = st.lists(st.tuples(st.sampled_from("abcd"), st.one_of(st.none(), st.integers(0, 3))), max_size=40)
@@ -63,7 +63,7 @@ def test_a_watch_from_any_version_replays_to_the_listed_state(steps: list[tuple[
     assert list(store.table("t").keys) == sorted(listed)
 
 
-def _replay(state: dict[str, int], event: WatchEvent) -> None:
+def _replay(state: dict[str, int], event: StoreEvent) -> None:
     if event.record is None:
         del state[event.key]
     else:

@@ -11,7 +11,7 @@ import pytest
 from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.kube.errors import Forbidden
-from dovetail.kube.events import ObjectReference
+from dovetail.kube.events import InvolvedObject
 from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, ENDPOINTS, PODS, RESOURCEQUOTAS, SERVICES
 from dovetail.kube.transport import Request
 from dovetail.lab.apiserver.kinds.bootstrap_rbac import seed_defaults
@@ -71,7 +71,7 @@ def test_a_quota_counts_what_is_there_and_refuses_more(lab_run: Run) -> None:
 def test_ten_messages_for_one_reason_become_one_and_names_keep_the_order(lab_run: Run) -> None:
     async def body(workload_lab: Any) -> None:
         recorder = workload_lab.lab.controllers.context.recorder
-        about = ObjectReference("Deployment", "talker", "default", "uid-1", "apps/v1")
+        about = InvolvedObject("Deployment", "talker", "default", "uid-1", "apps/v1")
         for number in range(12):
             recorder.normal(about, "Recorded", f"message {number}")
         await asyncio.sleep(1)

@@ -11,7 +11,7 @@ import pytest
 
 from dovetail.kube.decode import decode
 from dovetail.kube.errors import Conflict, Invalid
-from dovetail.kube.events import EventRecorder, ObjectReference
+from dovetail.kube.events import EventRecorder, InvolvedObject
 from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, JOBS, LEASES, NAMESPACES, NODES, PODS
 from dovetail.lab.cluster import LabParts
 from dovetail.lab.controllers.views import PodFields
@@ -100,7 +100,7 @@ def test_an_event_with_notes_is_kept_as_the_server_would_keep_it(lab_run: Run) -
 
     async def body(workload_lab: Any) -> None:
         recorder = EventRecorder(workload_lab.kube, "test")
-        about = ObjectReference("Node", "n", uid="u")
+        about = InvolvedObject("Node", "n", uid="u")
         assert recorder.record(about, "Normal", "Recorded", "once", {"dovetail.sh/decision": "d-1"})
         task = asyncio.ensure_future(recorder.run())
         await recorder.flush()

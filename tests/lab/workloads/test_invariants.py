@@ -12,7 +12,7 @@ from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import DEPLOYMENTS, PODS
 from dovetail.kube.transport import Request
-from dovetail.lab.apiserver.store import ObjectStore, WatchEvent
+from dovetail.lab.apiserver.store import ObjectStore, StoreEvent
 from dovetail.lab.checks.invariants import Broken
 from dovetail.lab.checks.pdb import BUDGETS, PdbCheck
 from dovetail.lab.checks.replicasets import CONTROLLERS, ReplicaSetCheck
@@ -52,7 +52,7 @@ class Scene:
         self.said: list[str] = []
         self.store.observers.append(self._written)
 
-    def _written(self, event: WatchEvent) -> None:
+    def _written(self, event: StoreEvent) -> None:
         self.said += [*self.replica_check.written(event), *self.guards.written(event)]
 
     def pods(self, *names: str) -> None:

@@ -16,7 +16,7 @@ from dovetail.clock import Clock
 from dovetail.cloud.node_groups import UnaskedEnding
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from dovetail.kube.events import EventRecorder, ObjectReference
+from dovetail.kube.events import EventRecorder, InvolvedObject
 from dovetail.kube.resources import CONFIGMAPS
 from dovetail.model.pods import Pod
 
@@ -35,7 +35,7 @@ def event_recorder(kube: Kube, component: str, *, duplicates: bool) -> EventReco
     return EventRecorder(kube, component, burst=1, refill=EVENT_INTERVAL_S, limit_key=_limit_key)
 
 
-def _limit_key(about: ObjectReference, reason: str, message: str) -> tuple[str, ...]:
+def _limit_key(about: InvolvedObject, reason: str, message: str) -> tuple[str, ...]:
     """By reason; but about the status ConfigMap, of which all is worth reading, by message."""
     if (about.kind, about.namespace, about.name) == _STATUS:
         return (message,)
@@ -83,11 +83,11 @@ class LoopRecorder:
     def status_event(self, kind: str, reason: str, message: str) -> None:
         """About the program as a whole: on the status ConfigMap."""
         if self._write:
-            about = ObjectReference("ConfigMap", self._name, self._namespace, self._uid)
+            about = InvolvedObject("ConfigMap", self._name, self._namespace, self._uid)
             self._events.record(about, _kind(kind), reason, message)
 
     def node_event(self, node: str, kind: str, reason: str, message: str) -> None:
-        self._events.record(ObjectReference("Node", node, uid=node), _kind(kind), reason, message)
+        self._events.record(InvolvedObject("Node", node, uid=node), _kind(kind), reason, message)
 
     def ended_by_group(self, ending: UnaskedEnding, node: str) -> None:
         """The group ended a node that was not drained; the event says how to keep it from doing so."""
@@ -105,7 +105,7 @@ class LoopRecorder:
             self.node_event(node, "Warning", "NodeEndedByGroup", message)
 
     def priority_warning(self, warning: ConfigWarning) -> None:
-        about = ObjectReference("ConfigMap", PRIORITY_CONFIG_MAP, self._namespace, self.priority_uid)
+        about = InvolvedObject("ConfigMap", PRIORITY_CONFIG_MAP, self._namespace, self.priority_uid)
         self._events.record(about, "Warning", warning.reason, warning.message)
         self._klog.warning("priority", warning.message)
 
@@ -123,7 +123,7 @@ class LoopRecorder:
 
     def pod_event(self, pod: Pod, kind: str, reason: str, message: str) -> None:
         meta = pod.metadata
-        self._events.record(ObjectReference("Pod", meta.name, meta.namespace, meta.uid), _kind(kind), reason, message)
+        self._events.record(InvolvedObject("Pod", meta.name, meta.namespace, meta.uid), _kind(kind), reason, message)
 
     # Status
 

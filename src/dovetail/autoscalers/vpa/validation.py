@@ -35,7 +35,7 @@ class FeatureGates(msgspec.Struct, frozen=True, kw_only=True):
     per_vpa_config: bool = False
 
 
-class FieldError(msgspec.Struct, frozen=True, kw_only=True):
+class RefusedField(msgspec.Struct, frozen=True, kw_only=True):
     """One refused field; `type` and `text` are those of the API server's field errors."""
 
     type: str
@@ -55,9 +55,9 @@ def default_patches(spec: Mapping[str, Any] | None) -> list[dict[str, Any]]:
 
 def validate(
     vpa: VerticalPodAutoscaler, old: VerticalPodAutoscaler | None, gates: FeatureGates
-) -> tuple[list[FieldError], list[str]]:
+) -> tuple[list[RefusedField], list[str]]:
     """Errors and warnings of an object that is created (`old` is None) or updated."""
-    errors: list[FieldError] = []
+    errors: list[RefusedField] = []
     warnings: list[str] = []
     spec = vpa.spec
     allowed = _allowed(old, gates)
@@ -92,7 +92,7 @@ def validate(
     if spec.recommenders is not None and len(spec.recommenders) > 1:
         count = len(spec.recommenders)
         errors.append(
-            FieldError(
+            RefusedField(
                 type="FieldValueTooMany",
                 field="spec.recommenders",
                 text=f"Too many: {count}: must have at most 1 item",
@@ -133,7 +133,7 @@ def _controlled(old: VerticalPodAutoscaler | None) -> set[str]:
     return {name for item in policies for name in item.controlled_resources or ()}
 
 
-def _update_policy(policy: UpdatePolicy, allowed: FeatureGates) -> Iterator[FieldError]:
+def _update_policy(policy: UpdatePolicy, allowed: FeatureGates) -> Iterator[RefusedField]:
     path, mode = "spec.updatePolicy", policy.update_mode
     if mode is None:
         yield _required(f"{path}.updateMode", "updateMode is required if UpdatePolicy is used")
@@ -146,7 +146,7 @@ def _update_policy(policy: UpdatePolicy, allowed: FeatureGates) -> Iterator[Fiel
     yield from _per_vpa(policy.evict_after_oom_seconds, f"{path}.evictAfterOOMSeconds", allowed)
 
 
-def _container_policy(policy: ContainerPolicy, path: str, allowed: FeatureGates) -> Iterator[FieldError]:
+def _container_policy(policy: ContainerPolicy, path: str, allowed: FeatureGates) -> Iterator[RefusedField]:
     if not policy.container_name:
         yield _required(f"{path}.containerName", "")
     if policy.mode is not None and policy.mode not in ("Auto", "Off"):
@@ -179,7 +179,7 @@ def _container_policy(policy: ContainerPolicy, path: str, allowed: FeatureGates)
         yield from _startup_boost(policy.startup_boost, f"{path}.startupBoost", allowed)
 
 
-def _startup_boost(boost: StartupBoost, path: str, allowed: FeatureGates) -> Iterator[FieldError]:
+def _startup_boost(boost: StartupBoost, path: str, allowed: FeatureGates) -> Iterator[RefusedField]:
     if not allowed.cpu_startup_boost:
         yield _forbidden(path, f"in order to use startupBoost, {_ENABLE.format('CPUStartupBoost')}")
         return
@@ -202,7 +202,7 @@ def _startup_boost(boost: StartupBoost, path: str, allowed: FeatureGates) -> Ite
         yield _unsupported(f"{path}.cpu.type", cpu.type, ("Factor", "Quantity"))
 
 
-def _per_vpa(value: int | None, path: str, allowed: FeatureGates) -> Iterator[FieldError]:
+def _per_vpa(value: int | None, path: str, allowed: FeatureGates) -> Iterator[RefusedField]:
     if value is None:
         return
     if not allowed.per_vpa_config:
@@ -211,7 +211,7 @@ def _per_vpa(value: int | None, path: str, allowed: FeatureGates) -> Iterator[Fi
         yield _invalid(path, value, "must be greater than or equal to 1")
 
 
-def _resolution(path: str, name: str, text: Amount) -> Iterator[FieldError]:
+def _resolution(path: str, name: str, text: Amount) -> Iterator[RefusedField]:
     try:
         amount = parse(text)
     except QuantityError as error:
@@ -223,32 +223,32 @@ def _resolution(path: str, name: str, text: Amount) -> Iterator[FieldError]:
         yield _invalid(path, str(amount), "must be a whole number of bytes")
 
 
-def _required(path: str, text: str) -> FieldError:
+def _required(path: str, text: str) -> RefusedField:
     words = f"Required value: {text}" if text else "Required value"
-    return FieldError(type="FieldValueRequired", field=path, text=words)
+    return RefusedField(type="FieldValueRequired", field=path, text=words)
 
 
-def _invalid(path: str, value: object, text: str) -> FieldError:
+def _invalid(path: str, value: object, text: str) -> RefusedField:
     spelled = f'"{value}"' if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)
-    return FieldError(type="FieldValueInvalid", field=path, text=f"Invalid value: {spelled}: {text}")
+    return RefusedField(type="FieldValueInvalid", field=path, text=f"Invalid value: {spelled}: {text}")
 
 
-def _unsupported(path: str, value: str, supported: tuple[str, ...]) -> FieldError:
+def _unsupported(path: str, value: str, supported: tuple[str, ...]) -> RefusedField:
     names = ", ".join(f'"{name}"' for name in supported)
-    return FieldError(
+    return RefusedField(
         type="FieldValueNotSupported", field=path, text=f'Unsupported value: "{value}": supported values: {names}'
     )
 
 
-def _forbidden(path: str, text: str) -> FieldError:
-    return FieldError(type="FieldValueForbidden", field=path, text=f"Forbidden: {text}")
+def _forbidden(path: str, text: str) -> RefusedField:
+    return RefusedField(type="FieldValueForbidden", field=path, text=f"Forbidden: {text}")
 
 
-def _gated(path: str) -> FieldError:
+def _gated(path: str) -> RefusedField:
     return _forbidden(path, "not supported when feature flag PerVPAConfig is disabled")
 
 
-def refusal(name: str, errors: list[FieldError]) -> dict[str, Any]:
+def refusal(name: str, errors: list[RefusedField]) -> dict[str, Any]:
     """The status of a refused object, with all its errors."""
     texts = [str(error) for error in errors]
     words = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"

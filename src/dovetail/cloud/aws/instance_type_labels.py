@@ -11,7 +11,7 @@ import msgspec
 from dovetail.cloud.aws import capacity, ec2nodeclass
 from dovetail.cloud.aws.ec2nodeclass import family_name
 from dovetail.cloud.aws.instance_type_info import InstanceTypeSpec
-from dovetail.cloud.aws.placement_groups import PlacementGroup
+from dovetail.cloud.aws.placement_groups import Ec2PlacementGroup
 from dovetail.model.labels import ARCH, AWS_GROUP, INSTANCE_TYPE, OS, TENANCY, WINDOWS_BUILD
 
 # What an EC2NodeClass makes of instance types: how much of them is left for pods, and which labels they have.
@@ -57,7 +57,7 @@ def node_class_traits(asked: Mapping[str, Any], settings: capacity.CapacitySetti
 # A type that cannot is still a type, with labels and capacity; it is not offered to this class.
 
 
-def suits(spec: InstanceTypeSpec, asked: Mapping[str, Any], group: PlacementGroup | None = None) -> bool:
+def suits(spec: InstanceTypeSpec, asked: Mapping[str, Any], group: Ec2PlacementGroup | None = None) -> bool:
     """`asked` is the class's spec, `group` the placement group that its instances stand in."""
     if group is not None and group.strategy not in spec.placement:
         return False

@@ -13,7 +13,7 @@ from dovetail.cloud.aws.capacity_reservations import Reservation
 from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.instance_type_info import InstanceTypeLimits, InstanceTypeSpec, from_ec2
 from dovetail.cloud.aws.instance_type_labels import NodeClassTraits, node_class_traits, suits
-from dovetail.cloud.aws.placement_groups import PlacementGroup
+from dovetail.cloud.aws.placement_groups import Ec2PlacementGroup
 from dovetail.cloud.aws.pricing import Pricing
 from dovetail.cloud.aws.ttl_cache import Ageing
 from dovetail.cloud.unavailable_offerings import UnavailableOfferings
@@ -29,7 +29,7 @@ from dovetail.model.labels import (
 )
 
 if TYPE_CHECKING:
-    from dovetail.cloud.aws.placement_groups import PlacementGroup
+    from dovetail.cloud.aws.placement_groups import Ec2PlacementGroup
 
 REFRESH = 12 * 3600.0
 DERIVED = 300.0
@@ -76,7 +76,7 @@ class Types:
         node_class: Mapping[str, Any],
         zones: Mapping[str, str],
         reservations: Sequence[Reservation] = (),
-        group: PlacementGroup | None = None,
+        group: Ec2PlacementGroup | None = None,
     ) -> tuple[InstanceType, ...]:
         """Every type, those that cannot be had now included. `zones`: the subnets' zones with their ids.
 
@@ -129,7 +129,7 @@ class Types:
         return msgspec.structs.replace(t, offerings=offerings, labels=labels)
 
     async def _derive(
-        self, spec: Mapping[str, Any], zones: Mapping[str, str], group: PlacementGroup | None
+        self, spec: Mapping[str, Any], zones: Mapping[str, str], group: Ec2PlacementGroup | None
     ) -> tuple[InstanceType, ...]:
         specs = await self._specs.get("specs", self._describe)
         offered = await self._zones.get("zones", self._offered)

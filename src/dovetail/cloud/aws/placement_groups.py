@@ -26,7 +26,7 @@ _FULL = "limit of instances in this spread placement group"
 _UNKNOWN = frozenset({"InvalidPlacementGroup.Unknown", "InvalidPlacementGroupId.NotFound"})
 
 
-class PlacementGroup(msgspec.Struct, frozen=True, kw_only=True):
+class Ec2PlacementGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A placement group; `partitions` counts those of a group that has any."""
 
     id: str
@@ -43,7 +43,7 @@ class PlacementGroup(msgspec.Struct, frozen=True, kw_only=True):
 class InstancePlacement(msgspec.Struct, frozen=True, kw_only=True):
     """Where an instance is to stand; without a `partition` EC2 chooses one, if the group has any."""
 
-    group: PlacementGroup | None = None
+    group: Ec2PlacementGroup | None = None
     partition: str = ""
 
     @property
@@ -84,9 +84,9 @@ class PlacementGroups:
 
     def __init__(self, calls: Calls, clock: Clock) -> None:
         self._calls = calls
-        self._found: Ageing[PlacementGroup | None] = Ageing(clock, 60.0)
+        self._found: Ageing[Ec2PlacementGroup | None] = Ageing(clock, 60.0)
 
-    async def of(self, node_class: Mapping[str, Any]) -> PlacementGroup | None:
+    async def of(self, node_class: Mapping[str, Any]) -> Ec2PlacementGroup | None:
         """The group that a class asks for; None if it asks for none, or if there is none such."""
         asked = selector(node_class)
         if not asked:
@@ -106,7 +106,7 @@ class PlacementGroups:
             group=group, partition=next((number for number in numbers if asked and asked.has(number)), "")
         )
 
-    async def _ask(self, asked: Mapping[str, str]) -> PlacementGroup | None:
+    async def _ask(self, asked: Mapping[str, str]) -> Ec2PlacementGroup | None:
         named: dict[str, Any] = {"GroupIds": [asked["id"]]} if asked.get("id") else {"GroupNames": [asked["name"]]}
         try:
             answer = await self._calls("ec2", "describe_placement_groups", **named)
@@ -118,9 +118,9 @@ class PlacementGroups:
         return _group(rows[0]) if rows else None
 
 
-def _group(row: Mapping[str, Any]) -> PlacementGroup:
+def _group(row: Mapping[str, Any]) -> Ec2PlacementGroup:
     strategy = row.get("Strategy", "")
-    return PlacementGroup(
+    return Ec2PlacementGroup(
         id=row["GroupId"],
         name=row.get("GroupName", ""),
         strategy=strategy,

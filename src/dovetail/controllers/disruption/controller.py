@@ -79,7 +79,7 @@ class PendingConsolidation(NamedTuple):
         )
 
 
-class Disruption:
+class DisruptionController:
     def __init__(self, context: Context, queue: CommandQueue | None = None) -> None:
         """With a `queue` of its own (a dry run) no taint is removed: what it finds is another autoscaler's."""
         self._context = context

@@ -16,7 +16,7 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.worker import Again, Worker
 from dovetail.kube.backoff import Retries
 from dovetail.kube.errors import ApiError, Invalid, NotFound
-from dovetail.kube.events import ObjectReference, reference
+from dovetail.kube.events import InvolvedObject, reference
 from dovetail.kube.reflector import CacheChange, Reflector
 from dovetail.kube.resources import AWSNODETEMPLATES, EC2NODECLASSES, NODEPOOLS, PROVISIONERS, Resource
 from dovetail.model.kinds.adopt import adopted, owned_by
@@ -192,7 +192,7 @@ class ProvisionerMigration:
         return None
 
 
-def _about(obj: dict[str, Any]) -> ObjectReference:
+def _about(obj: dict[str, Any]) -> InvolvedObject:
     return reference(OLD[str(obj["kind"])], obj)
 
 

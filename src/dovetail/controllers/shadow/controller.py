@@ -16,7 +16,7 @@ import msgspec
 from dovetail.cluster import nodepools
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption.controller import Disruption
+from dovetail.controllers.disruption.controller import DisruptionController
 from dovetail.controllers.history import provisioning
 from dovetail.controllers.history.decisions import Decision
 from dovetail.controllers.provisioning import provisionable_pods
@@ -63,7 +63,7 @@ class Shadow:
         self._batcher = Batcher(context.clock, settings.batch_idle_duration, settings.batch_max_duration)
         self._planning = Planning(context)
         self.queue = ShadowQueue(context)
-        self._disruption = Disruption(context, self.queue)
+        self._disruption = DisruptionController(context, self.queue)
         self.fleet = HypotheticalFleet()
         self._rounds: list[Round] = []
         #: Why pods are unschedulable, by UID: it is recorded once, and they are planned for again once in a while.

@@ -13,7 +13,7 @@ from dovetail.lab.apiserver.deletion import FOREGROUND, ORPHAN
 from dovetail.lab.apiserver.registry import RequestRefused, ResourceType
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.status_errors import StatusError
-from dovetail.lab.apiserver.store import JournalRefused, WatchEvent
+from dovetail.lab.apiserver.store import JournalRefused, StoreEvent
 
 Json = dict[str, Any]
 #: How long after a change the collector looks.
@@ -43,7 +43,7 @@ class Collector:
                 self._index((name, record.key), metadata["uid"], _owners(metadata))
         self.server.store.observers.append(self.notice)
 
-    def notice(self, event: WatchEvent) -> None:
+    def notice(self, event: StoreEvent) -> None:
         place = (event.table, event.key)
         if event.record is None:
             assert event.previous is not None

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO
 
 from dovetail.lab.apiserver.journal_file import MAGIC, Damage, ForeignFile, JournalContents, contents, packed
-from dovetail.lab.apiserver.store import JournalRefused, ObjectStore, StoredVersion, WatchEvent
+from dovetail.lab.apiserver.store import JournalRefused, ObjectStore, StoredVersion, StoreEvent
 from dovetail.language import message, plural
 from dovetail.language.system_errors import system_error
 
@@ -264,7 +264,7 @@ class Journal:
 
     # Writing
 
-    def _append(self, event: WatchEvent) -> None:
+    def _append(self, event: StoreEvent) -> None:
         """Write a change; WriteRefused if the disk does not take it, and the log is as before."""
         raw = event.record.raw if event.record is not None else None
         self._put(packed(event.table, event.key, event.rv, raw))

@@ -99,7 +99,7 @@ class Passing(StoredVersion):
         """Not among the recently used, which would hold it for long after."""
 
 
-class WatchEvent:
+class StoreEvent:
     """A change: what came, or what went and its last state under a new version."""
 
     __slots__ = ("_gone", "frames", "previous", "record", "rv", "table", "when")
@@ -151,11 +151,11 @@ class KindTable:
         self.rv = 0
         self.records: dict[str, StoredVersion] = {}
         self.keys: list[str] = []
-        self.history: deque[WatchEvent] = deque()
+        self.history: deque[StoreEvent] = deque()
         #: In the order they came, so that a simulation repeats itself to the letter.
-        self.watchers: dict[Callable[[WatchEvent], None], None] = {}
+        self.watchers: dict[Callable[[StoreEvent], None], None] = {}
 
-    def remember(self, event: WatchEvent) -> None:
+    def remember(self, event: StoreEvent) -> None:
         """Add a change to the window, which widens while its changes are fresh and forgets the oldest when full."""
         history = self.history
         self.window = min(self.window, len(history))
@@ -195,12 +195,12 @@ class ObjectStore:
         self.history_limit = HISTORY_LIMIT
         #: Watches begin no earlier than this: what was there at the start has no past.
         self.beginning = 0
-        self._timeline: deque[WatchEvent] = deque()
+        self._timeline: deque[StoreEvent] = deque()
         self._marks: deque[tuple[float, int]] = deque()
         #: Called with every change before it is made: the log on disk. It raises WriteRefused to prevent it.
-        self.journal: Callable[[WatchEvent], None] | None = None
+        self.journal: Callable[[StoreEvent], None] | None = None
         #: Called with every change in every table.
-        self.observers: list[Callable[[WatchEvent], None]] = []
+        self.observers: list[Callable[[StoreEvent], None]] = []
 
     def table(self, name: str) -> KindTable:
         table = self.tables.get(name)
@@ -234,7 +234,7 @@ class ObjectStore:
         """Put a record with its version: a write, or one read back from the log."""
         rows = self.table(table)
         previous = rows.records.get(record.key)
-        event = WatchEvent(record.rv, table, record, previous, self._clock.monotonic())
+        event = StoreEvent(record.rv, table, record, previous, self._clock.monotonic())
         self._log(event)
         if previous is None:
             insort(rows.keys, record.key)
@@ -256,20 +256,20 @@ class ObjectStore:
     def remove(self, table: str, key: str, rv: int) -> StoredVersion:
         rows = self.table(table)
         previous = rows.records[key]
-        event = WatchEvent(rv, table, None, previous, self._clock.monotonic())
+        event = StoreEvent(rv, table, None, previous, self._clock.monotonic())
         self._log(event)
         del rows.records[key]
         del rows.keys[bisect_left(rows.keys, key)]
         self._emit(rows, event)
         return _with_version(previous, rv)
 
-    def _log(self, event: WatchEvent) -> None:
+    def _log(self, event: StoreEvent) -> None:
         """The log on disk has a change before the store does: WriteRefused leaves the store as it was."""
         if self.journal is not None:
             self.journal(event)
         self.rv = max(self.rv, event.rv)
 
-    def _emit(self, rows: KindTable, event: WatchEvent) -> None:
+    def _emit(self, rows: KindTable, event: StoreEvent) -> None:
         rows.remember(event)
         self._timeline.append(event)
         self._forget(event.when)
@@ -293,12 +293,12 @@ class ObjectStore:
             old.forget()
             self.compacted = old.rv
 
-    def since(self, table: str, rv: int) -> list[WatchEvent]:
+    def since(self, table: str, rv: int) -> list[StoreEvent]:
         """The changes after `rv`, oldest first."""
         history = self.table(table).history
         if not history or history[-1].rv <= rv:
             return []
-        events: list[WatchEvent] = []
+        events: list[StoreEvent] = []
         for event in reversed(history):
             if event.rv <= rv:
                 break

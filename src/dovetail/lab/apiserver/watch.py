@@ -19,7 +19,7 @@ from dovetail.lab.apiserver.negotiation import Wanted
 from dovetail.lab.apiserver.options import ListOptions, list_options
 from dovetail.lab.apiserver.request import RequestCall
 from dovetail.lab.apiserver.status_errors import StatusError
-from dovetail.lab.apiserver.store import StoredVersion, WatchEvent
+from dovetail.lab.apiserver.store import StoredVersion, StoreEvent
 from dovetail.lab.apiserver.webhooks.questions import Answers, Outstanding
 
 Json = dict[str, Any]
@@ -60,7 +60,7 @@ class Watcher:
         self.store = call.server.store
         self.rows = self.store.table(call.table)
         self.prefix = f"{call.namespace}/" if call.namespace else ""
-        self.pending: deque[WatchEvent] = deque()
+        self.pending: deque[StoreEvent] = deque()
         self.waiter: asyncio.Future[None] | None = None
         self.overrun = False
         self.sent = 0
@@ -78,7 +78,7 @@ class Watcher:
             return float(self.options.timeout)
         return 1800.0 + self.call.server.chance.random() * 1800.0
 
-    def notice(self, event: WatchEvent) -> None:
+    def notice(self, event: StoreEvent) -> None:
         if event.rv <= self.start or (self.prefix and not event.key.startswith(self.prefix)):
             return
         if len(self.pending) >= BACKLOG:
@@ -166,7 +166,7 @@ class Watcher:
             timer.cancel()
             self.waiter = None
 
-    async def converted_frame(self, event: WatchEvent) -> bytes | None:
+    async def converted_frame(self, event: StoreEvent) -> bytes | None:
         """The frame of a change; a webhook may have to convert the object first."""
         while True:
             try:
@@ -174,7 +174,7 @@ class Watcher:
             except Outstanding as outstanding:
                 await Answers().ask(outstanding.questions)
 
-    def event_frame(self, event: WatchEvent) -> bytes | None:
+    def event_frame(self, event: StoreEvent) -> bytes | None:
         """The frame of a change for this watcher; None if it does not concern it."""
         record, previous = event.record, event.previous
         if self.test is None:
@@ -188,7 +188,7 @@ class Watcher:
             return self.shared(event, "MODIFIED" if before else "ADDED", record)
         return self.shared(event, "DELETED", None) if before else None
 
-    def shared(self, event: WatchEvent, kind: str, record: StoredVersion | None) -> bytes:
+    def shared(self, event: StoreEvent, kind: str, record: StoredVersion | None) -> bytes:
         """The frame, made once for all watchers of a form. What went shows its last state under a new version."""
         if self.wanted.form == "Table" and not self.header_sent:
             return self.frame(kind, record or event.gone)

@@ -24,7 +24,7 @@ from dovetail.clock import Clock
 from dovetail.kube.certificates import ServingCertificate, make_certificate
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, KubeError, NotFound
-from dovetail.kube.events import EventRecorder, ObjectReference
+from dovetail.kube.events import EventRecorder, InvolvedObject
 from dovetail.kube.resources import CONFIGMAPS, NODES, PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, PODS, Resource
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.aws import account
@@ -169,7 +169,7 @@ class Fargate:
 
     async def _place(self, pod: Json) -> None:
         """Give a pod its node, as soon as that is possible."""
-        meta, about = pod["metadata"], ObjectReference.of("v1", "Pod", pod["metadata"])
+        meta, about = pod["metadata"], InvolvedObject.of("v1", "Pod", pod["metadata"])
         while (problem := await self._problem(pod)) is not None:
             self._recorder.warning(about, "FailedScheduling", problem)
             await asyncio.sleep(RETRY_S)
@@ -219,7 +219,7 @@ class Fargate:
             drivers[name] = (volume["spec"].get("csi") or {}).get("driver", "")
         return drivers
 
-    async def _logging(self, about: ObjectReference) -> str:
+    async def _logging(self, about: InvolvedObject) -> str:
         try:
             await self._kube.get(CONFIGMAPS, "aws-logging", "aws-observability")
         except NotFound:

@@ -20,7 +20,7 @@ from dovetail.clock import Clock
 from dovetail.controllers.disruption.drift_loops import FROM_OBJECTS
 from dovetail.controllers.disruption.queue import COMMAND
 from dovetail.lab.apiserver.server import ApiServer
-from dovetail.lab.apiserver.store import WatchEvent
+from dovetail.lab.apiserver.store import StoreEvent
 from dovetail.lab.faults.cloud import FALSE_DRIFT, FaultyCloud
 from dovetail.language import message
 from dovetail.model import wellknown
@@ -198,7 +198,7 @@ class AutoscalerInvariants:
 
     # Writes
 
-    def _written(self, event: WatchEvent) -> None:
+    def _written(self, event: StoreEvent) -> None:
         if event.table == "/pods":
             self._pod(event)
         elif event.table == "/nodes":
@@ -213,7 +213,7 @@ class AutoscalerInvariants:
         elif event.table == "karpenter.sh/nodeclaims":
             self._claim(event)
 
-    def _pod(self, event: WatchEvent) -> None:
+    def _pod(self, event: StoreEvent) -> None:
         if event.record is None:
             if event.previous is not None:
                 self._pod_gone(event.previous.obj["metadata"]["uid"])
@@ -240,7 +240,7 @@ class AutoscalerInvariants:
         if gone is not None:
             self._sizes[gone.owner] -= 1
 
-    def _claim(self, event: WatchEvent) -> None:
+    def _claim(self, event: StoreEvent) -> None:
         old = self._claims.pop(event.key, None)
         new = msgspec.convert(event.record.obj, NodeClaim, strict=False) if event.record is not None else None
         self._budgeted_nodes.claim(old, new)
@@ -257,7 +257,7 @@ class AutoscalerInvariants:
             self._launching[event.key] = new
         self._changed(event, old, new)
 
-    def _changed(self, event: WatchEvent, old: NodeClaim | None, new: NodeClaim) -> None:
+    def _changed(self, event: StoreEvent, old: NodeClaim | None, new: NodeClaim) -> None:
         if event.previous is None:
             self._creation(new)
             generation, since = self._demands.get(new.node_pool or "", (0, 0.0))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 
 from dovetail.lab.apiserver.server import ApiServer
-from dovetail.lab.apiserver.store import ObjectStore, WatchEvent
+from dovetail.lab.apiserver.store import ObjectStore, StoreEvent
 from dovetail.lab.checks.pdb import PdbCheck
 from dovetail.lab.checks.replicasets import ReplicaSetCheck
 from dovetail.language import message
@@ -37,7 +37,7 @@ class Invariants:
         """What was there before counts as written now."""
         for table in ("/namespaces", "apps/replicasets", "/pods", "policy/poddisruptionbudgets"):
             for record in store.table(table).records.values():
-                self._seen(WatchEvent(record.rv, table, record, None, 0.0))
+                self._seen(StoreEvent(record.rv, table, record, None, 0.0))
 
     def check(self) -> None:
         """Raise if anything was ever wrong."""
@@ -46,18 +46,18 @@ class Invariants:
         if self.violations:
             raise Broken("\n".join(self.violations[:10]))
 
-    def _written(self, event: WatchEvent) -> None:
+    def _written(self, event: StoreEvent) -> None:
         self._order(event)
         self._seen(event)
 
-    def _seen(self, event: WatchEvent) -> None:
+    def _seen(self, event: StoreEvent) -> None:
         if event.table == "/pods":
             self._pod(event)
         self.violations += self._guards.written(event)
         if self._replica_check is not None:
             self.violations += self._replica_check.written(event)
 
-    def _order(self, event: WatchEvent) -> None:
+    def _order(self, event: StoreEvent) -> None:
         """No acknowledged write is lost: versions only grow, for the cluster and for each object."""
         if event.rv <= self._latest:
             self.violations.append(
@@ -71,7 +71,7 @@ class Invariants:
             )
         self._latest = max(self._latest, event.rv)
 
-    def _pod(self, event: WatchEvent) -> None:
+    def _pod(self, event: StoreEvent) -> None:
         if event.record is None:
             if event.previous is not None:
                 uid = event.previous.obj["metadata"]["uid"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.lab.apiserver.store import ObjectStore, WatchEvent
+from dovetail.lab.apiserver.store import ObjectStore, StoreEvent
 from dovetail.language import message
 from dovetail.model.selector import LabelSelector
 
@@ -36,13 +36,13 @@ class PdbCheck:
         self._store = store
         self._spaces: dict[str, dict[str, _Guard]] = {}
 
-    def written(self, event: WatchEvent) -> Iterator[str]:
+    def written(self, event: StoreEvent) -> Iterator[str]:
         if event.table == BUDGETS:
             yield from self._budget(event)
         elif event.table == PODS and self._spaces:
             yield from self._pod(event)
 
-    def _budget(self, event: WatchEvent) -> Iterator[str]:
+    def _budget(self, event: StoreEvent) -> Iterator[str]:
         namespace, _, name = event.key.partition("/")
         guards = self._spaces.setdefault(namespace, {})
         if event.record is None:
@@ -66,7 +66,7 @@ class PdbCheck:
         }
         guards[name] = _Guard(selector, matcher, status, {} if selector is None else healthy)
 
-    def _pod(self, event: WatchEvent) -> Iterator[str]:
+    def _pod(self, event: StoreEvent) -> Iterator[str]:
         namespace, _, name = event.key.partition("/")
         pod = event.record.obj if event.record is not None else None
         for budget, guard in self._spaces.get(namespace, {}).items():
@@ -101,7 +101,7 @@ def _labels(pod: Json) -> dict[str, str]:
     return pod["metadata"].get("labels") or {}
 
 
-def _before(event: WatchEvent) -> Json:
+def _before(event: StoreEvent) -> Json:
     return event.previous.obj if event.previous is not None else {}
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from dovetail.clock import Clock
 from dovetail.kube.transport import Request
-from dovetail.lab.apiserver.store import WatchEvent
+from dovetail.lab.apiserver.store import StoreEvent
 from dovetail.language import message
 
 Json = dict[str, Any]
@@ -56,7 +56,7 @@ class ReplicaSetCheck:
         if request.method == "DELETE" and len(parts) == 7 and parts[5] == "pods":
             self._delete_clients[f"{parts[4]}/{parts[6]}"] = request.headers.get("user-agent", "")
 
-    def written(self, event: WatchEvent) -> Iterator[str]:
+    def written(self, event: StoreEvent) -> Iterator[str]:
         if event.table == "/pods":
             yield from self._pod(event)
         elif event.table == "apps/replicasets":
@@ -85,7 +85,7 @@ class ReplicaSetCheck:
                     since=since,
                 )
 
-    def _set(self, event: WatchEvent) -> None:
+    def _set(self, event: StoreEvent) -> None:
         record = event.record or event.previous
         assert record is not None
         metadata = record.obj["metadata"]
@@ -105,7 +105,7 @@ class ReplicaSetCheck:
         replica_set.excused = failing or "deletionTimestamp" in metadata
         self._count(uid, replica_set)
 
-    def _pod(self, event: WatchEvent) -> Iterator[str]:
+    def _pod(self, event: StoreEvent) -> Iterator[str]:
         pod = event.record.obj if event.record is not None else None
         uid = _owner(pod) if pod is not None else None
         before = self._owners.get(event.key)
@@ -120,7 +120,7 @@ class ReplicaSetCheck:
                 replica_set.alive[event.key] = None
                 self._count(uid, replica_set)
 
-    def _left(self, uid: str, event: WatchEvent) -> Iterator[str]:
+    def _left(self, uid: str, event: StoreEvent) -> Iterator[str]:
         client = self._delete_clients.pop(event.key, "")
         replica_set = self._replica_sets.get(uid)
         if replica_set is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dovetail.kube.errors import AlreadyExists, NotFound
-from dovetail.kube.events import ObjectReference
+from dovetail.kube.events import InvolvedObject
 from dovetail.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, PODS, VOLUMEATTACHMENTS
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.pods import finished
@@ -103,7 +103,7 @@ class Attachments:
             if pod is not None and where == node:
                 text = f'AttachVolume.Attach succeeded for volume "{volume["metadata"]["name"]}" '
                 self._context.recorder.normal(
-                    ObjectReference.of("v1", PODS.kind, pod.metadata), "SuccessfulAttachVolume", text
+                    InvolvedObject.of("v1", PODS.kind, pod.metadata), "SuccessfulAttachVolume", text
                 )
 
     async def _detach(self, attachment: Json) -> None:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from dovetail.kube.errors import AlreadyExists, NotFound
-from dovetail.kube.events import ObjectReference
+from dovetail.kube.events import InvolvedObject
 from dovetail.kube.resources import CRONJOBS, JOBS
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.deployment.revision import owner
@@ -82,7 +82,7 @@ class CronJobs:
             missed, upcoming = turns(cron, now)
         except CronError as problem:
             text = f'unparseable schedule: "{cron["spec"]["schedule"]}" : {problem}'
-            self._context.recorder.warning(ObjectReference.of(*_KIND, cron["metadata"]), "UnparseableSchedule", text)
+            self._context.recorder.warning(InvolvedObject.of(*_KIND, cron["metadata"]), "UnparseableSchedule", text)
             return None
         if missed is not None:
             await self._start(cron, jobs, missed)
@@ -94,7 +94,7 @@ class CronJobs:
         for job in jobs:
             if job["metadata"]["uid"] not in uids and finished(job) is None:
                 text = f"Saw a job that the controller did not create or forgot: {job['metadata']['name']}"
-                self._context.recorder.warning(ObjectReference.of(*_KIND, cron["metadata"]), "UnexpectedJob", text)
+                self._context.recorder.warning(InvolvedObject.of(*_KIND, cron["metadata"]), "UnexpectedJob", text)
 
     async def _note_finished(self, cron: Json, jobs: list[Json]) -> Json:
         by_uid = {job["metadata"]["uid"]: job for job in jobs}
@@ -107,7 +107,7 @@ class CronJobs:
                 kept.append(ref)
             elif job is not None and end is not None:
                 text = f"Saw completed job: {ref['name']}, condition: {end['type']}"
-                self._context.recorder.normal(ObjectReference.of(*_KIND, cron["metadata"]), "SawCompletedJob", text)
+                self._context.recorder.normal(InvolvedObject.of(*_KIND, cron["metadata"]), "SawCompletedJob", text)
                 if end["type"] == "Complete":
                     status["lastSuccessfulTime"] = job["status"].get("completionTime", stamp(self._context.now()))
         if kept == status.get("active", []):
@@ -140,11 +140,11 @@ class CronJobs:
             await self._context.kube.delete(JOBS, name, job["metadata"]["namespace"], propagation="Background")
         except NotFound:
             return
-        about = ObjectReference.of(*_KIND, cron["metadata"])
+        about = InvolvedObject.of(*_KIND, cron["metadata"])
         self._context.recorder.normal(about, "SuccessfulDelete", f"Deleted job {name}")
 
     async def _start(self, cron: Json, jobs: list[Json], turn: datetime) -> None:
-        about = ObjectReference.of(*_KIND, cron["metadata"])
+        about = InvolvedObject.of(*_KIND, cron["metadata"])
         policy = cron["spec"].get("concurrencyPolicy", "Allow")
         running = [job for job in jobs if finished(job) is None]
         if policy == "Forbid" and running:

@@ -7,7 +7,7 @@ from dovetail.autoscalers.hpa.decision import Saying
 from dovetail.autoscalers.hpa.spec import HorizontalPodAutoscaler
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
-from dovetail.kube.events import EventRecorder, ObjectReference
+from dovetail.kube.events import EventRecorder, InvolvedObject
 from dovetail.kube.resources import HPAS
 
 
@@ -15,7 +15,7 @@ def horizontal(kube: Kube, clock: Clock, recorder: EventRecorder) -> HorizontalA
     """The controller, whose events `recorder` writes."""
 
     def record_event(autoscaler: HorizontalPodAutoscaler, saying: Saying) -> None:
-        about = ObjectReference.of(HPAS.api_version, HPAS.kind, autoscaler.metadata)
+        about = InvolvedObject.of(HPAS.api_version, HPAS.kind, autoscaler.metadata)
         record = recorder.normal if saying.type == "Normal" else recorder.warning
         record(about, saying.reason, saying.message)
 

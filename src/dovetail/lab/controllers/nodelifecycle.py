@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from dovetail.kube.errors import ApiError, Conflict, Disconnected, NotFound
-from dovetail.kube.events import EventRecorder, ObjectReference
+from dovetail.kube.events import EventRecorder, InvolvedObject
 from dovetail.kube.resources import LEASES, NODES, PODS
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.pods import ready
@@ -118,7 +118,7 @@ class NodeLifecycle:
             self._signals[new.metadata.name] = self._context.clock.monotonic()
 
     def _event(self, node: NodeFields, type_: str, reason: str, text: str) -> None:
-        about = ObjectReference("Node", node.metadata.name, uid=node.metadata.uid)
+        about = InvolvedObject("Node", node.metadata.name, uid=node.metadata.uid)
         record = self._recorder.normal if type_ == "Normal" else self._recorder.warning
         record(about, reason, f"Node {node.metadata.name} event: {text}")
 
@@ -206,7 +206,7 @@ class NodeLifecycle:
         await self._context.kube.patch(NODES, node.metadata.name, body, kind="strategic", subresource="status")
         if never:
             return
-        about = ObjectReference("Node", node.metadata.name, uid=node.metadata.uid)
+        about = InvolvedObject("Node", node.metadata.name, uid=node.metadata.uid)
         self._recorder.normal(about, "NodeNotReady", f"Node {node.metadata.name} status is now: NodeNotReady")
         for pod in self._context.pods.by("node", node.metadata.name):
             await self._mark_unready(pod, now)
@@ -222,7 +222,7 @@ class NodeLifecycle:
             )
         except (NotFound, Conflict):
             return
-        self._recorder.warning(ObjectReference.of("v1", "Pod", pod.metadata), "NodeNotReady", "Node is not ready")
+        self._recorder.warning(InvolvedObject.of("v1", "Pod", pod.metadata), "NodeNotReady", "Node is not ready")
 
 
 def _grace(node: NodeFields) -> float:

@@ -13,7 +13,7 @@ import msgspec
 
 from dovetail.autoscalers.hpa.proposal import go_text
 from dovetail.kube.errors import NotFound
-from dovetail.kube.events import ObjectReference
+from dovetail.kube.events import InvolvedObject
 from dovetail.kube.resources import PDBS, REPLICASETS, STATEFULSETS, Resource
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.deployment.rollout import replicas, share
@@ -174,7 +174,7 @@ class DisruptionBudgets:
         text = f'Pod "{pod.metadata.namespace}"/"{pod.metadata.name}" matches multiple PodDisruptionBudgets.'
         text += f'  Chose "{chosen}" arbitrarily.'
         self._context.recorder.warning(
-            ObjectReference.of("v1", "Pod", pod.metadata), "MultiplePodDisruptionBudgets", text
+            InvolvedObject.of("v1", "Pod", pod.metadata), "MultiplePodDisruptionBudgets", text
         )
 
     def _covering(self, pod: PodFields) -> list[str]:
@@ -191,7 +191,7 @@ class DisruptionBudgets:
             return None
         now = self._context.now()
         pods = self._covered.get(key) or Coverage()
-        about = ObjectReference.of("policy/v1", "PodDisruptionBudget", pdb["metadata"])
+        about = InvolvedObject.of("policy/v1", "PodDisruptionBudget", pdb["metadata"])
         if not pods:
             self._context.recorder.normal(about, "NoPods", "No matching pods found")
         try:

@@ -12,7 +12,7 @@ from functools import cmp_to_key
 from typing import Any, NamedTuple
 
 from dovetail.kube.errors import NotFound
-from dovetail.kube.events import ObjectReference
+from dovetail.kube.events import InvolvedObject
 from dovetail.kube.resources import PODS
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.deployment.revision import owner
@@ -164,7 +164,7 @@ def _log_age(instant: str | None, now: datetime) -> int:
 # Deleting the pods that a workload has too many of, with an event for each.
 
 
-async def remove(context: ControllerContext, pods: Iterable[PodFields], about: ObjectReference) -> None:
+async def remove(context: ControllerContext, pods: Iterable[PodFields], about: InvolvedObject) -> None:
     """Delete pods that may be gone already, then wait until the shared store has seen it: else they go twice."""
     version = 0
     try:

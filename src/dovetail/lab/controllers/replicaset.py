@@ -13,7 +13,7 @@ import msgspec
 
 from dovetail.kube.decode import Head
 from dovetail.kube.errors import ApiError, NotFound
-from dovetail.kube.events import ObjectReference
+from dovetail.kube.events import InvolvedObject
 from dovetail.kube.resources import PODS, REPLICASETS, REPLICATIONCONTROLLERS, Resource
 from dovetail.lab.controllers.adoption import claim_pods
 from dovetail.lab.controllers.context import ControllerContext
@@ -178,7 +178,7 @@ class ReplicaSets:
         return sum((self._replicaset_index(set_).nodes for set_ in sets), Counter())
 
     async def _create(self, rs: Json, count: int) -> None:
-        about = ObjectReference.of(*self._kind, rs["metadata"])
+        about = InvolvedObject.of(*self._kind, rs["metadata"])
         body = msgspec.json.encode(pod_of(rs["spec"]["template"], self._kind, rs["metadata"]))
         version = 0
         try:
@@ -195,7 +195,7 @@ class ReplicaSets:
             await self._context.pods.seen(version)
 
     async def _delete(self, rs: Json, chosen: Sequence[PodFields]) -> None:
-        await remove(self._context, chosen, ObjectReference.of(*self._kind, rs["metadata"]))
+        await remove(self._context, chosen, InvolvedObject.of(*self._kind, rs["metadata"]))
 
     async def _write(self, rs: Json, status: Json) -> None:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dovetail.kube.errors import Conflict, NotFound
-from dovetail.kube.events import EventRecorder, ObjectReference
+from dovetail.kube.events import EventRecorder, InvolvedObject
 from dovetail.kube.resources import PODS
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.timestamps import stamp
@@ -112,5 +112,5 @@ def _execute(node: NodeFields) -> list[Taint]:
     return [taint for taint in node.spec.taints if taint.effect == "NoExecute"]
 
 
-def _about(pod: PodFields) -> ObjectReference:
-    return ObjectReference.of("v1", "Pod", pod.metadata)
+def _about(pod: PodFields) -> InvolvedObject:
+    return InvolvedObject.of("v1", "Pod", pod.metadata)

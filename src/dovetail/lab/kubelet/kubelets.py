@@ -18,7 +18,7 @@ from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError, Disconnected, NotFound
-from dovetail.kube.events import EventRecorder, ObjectReference
+from dovetail.kube.events import EventRecorder, InvolvedObject
 from dovetail.kube.resources import PODS
 from dovetail.lab.controllers.informer import Informer
 from dovetail.lab.controllers.timestamps import stamp as to_text
@@ -451,7 +451,7 @@ class Kubelets:
             notes = [note for note in notes if note[0] != "Normal"]
         if not notes:
             return
-        about = ObjectReference.of("v1", "Pod", run.pod.metadata)
+        about = InvolvedObject.of("v1", "Pod", run.pod.metadata)
         for type_, reason, message, field in notes:
             if field != about.field_path:
                 about = about.at(field)

@@ -16,7 +16,7 @@ import msgspec
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, ApiError, Disconnected, NotFound
-from dovetail.kube.events import EventRecorder, ObjectReference
+from dovetail.kube.events import EventRecorder, InvolvedObject
 from dovetail.kube.resources import CSINODES, LEASES, NODES
 from dovetail.lab.controllers.timestamps import micro
 from dovetail.lab.instances import SimulatedInstance
@@ -176,9 +176,9 @@ class Registration:
         except AlreadyExists:
             return
 
-    def _about(self, seat: Seat) -> ObjectReference:
+    def _about(self, seat: Seat) -> InvolvedObject:
         name = seat.instance.name
-        return ObjectReference("Node", name, uid=name)
+        return InvolvedObject("Node", name, uid=name)
 
     def _now(self, seat: Seat) -> str:
         return self._stamp(seat, self._clock.monotonic())

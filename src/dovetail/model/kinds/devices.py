@@ -58,7 +58,7 @@ class BetaVolume(View, frozen=True, kw_only=True):
     volume_type: Annotated[str | None, Field("Type of the volume.", enum=VOLUME_TYPES)] = None
 
 
-class Volume(BetaVolume, frozen=True, kw_only=True):
+class EbsVolume(BetaVolume, frozen=True, kw_only=True):
     volume_initialization_rate: Annotated[
         int | None,
         Field("MiB per second at which a snapshot is loaded.", format="int32", minimum=100, maximum=300),
@@ -76,7 +76,7 @@ class BetaDevice(View, frozen=True, kw_only=True):
 
 
 class Device(BetaDevice, frozen=True, kw_only=True):
-    ebs: Annotated[Volume | None, Field("The volume behind it.", rules=(SIZE_RULE, RATE_RULE))] = None
+    ebs: Annotated[EbsVolume | None, Field("The volume behind it.", rules=(SIZE_RULE, RATE_RULE))] = None
 
 
 DEVICES = Field("Disks of the nodes; the image's own if left out.", max_items=50, rules=(ROOT_RULE,))

@@ -72,7 +72,7 @@ _SILENT_METADATA = frozenset(
 )
 
 
-class PriceChange(msgspec.Struct, frozen=True, kw_only=True):
+class PriceOverride(msgspec.Struct, frozen=True, kw_only=True):
     """Dollars an hour of some offerings; `*` matches any."""
 
     instance_type: str
@@ -105,7 +105,7 @@ class ProposedChange(msgspec.Struct, frozen=True, kw_only=True):
     manifests: tuple[Json, ...] = ()
     deletions: tuple[Key, ...] = ()
     replicas: tuple[Replicas, ...] = ()
-    prices: tuple[PriceChange, ...] = ()
+    prices: tuple[PriceOverride, ...] = ()
     sold_out: tuple[Offerings, ...] = ()
     lost_zones: tuple[str, ...] = ()
     images: Mapping[str, str] = {}
@@ -412,9 +412,9 @@ def read_sold_out(texts: Sequence[str], types: Mapping[str, InstanceType]) -> tu
     return tuple(_offerings("--sold-out", text, types) for text in texts)
 
 
-def read_prices(texts: Iterable[str], types: Mapping[str, InstanceType], option: str) -> tuple[PriceChange, ...]:
+def read_prices(texts: Iterable[str], types: Mapping[str, InstanceType], option: str) -> tuple[PriceOverride, ...]:
     """`TYPE[/ZONE][/capacity-type]=DOLLARS`, on demand where no capacity type is named; `+10%` is relative."""
-    prices: list[PriceChange] = []
+    prices: list[PriceOverride] = []
     for text in texts:
         name, separator, amount = text.rpartition("=")
         asked = _offerings(option, name, types) if separator else Offerings()
@@ -439,13 +439,13 @@ def read_prices(texts: Iterable[str], types: Mapping[str, InstanceType], option:
 
 def _priced(
     asked: Offerings, types: Mapping[str, InstanceType], number: float, *, relative: bool
-) -> Iterator[PriceChange]:
+) -> Iterator[PriceOverride]:
     """A price for each offering: they may cost something else each."""
     for kind in types.values() if asked.instance_type == "*" else (types[asked.instance_type],):
         for offering in kind.offerings:
             covered = asked.zone in ("*", offering.zone) and asked.capacity_type in ("*", offering.capacity_type)
             if covered and offering.price:
-                yield PriceChange(
+                yield PriceOverride(
                     instance_type=kind.name,
                     zone=offering.zone,
                     capacity_type=offering.capacity_type,

@@ -26,7 +26,7 @@ from dovetail.planner.offerings.alternatives import capacity_at_most
 from dovetail.planner.offerings.catalog import LabelQueries, OfferingCatalog, lowest, offered
 from dovetail.planner.offerings.open_labels import RESERVATION, pool_clauses
 from dovetail.planner.packing.state import PackingState
-from dovetail.planner.plan import Exclusion, Funnel, FunnelStep, OfferingChoice
+from dovetail.planner.plan import Exclusion, Funnel, FunnelStep, OfferingOption
 from dovetail.planner.problem.compile import Problem, Unavailable, build_catalog
 from dovetail.planner.problem.nodes import Daemon
 from dovetail.planner.problem.request import PlacementRequest
@@ -171,7 +171,7 @@ class PodNeeds(NamedTuple):
 class ForbiddenOffering(NamedTuple):
     """An offering that would hold the pod, and the requirements of the pool that forbid it."""
 
-    choice: OfferingChoice
+    choice: OfferingOption
     clauses: tuple[Clause, ...]
 
 

@@ -22,7 +22,7 @@ from dovetail.planner.packing.pack import Packing
 from dovetail.planner.packing.resize import NodeConstraints, constraints_on
 from dovetail.planner.packing.state import PackingState, used_by_all
 from dovetail.planner.packing.violated_preferences import failing_on, held_by
-from dovetail.planner.plan import OfferingChoice, Placement, PlannedNode
+from dovetail.planner.plan import OfferingOption, Placement, PlannedNode
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.min_values import mask_meets_min_values
 from dovetail.planner.problem.node_index import NEW
@@ -150,7 +150,7 @@ class NodeClaimBuilder:
         own = entry.index if entry.open_labels or entry.offering.reservation_id else -entry.pool - 1
         return self.catalog.recall(("offer", mask, own), lambda: launch_options(self.catalog.listed(mask), entry, pool))
 
-    def _choices(self, offer: LaunchOptions, node: int, entry: CatalogEntry) -> tuple[OfferingChoice, ...]:
+    def _choices(self, offer: LaunchOptions, node: int, entry: CatalogEntry) -> tuple[OfferingOption, ...]:
         """All offerings; of those at the best price, the one in the zone used least so far comes first.
 
         A node that keeps a preference about other pods by its zone stays in it.
@@ -163,7 +163,7 @@ class NodeClaimBuilder:
         self.zones[zone] += 1
         return offer.by_first_zone[zone]
 
-    def _requests(self, used: list[int], choice: OfferingChoice, entry: CatalogEntry) -> dict[str, int]:
+    def _requests(self, used: list[int], choice: OfferingOption, entry: CatalogEntry) -> dict[str, int]:
         total = {name: used[dim] for dim, name in self._resources if used[dim]}
         if not self._daemon_resources:
             return total
@@ -172,7 +172,7 @@ class NodeClaimBuilder:
             total[name] = total.get(name, 0) + int(self.catalog.overhead(name)[index])
         return {name: amount for name, amount in sorted(total.items()) if amount}
 
-    def _index(self, choice: OfferingChoice, entry: CatalogEntry) -> int:
+    def _index(self, choice: OfferingOption, entry: CatalogEntry) -> int:
         if entry.choice == choice:
             return entry.index
         for row in self.catalog.rows:
@@ -184,7 +184,7 @@ class NodeClaimBuilder:
 class LaunchOptions(NamedTuple):
     """The offerings and requirements that equal NodeClaims share: see `_by_first_zone` and `requirements`."""
 
-    by_first_zone: dict[str, tuple[OfferingChoice, ...]]
+    by_first_zone: dict[str, tuple[OfferingOption, ...]]
     requirements: tuple[Mapping[str, Any], ...]
 
 
@@ -194,9 +194,9 @@ def launch_options(held: list[CatalogEntry], entry: CatalogEntry, pool: Pool) ->
     )
 
 
-def _by_first_zone(choices: tuple[OfferingChoice, ...]) -> dict[str, tuple[OfferingChoice, ...]]:
+def _by_first_zone(choices: tuple[OfferingOption, ...]) -> dict[str, tuple[OfferingOption, ...]]:
     """For each zone that has an offering at the best price: all offerings, its own first."""
-    led: dict[str, tuple[OfferingChoice, ...]] = {}
+    led: dict[str, tuple[OfferingOption, ...]] = {}
     for index, choice in enumerate(choices):
         if choice.price != choices[0].price:
             break

@@ -8,7 +8,7 @@ import msgspec
 
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
-from dovetail.planner.plan import OfferingChoice, PlannedNode
+from dovetail.planner.plan import OfferingOption, PlannedNode
 
 Types = Mapping[str, InstanceType]
 
@@ -42,7 +42,7 @@ def cheapest(planned: PlannedNode, most: int, types: Types) -> PlannedNode:
     return planned
 
 
-def _restricted_to(planned: PlannedNode, kept: Sequence[OfferingChoice]) -> PlannedNode:
+def _restricted_to(planned: PlannedNode, kept: Sequence[OfferingOption]) -> PlannedNode:
     """The node with these offerings, and with requirements that admit no other."""
     least = _min_values(planned)
     narrowed = {
@@ -57,12 +57,12 @@ def _restricted_to(planned: PlannedNode, kept: Sequence[OfferingChoice]) -> Plan
     return msgspec.structs.replace(planned, offerings=tuple(kept), requirements=tuple(requirements))
 
 
-def _meets_min_values(planned: PlannedNode, kept: Sequence[OfferingChoice], types: Types) -> bool:
+def _meets_min_values(planned: PlannedNode, kept: Sequence[OfferingOption], types: Types) -> bool:
     """Whether offerings meet the minValues of the node's pool."""
     return all(len(set(_values(key, kept, types))) >= least for key, least in _min_values(planned).items())
 
 
-def _values(key: str, kept: Sequence[OfferingChoice], types: Types) -> Iterator[str]:
+def _values(key: str, kept: Sequence[OfferingOption], types: Types) -> Iterator[str]:
     """Yields the values of a label on the offerings."""
     for choice in kept:
         own = {INSTANCE_TYPE: choice.instance_type, CAPACITY_TYPE: choice.capacity_type, ZONE: choice.zone}

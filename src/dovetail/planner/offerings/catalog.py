@@ -26,7 +26,7 @@ from dovetail.planner.offerings.open_labels import (
     open_label_values,
     pool_clauses,
 )
-from dovetail.planner.plan import OfferingChoice
+from dovetail.planner.plan import OfferingOption
 from dovetail.planner.requirements import NODE_NAME, Clause, Term, holds
 from dovetail.planner.snapshot import Pool
 
@@ -51,7 +51,7 @@ class CatalogEntry:
     __slots__ = ("choice", "index", "offering", "open_labels", "pool", "type")
 
     def __init__(
-        self, pool: int, kind: InstanceType, offering: Offering, open_labels: OpenLabels, choice: OfferingChoice
+        self, pool: int, kind: InstanceType, offering: Offering, open_labels: OpenLabels, choice: OfferingOption
     ) -> None:
         self.index = -1
         self.pool = pool
@@ -365,7 +365,7 @@ def _defined(pool: Pool) -> set[str]:
 
 
 #: A catalog entry without its pool.
-_Entry = tuple[InstanceType, Offering, OpenLabels, OfferingChoice]
+_Entry = tuple[InstanceType, Offering, OpenLabels, OfferingOption]
 
 
 class _EntriesByPool:
@@ -384,8 +384,8 @@ class _EntriesByPool:
         return block
 
 
-def _choice(kind: InstanceType, offering: Offering) -> OfferingChoice:
-    return OfferingChoice(
+def _choice(kind: InstanceType, offering: Offering) -> OfferingOption:
+    return OfferingOption(
         instance_type=kind.name,
         zone=offering.zone,
         capacity_type=offering.capacity_type,

@@ -23,7 +23,7 @@ from dovetail.planner.packing.resize import shrink
 from dovetail.planner.packing.state import PackingState
 from dovetail.planner.packing.topology_validation import lost_affinity, sound
 from dovetail.planner.packing.violated_preferences import violated_count
-from dovetail.planner.plan import OfferingChoice, PlannedNode
+from dovetail.planner.plan import OfferingOption, PlannedNode
 from dovetail.planner.problem.request import PlacementRequest
 
 #: Bound on the moves tried for one zone, times the nodes and counters of the packing state that each move copies.
@@ -236,7 +236,7 @@ def _restricted_to_zone(planned: PlannedNode, zone: str) -> PlannedNode:
     )
 
 
-def _narrowed(need: Mapping[str, Any], held: Sequence[OfferingChoice]) -> Mapping[str, Any]:
+def _narrowed(need: Mapping[str, Any], held: Sequence[OfferingOption]) -> Mapping[str, Any]:
     left = {
         INSTANCE_TYPE: {choice.instance_type for choice in held},
         CAPACITY_TYPE: {choice.capacity_type for choice in held},

@@ -16,7 +16,7 @@ import numpy as np
 from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
 from dovetail.planner.offerings.alternatives import alternatives_mask, capacities, capacity_at_most
 from dovetail.planner.offerings.catalog import Bools, Ints, OfferingCatalog, lowest
-from dovetail.planner.plan import OfferingChoice
+from dovetail.planner.plan import OfferingOption
 from dovetail.planner.problem.frontier import OfferingFrontier
 from dovetail.planner.problem.pod_classes import ConstraintClass
 from dovetail.planner.problem.relaxation import RelaxationLevel
@@ -305,7 +305,7 @@ def larger_offerings(
     return larger_offerings
 
 
-def meets_min_values(pool: Pool, choices: Iterable[OfferingChoice]) -> bool:
+def meets_min_values(pool: Pool, choices: Iterable[OfferingOption]) -> bool:
     """Whether offerings meet the minValues of a NodePool."""
     held = list(choices)
     labels = {kind.name: kind.labels for kind in pool.types}

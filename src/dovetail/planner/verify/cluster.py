@@ -27,7 +27,7 @@ from dovetail.model.quantity import format_resources
 from dovetail.model.requirements import Requirements
 from dovetail.model.volumes import CSINode, CSINodeDriver, CSINodeSpec, VolumeNodeResources
 from dovetail.model.workloads import DaemonSet
-from dovetail.planner.plan import OfferingChoice, PlannedNode
+from dovetail.planner.plan import OfferingOption, PlannedNode
 from dovetail.planner.snapshot import NodeState, Pool, Snapshot
 from dovetail.planner.verify.labels import labels_of, meets, offered
 from dovetail.planner.verify.storage import storage_for
@@ -52,14 +52,14 @@ class PoolOfferings:
             for kind in pool.types
             for offering in kind.offerings
         }
-        self._launchable: list[tuple[OfferingChoice, InstanceType, Offering]] | None = None
+        self._launchable: list[tuple[OfferingOption, InstanceType, Offering]] | None = None
         self._label_keys = {label for kind in pool.types for label in kind.labels}
 
     def may_launch(self, kind: InstanceType, offering: Offering) -> bool:
         """Whether the pool may launch it."""
         return offered(self.pool, kind, offering, self._label_keys)
 
-    def admitted_by(self, asked: Requirements, snapshot: Snapshot) -> list[OfferingChoice]:
+    def admitted_by(self, asked: Requirements, snapshot: Snapshot) -> list[OfferingOption]:
         """The available offerings of the pool that the requirements of a NodeClaim admit."""
         if self._launchable is None:
             had = (
@@ -68,12 +68,12 @@ class PoolOfferings:
             self._launchable = [(_choice(*entry), *entry) for entry in had]
         return [choice for choice, kind, offering in self._launchable if meets(asked, kind, offering)]
 
-    def find(self, choice: OfferingChoice) -> tuple[InstanceType, Offering] | None:
+    def find(self, choice: OfferingOption) -> tuple[InstanceType, Offering] | None:
         return self._offerings.get((choice.instance_type, choice.zone, choice.capacity_type, choice.reservation_id))
 
 
-def _choice(kind: InstanceType, offering: Offering) -> OfferingChoice:
-    return OfferingChoice(
+def _choice(kind: InstanceType, offering: Offering) -> OfferingOption:
+    return OfferingOption(
         instance_type=kind.name,
         zone=offering.zone,
         capacity_type=offering.capacity_type,
@@ -141,7 +141,7 @@ class PlannedCluster:
                 self.cluster.storage.use(pod, -1)
         self._add_daemons(state.name, running_daemons)
 
-    def add_new_node(self, name: str, planned: PlannedNode, choice: OfferingChoice) -> bool:
+    def add_new_node(self, name: str, planned: PlannedNode, choice: OfferingOption) -> bool:
         pool = self.pools.get(planned.pool)
         offered = self.pools_offerings[planned.pool].find(choice) if pool is not None else None
         if pool is None or offered is None:
@@ -153,7 +153,7 @@ class PlannedCluster:
         self._add_daemons(name)
         return True
 
-    def alternative(self, planned: PlannedNode, choice: OfferingChoice) -> tuple[InstanceType, Node]:
+    def alternative(self, planned: PlannedNode, choice: OfferingOption) -> tuple[InstanceType, Node]:
         """The instance type and the node of an offering of a planned node; its name is not set."""
         key = (planned.pool, id(choice), *planned.labels.items())
         cached = self._alternative_nodes.get(key)

@@ -20,7 +20,7 @@ from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
 from dovetail.model.pods import Pod
 from dovetail.model.reasons import REASONS
 from dovetail.model.requirements import Requirements
-from dovetail.planner.plan import OfferingChoice, Plan, PlannedNode
+from dovetail.planner.plan import OfferingOption, Plan, PlannedNode
 from dovetail.planner.snapshot import MinValues, PoolRequirement, Snapshot
 from dovetail.planner.verify.bind_order import unbindable
 from dovetail.planner.verify.cluster import ATTACHED, PlannedCluster, PoolOfferings, available, key_of
@@ -182,7 +182,7 @@ def _chosen_labels(planned: PlannedNode, pool_offerings: PoolOfferings) -> Itera
                 break
 
 
-def _offering_text(choice: OfferingChoice) -> str:
+def _offering_text(choice: OfferingOption) -> str:
     return f"{choice.instance_type}/{choice.zone}/{choice.capacity_type}"
 
 
@@ -300,7 +300,7 @@ def _admitted(
 ) -> list[Violation]:
     """A NodeClaim admits no offering that does not hold its pods, unless its pool has minValues."""
     violations: list[Violation] = []
-    more: dict[tuple[int, int], list[OfferingChoice]] = {}
+    more: dict[tuple[int, int], list[OfferingOption]] = {}
     for planned in plan.nodes:
         if any(need.min_values for need in planned_cluster.pools[planned.pool].requirements):
             continue
@@ -346,7 +346,7 @@ def _selects(term: AffinityTerm, kind: SelectorFacts, planned_cluster: PlannedCl
 
 def _alternative(
     planned: PlannedNode,
-    choice: OfferingChoice,
+    choice: OfferingOption,
     infos: dict[int, PodInfo],
     keys: set[str],
     planned_cluster: PlannedCluster,

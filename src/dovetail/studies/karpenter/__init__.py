@@ -6,7 +6,7 @@ the decisions alone.
 
 from __future__ import annotations
 
-from dovetail.controllers.disruption.controller import Disruption
+from dovetail.controllers.disruption.controller import DisruptionController
 from dovetail.controllers.manager import CONTROLLERS, MakeController
 from dovetail.controllers.provisioning.provisioner import Provisioner
 from dovetail.studies.karpenter.disruption import KarpenterDisruption
@@ -24,7 +24,7 @@ def controllers() -> tuple[MakeController, ...]:
     def replaced(make: MakeController) -> MakeController:
         if make is Provisioner:
             return lambda context: KarpenterProvisioner(context, nominations)
-        if make is Disruption:
+        if make is DisruptionController:
             return lambda context: KarpenterDisruption(context, nominations)
         return make
 

@@ -8,7 +8,7 @@ import msgspec
 
 from dovetail.controllers.disruption.types import Candidate
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE
-from dovetail.planner.plan import OfferingChoice, Plan, PlannedNode
+from dovetail.planner.plan import OfferingOption, Plan, PlannedNode
 from dovetail.studies.karpenter.scheduling import Simulated
 
 #: Cheaper spot types that a single spot node needs before another spot node may replace it.
@@ -50,16 +50,16 @@ def cheaper(
     return msgspec.structs.replace(plan, nodes=(_narrowed(planned, kept),))
 
 
-def _below(choices: Sequence[OfferingChoice], price: float) -> tuple[OfferingChoice, ...]:
+def _below(choices: Sequence[OfferingOption], price: float) -> tuple[OfferingOption, ...]:
     """The choices of types whose worst price at launch is below this one."""
-    by_type: dict[str, list[OfferingChoice]] = {}
+    by_type: dict[str, list[OfferingOption]] = {}
     for choice in choices:
         by_type.setdefault(choice.instance_type, []).append(choice)
     cheap = {name for name, offered in by_type.items() if _worst(offered) < price}
     return tuple(choice for choice in choices if choice.instance_type in cheap)
 
 
-def _worst(choices: Sequence[OfferingChoice]) -> float:
+def _worst(choices: Sequence[OfferingOption]) -> float:
     """What a type costs at most: the dearest offering of the capacity type that is launched first."""
     for capacity_type in _PRECEDENCE:
         prices = [choice.price for choice in choices if choice.capacity_type == capacity_type]
@@ -68,7 +68,7 @@ def _worst(choices: Sequence[OfferingChoice]) -> float:
     return float("inf")
 
 
-def _other_types(choices: tuple[OfferingChoice, ...], candidates: Sequence[Candidate]) -> tuple[OfferingChoice, ...]:
+def _other_types(choices: tuple[OfferingOption, ...], candidates: Sequence[Candidate]) -> tuple[OfferingOption, ...]:
     """Several nodes are not replaced by a type that one of them has: only by cheaper ones."""
     offered = {choice.instance_type for choice in choices}
     same = [
@@ -82,7 +82,7 @@ def _other_types(choices: tuple[OfferingChoice, ...], candidates: Sequence[Candi
     return tuple(choice for choice in choices if choice.price is not None and choice.price < limit)
 
 
-def _narrowed(planned: PlannedNode, choices: tuple[OfferingChoice, ...]) -> PlannedNode:
+def _narrowed(planned: PlannedNode, choices: tuple[OfferingOption, ...]) -> PlannedNode:
     """The new node, of these offerings alone."""
     narrowed = {
         INSTANCE_TYPE: list(dict.fromkeys(choice.instance_type for choice in choices)),

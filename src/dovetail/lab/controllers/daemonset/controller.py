@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from dovetail.kube.errors import ApiError, NotFound
-from dovetail.kube.events import ObjectReference
+from dovetail.kube.events import InvolvedObject
 from dovetail.kube.resources import DAEMONSETS, PODS
 from dovetail.lab.controllers.adoption import claim_pods, strays_of
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.controller_revisions import GENERATION, HASH_LABEL, ControllerRevisions, hash_of
 from dovetail.lab.controllers.daemonset.decide import belongs, manage, pinned, status_of, tolerations
-from dovetail.lab.controllers.daemonset.update import RollingUpdate
+from dovetail.lab.controllers.daemonset.update import DaemonSetUpdate
 from dovetail.lab.controllers.pods import controllers, finished, pod_of, remove, terminating
 from dovetail.lab.controllers.views import Json, NodeFields, PodFields
 from dovetail.lab.controllers.worker import KeyWorker
@@ -62,7 +62,7 @@ class DaemonSets:
         code = hash_of(revision)
         error: ApiError | None = None
         try:
-            update = RollingUpdate(workload, code, self._context.now())
+            update = DaemonSetUpdate(workload, code, self._context.now())
             await self._manage(update)
             plan = update.step(list(self._context.nodes.all()), self._by_node(workload))
             await self._delete(workload, plan.delete)
@@ -92,11 +92,11 @@ class DaemonSets:
             by_node.setdefault(pod.spec.node_name or target, []).append(pod)
         return by_node
 
-    async def _manage(self, update: RollingUpdate) -> None:
+    async def _manage(self, update: DaemonSetUpdate) -> None:
         workload = update.workload
         rule = partial(belongs, workload)
         plan = manage(self._context.nodes.all(), self._by_node(workload), rule, update.surplus, update.surging)
-        about = ObjectReference.of(*_KIND, workload["metadata"])
+        about = InvolvedObject.of(*_KIND, workload["metadata"])
         for pods, reason, word, tell in (
             (plan.failed, "FailedDaemonPod", "failed", self._context.recorder.warning),
             (plan.succeeded, "SucceededDaemonPod", "succeeded", self._context.recorder.normal),
@@ -109,7 +109,7 @@ class DaemonSets:
 
     async def _create(self, workload: Json, nodes: Sequence[str], code: str) -> None:
         template = workload["spec"]["template"]
-        about = ObjectReference.of(*_KIND, workload["metadata"])
+        about = InvolvedObject.of(*_KIND, workload["metadata"])
         marks = {HASH_LABEL: code}
         generation = workload["metadata"].get("annotations", {}).get(GENERATION)
         if generation is not None:
@@ -132,7 +132,7 @@ class DaemonSets:
             await self._context.pods.seen(version)
 
     async def _delete(self, workload: Json, pods: Sequence[PodFields]) -> None:
-        await remove(self._context, pods, ObjectReference.of(*_KIND, workload["metadata"]))
+        await remove(self._context, pods, InvolvedObject.of(*_KIND, workload["metadata"]))
 
     async def _write(self, workload: Json, status: Json) -> None:
         old = workload.get("status", {})

@@ -16,7 +16,7 @@ from dovetail.lab.controllers.views import Json, NodeFields, PodFields
 ByNode = Mapping[str, Sequence[PodFields]]
 
 
-class RollingUpdate(msgspec.Struct, frozen=True):
+class DaemonSetUpdate(msgspec.Struct, frozen=True):
     """A DaemonSet on its way to a revision, at an instant."""
 
     workload: Json

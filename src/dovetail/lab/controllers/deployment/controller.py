@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from dovetail.kube.errors import AlreadyExists, ApiError, NotFound
-from dovetail.kube.events import ObjectReference
+from dovetail.kube.events import InvolvedObject
 from dovetail.kube.resources import DEPLOYMENTS, REPLICASETS
 from dovetail.lab.controllers.adoption import adopt
 from dovetail.lab.controllers.context import ControllerContext
@@ -255,8 +255,8 @@ class Deployments:
             except NotFound:
                 continue
 
-    def _about(self, deployment: Json) -> ObjectReference:
-        return ObjectReference.of(*_KIND, deployment["metadata"])
+    def _about(self, deployment: Json) -> InvolvedObject:
+        return InvolvedObject.of(*_KIND, deployment["metadata"])
 
 
 def _key(item: Json) -> str:

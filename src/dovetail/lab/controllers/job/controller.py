@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from dovetail.kube.errors import ApiError, Conflict, Invalid, NotFound
-from dovetail.kube.events import ObjectReference
+from dovetail.kube.events import InvolvedObject
 from dovetail.kube.resources import JOBS, PODS
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.job.backoff import JobBackoff
@@ -193,7 +193,7 @@ class Jobs:
         await self._context.pods.seen(version)
 
     async def _act(self, job: Json, counts: Counts, verdict: JobDecision) -> ApiError | None:
-        about = ObjectReference.of(*_KIND, job["metadata"])
+        about = InvolvedObject.of(*_KIND, job["metadata"])
         version = 0
         try:
             await self._strip(verdict.release)
@@ -270,7 +270,7 @@ class Jobs:
                 status["completionTime"] = stamp(now)
                 self._record_event(job, "Completed", "Job completed")
             else:
-                about = ObjectReference.of(*_KIND, job["metadata"])
+                about = InvolvedObject.of(*_KIND, job["metadata"])
                 self._context.recorder.warning(about, reason, message)
         return {**status, "conditions": conditions}
 
@@ -283,7 +283,7 @@ class Jobs:
         return written
 
     def _record_event(self, job: Json, reason: str, message: str) -> None:
-        self._context.recorder.normal(ObjectReference.of(*_KIND, job["metadata"]), reason, message)
+        self._context.recorder.normal(InvolvedObject.of(*_KIND, job["metadata"]), reason, message)
 
 
 def _open_ends(job: Json, pods: Sequence[PodFields]) -> list[PodFields]:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from dovetail.kube.errors import AlreadyExists, ApiError, NotFound
-from dovetail.kube.events import ObjectReference
+from dovetail.kube.events import InvolvedObject
 from dovetail.kube.resources import PERSISTENTVOLUMECLAIMS, PODS, STATEFULSETS
 from dovetail.lab.controllers.adoption import claim_pods, strays_of
 from dovetail.lab.controllers.context import ControllerContext
@@ -108,7 +108,7 @@ class StatefulSets:
         pod_name = f"{metadata['name']}-{step.ordinal}"
         await self._claims(workload, pod_name, step.ordinal)
         body = self._pod(workload, template_of(revision), pod_name, step.ordinal, revision["metadata"]["name"])
-        about = ObjectReference.of(*_KIND, metadata)
+        about = InvolvedObject.of(*_KIND, metadata)
         try:
             made = await self._context.kube.create(PODS, body, type=PodFields)
         except AlreadyExists:
@@ -156,7 +156,7 @@ class StatefulSets:
             except AlreadyExists:
                 continue
             text = f"Create Claim {claim_name} Pod {pod_name} in StatefulSet {metadata['name']} success"
-            self._context.recorder.normal(ObjectReference.of(*_KIND, metadata), "SuccessfulCreate", text)
+            self._context.recorder.normal(InvolvedObject.of(*_KIND, metadata), "SuccessfulCreate", text)
 
     async def _delete(self, workload: Json, pod: PodFields) -> None:
         metadata = workload["metadata"]
@@ -166,7 +166,7 @@ class StatefulSets:
         except NotFound:
             return
         text = f"Delete Pod {name} in StatefulSet {metadata['name']} successful"
-        self._context.recorder.normal(ObjectReference.of(*_KIND, metadata), "SuccessfulDelete", text)
+        self._context.recorder.normal(InvolvedObject.of(*_KIND, metadata), "SuccessfulDelete", text)
         await self._context.pods.seen(answer.get("metadata", {}).get("resourceVersion", "0"))
         policy = workload["spec"].get("persistentVolumeClaimRetentionPolicy", {})
         number = ordinal(metadata["name"], name) - first_ordinal(workload)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
-from dovetail.kube.events import EventRecorder, ObjectReference
+from dovetail.kube.events import EventRecorder, InvolvedObject
 from dovetail.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
 from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.pods import finished
@@ -261,7 +261,7 @@ class Volumes:
         if problem is not None:
             if volume.get("status", {}).get("phase") != "Failed":
                 await self._phase(volume, "Failed", problem)
-                about = ObjectReference.of("v1", "PersistentVolume", volume["metadata"])
+                about = InvolvedObject.of("v1", "PersistentVolume", volume["metadata"])
                 self._context.recorder.warning(about, "VolumeFailedDelete", problem)
             return None
         try:
@@ -294,5 +294,5 @@ class Volumes:
         return None
 
 
-def _about(claim: Json) -> ObjectReference:
-    return ObjectReference.of("v1", "PersistentVolumeClaim", claim["metadata"])
+def _about(claim: Json) -> InvolvedObject:
+    return InvolvedObject.of("v1", "PersistentVolumeClaim", claim["metadata"])
