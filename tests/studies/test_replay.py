@@ -113,6 +113,20 @@ def test_a_lab_run_replayed_with_its_own_autoscaler_is_as_it_was(recording: Reco
     assert len(matched) >= 0.9 * len(outcome.pairs) > 10
 
 
+def test_an_anonymised_recording_is_played_as_the_other(recording: Recording, tmp_path: Path) -> None:
+    """Hashed names change nothing that decides: the same nodes for the same pods at the same price."""
+    target = tmp_path / "hidden.dvrec"
+    record(scenario(tmp_path), target, anonymise=True)
+    question = Question(autoscaler=NodeAutoscaler.DOVETAIL)
+    hidden = replay(read(target), question, tmp_path / "replayed hidden.dvrec")
+    plain = replay(recording, question, tmp_path / "replayed.dvrec")
+    assert hidden.recorded.dollars == plain.recorded.dollars > 0
+    assert hidden.replayed.dollars == pytest.approx(plain.replayed.dollars, rel=0.01)
+    assert plain.replayed.launched > 5
+    assert hidden.replayed.launched == pytest.approx(plain.replayed.launched, rel=0.1)
+    assert hidden.replayed.never_bound == plain.replayed.never_bound == 0
+
+
 def test_another_nodepool_launches_other_instances(recording: Recording, play: Play) -> None:
     pool = {**yaml.safe_load(SCENARIO)["manifests"][0], "metadata": {"name": "arm"}}
     graviton = {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}

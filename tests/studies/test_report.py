@@ -74,6 +74,28 @@ def test_medians_carry_their_spread() -> None:
 
 
 @pytest.mark.parametrize("language", words.LANGUAGES)
+def test_pods_that_differ_under_vpa_are_named_with_their_bounds(language: str) -> None:
+    """Who evicts more has the smaller pods: its cost is not that of better packing, and no bar lies below its bound."""
+    apart = [
+        run(Setup(NodeAutoscaler.KARPENTER, vpa=True), dollars=9.0, lower_bound=7.5, evictions=180),
+        run(Setup(NodeAutoscaler.DOVETAIL, vpa=True), dollars=15.0, lower_bound=12.5, evictions=26),
+    ]
+    report = Report(comparison(*apart), language)
+    sentence = report.short()[1]
+    assert all(text in sentence for text in ("$7.50", "$12.50", "180", "26"))
+    chart = report.charts()[0]
+    marks = re.findall(r'class="bound" x1="[0-9.]+" x2="[0-9.]+" y1="([0-9.]+)"', chart)[:2]
+    tops = re.findall(r'<rect class="[a-z]+" x="[0-9.]+" y="([0-9.]+)"', chart)
+    assert len(marks) == len(tops) == 2
+    assert all(float(top) < float(mark) for top, mark in zip(tops, marks, strict=True))
+    alike = [
+        msgspec.structs.replace(outcome, measures=msgspec.structs.replace(outcome.measures, lower_bound=8.0))
+        for outcome in apart
+    ]
+    assert len(Report(comparison(*alike), language).short()) == 1
+
+
+@pytest.mark.parametrize("language", words.LANGUAGES)
 def test_every_sentence_has_its_figures(language: str) -> None:
     runs = [
         run(CA, dollars=14.0, ready_p99=95.0, evictions=0, most_nodes=12, api_calls=80, ready_p50=55.0),

@@ -212,8 +212,9 @@ class RecordSession:
         clock = ServerClock(loop.time, _speed(connection.server))
         try:
             await _set(clock, transport)
-            writer = self._writer(connection.server, clock.now(), chance)
             anonymiser = Anonymiser(chance.randbytes(32)) if self._anonymise else None
+            cluster = anonymiser.name(connection.server) if anonymiser is not None else connection.server
+            writer = self._writer(cluster, clock.now(), chance)
             kube = Kube(transport, Clock(loop), chance=chance)
             recorder = self._recorder = Recorder(
                 kube, writer, clock.now, anonymiser=anonymiser, settings=self._settings
@@ -247,13 +248,13 @@ class RecordSession:
             yield message("usage is not recorded: {why}", why=recorder.usage_problem)
         yield " ".join(map(str, self._files))
 
-    def _writer(self, server: str, now: datetime, chance: Chance) -> Writer:
+    def _writer(self, cluster: str, now: datetime, chance: Chance) -> Writer:
         from dovetail.offline.recording import Writer, read
         from dovetail.offline.recording.blocks import IDENTITY_BYTES
 
         self._files.append(self._file)
         if not self._resume:
-            return Writer.create(self._file, now, server, chance.randbytes(IDENTITY_BYTES), anonymised=self._anonymise)
+            return Writer.create(self._file, now, cluster, chance.randbytes(IDENTITY_BYTES), anonymised=self._anonymise)
         if read(self._file).header.anonymised:
             raise UserError(message("{path} is anonymised, and its salt was not kept; name another", path=self._file))
         return Writer.resume(self._file, now)

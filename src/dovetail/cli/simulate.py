@@ -164,7 +164,6 @@ def _play(
     from dovetail.clock import run_virtual
     from dovetail.kube import log
     from dovetail.lab.scenario.runner import play
-    from dovetail.lab.scenario.schema import ScenarioError
 
     log.quiet()
     if scenario.autoscaler is not None:  # its parts log for operators
@@ -175,15 +174,8 @@ def _play(
     try:
         with english():  # what the cluster writes; the outcome is shown afterwards
             return run_virtual(play(scenario, folder, lines.append, seed, extras)), lines
-    except* ScenarioError as group:
-        raise ScenarioError(str(_first(group))) from None
     finally:
         gc.freeze()  # the process ends soon: a cluster need not be taken apart for that
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error = group.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 _TITLES = (source("time"), source("nodes"), source("pods"), source("ready"), source("pending"), source("failed"))

@@ -5,9 +5,10 @@ The fleet is what an autoscaler launched: nodes of NodePools or of node groups; 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -30,6 +31,8 @@ CLAIM_KINDS = ("NodeClaim", "Machine")
 #: Events that say that an instance could not be had.
 _CAPACITY_REASONS = frozenset({"InsufficientCapacityError", "InsufficientCapacity", "UnfulfillableCapacity"})
 HOUR_S = 3600.0
+#: Of a recording of less than an hour the lower bound is computed so often, but not more than once a second.
+MIN_BOUNDS, MIN_BOUND_INTERVAL_S = 60, 1.0
 
 
 class TimelineSample(msgspec.Struct, frozen=True):
@@ -79,8 +82,8 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     unpriced: tuple[str, ...] = ()
 
 
-#: The lower bound of a moment in $/h, given its pods, the nodes that are no part of the fleet, and the lowest prices
-#: that were recorded until then: what was launched at a lower price is still paid for at that price.
+#: The lower bound of a moment in $/h, given its pods that have a node, the nodes that are no part of the fleet, and the
+#: lowest prices that were recorded until then: what was launched at a lower price is still paid for at that price.
 Bound = Callable[[list[Json], list[Json], Mapping[OfferingKey, float]], float]
 
 
@@ -156,6 +159,8 @@ class Reader:
         self._market_priced: dict[str, OfferingKey] = {}
         self._decisions: list[ScalingDecision] = []
         self._samples: list[TimelineSample] = []
+        #: The lower bound at moments, in $/h.
+        self._bounds: list[tuple[float, float]] = []
         self._dollars = 0.0
         self._rate_since = 0.0
         self._rate = 0.0
@@ -168,32 +173,61 @@ class Reader:
         for source in recording.objects_at(since):
             self._take(RecordedEvent(since, "ADDED", source), first=True)
         seconds = (recording.end - since).total_seconds()
-        following = 0.0
+        moments = self._moments(seconds)
+        following = next(moments)
         for event in recording.events(since, recording.end):
             now = (event.time - since).total_seconds()
             while following <= now:
-                self._follow_prices(following)
-                self._sample(following)
-                following += self._interval_s
+                self._look_at(following)
+                following = next(moments)
             self._follow_prices(now)
             self._take(event)
         while following <= seconds:
-            self._follow_prices(following)
-            self._sample(following)
-            following += self._interval_s
+            self._look_at(following)
+            following = next(moments)
         self._follow_prices(seconds)
         self._account(seconds)
+        self._note_bound(seconds)
         return self._timeline(seconds)
+
+    def _moments(self, seconds: float) -> Iterator[float]:
+        """When the lower bound is computed; every so many of them is a sample."""
+        parts = max(1, math.ceil(self._interval_s / max(MIN_BOUND_INTERVAL_S, seconds / MIN_BOUNDS)))
+        number = 0
+        while True:
+            yield number // parts * self._interval_s + number % parts * self._interval_s / parts
+            number += 1
+
+    def _look_at(self, now: float) -> None:
+        self._follow_prices(now)
+        bound = self._note_bound(now)
+        if now >= len(self._samples) * self._interval_s:
+            self._sample(now, bound)
+
+    def _note_bound(self, now: float) -> float | None:
+        """The lower bound of the pods that have a node: what waits is not paid for yet."""
+        if self._bound is None:
+            return None
+        placed = [pod for pod in self._pods.values() if (pod.get("spec") or {}).get("nodeName")]
+        bound = round(self._bound(placed, list(self._standing.values()), self._lowest), 6)
+        self._bounds.append((now, bound))
+        return bound
+
+    def _lower_bound(self) -> float | None:
+        """Dollars. Between two moments the lower of their bounds holds: what lies between them was not looked at."""
+        if not self._bounds:
+            return None
+        steps = itertools.pairwise(self._bounds)
+        return round(math.fsum((end - start) * min(low, high) for (start, low), (end, high) in steps) / HOUR_S, 6)
 
     def _timeline(self, seconds: float) -> Timeline:
         waits = sorted(self._waits)
-        bounds = [sample.bound for sample in self._samples if sample.bound is not None]
         return Timeline(
             seconds=seconds,
             samples=tuple(self._samples),
             decisions=tuple(self._decisions),
             dollars=round(self._dollars, 6),
-            lower_bound=round(math.fsum(bounds) / len(bounds) * seconds / HOUR_S, 6) if bounds else None,
+            lower_bound=self._lower_bound(),
             pods=self._created,
             pending_p50=percentile(waits, 0.50),
             pending_p90=percentile(waits, 0.90),
@@ -339,11 +373,7 @@ class Reader:
         self._rate_since = now
         self._rate = math.fsum(price for price, _ in self._paid.values())
 
-    def _sample(self, now: float) -> None:
-        bound = None
-        if self._bound is not None:
-            pods, standing = list(self._pods.values()), list(self._standing.values())
-            bound = round(self._bound(pods, standing, self._lowest), 6)
+    def _sample(self, now: float, bound: float | None) -> None:
         waiting = math.fsum(now - since for since in self._pending_since.values())
         self._samples.append(
             TimelineSample(

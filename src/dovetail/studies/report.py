@@ -92,8 +92,25 @@ class Report:
         return self._text("lead", hours=hours, count=len(self._rows), seeds=spread, region=workload.part.region)
 
     def short(self) -> list[str]:
-        """One sentence on cost for each way that pods are changed."""
-        return [self._cheapest(setups) for setups in by_pods(self._by_setup).values()]
+        """One sentence on cost for each way that pods are changed, and one where the pods are not the same."""
+        sentences = []
+        for setups in by_pods(self._by_setup).values():
+            sentences.append(self._cheapest(setups))
+            if setups[0].vpa and self._pods_differ(setups):
+                sentences.append(self._requests_differ(setups))
+        return sentences
+
+    def _pods_differ(self, setups: Sequence[Setup]) -> bool:
+        """Whether pods of these set-ups request unlike amounts: their lower bounds differ beyond the spread."""
+        bounds = sorted((self._by_setup[setup]["lower_bound"] for setup in setups), key=lambda figure: figure.median)
+        return bounds[0].below(bounds[-1])
+
+    def _requests_differ(self, setups: Sequence[Setup]) -> str:
+        """A pod gets VPA's requests when it is created anew: who evicts more has other pods."""
+        ordered = sorted((self._by_setup[setup] for setup in setups), key=lambda row: row["lower_bound"].median)
+        bounds = ", ".join(f"{TITLES[row.setup.nodes]} {words.dollars(row['lower_bound'])}" for row in ordered)
+        evictions = ", ".join(f"{TITLES[row.setup.nodes]} {words.count(row['evictions'])}" for row in ordered)
+        return self._text("requests_differ", variant=self._variant(setups[0]), bounds=bounds, evictions=evictions)
 
     def _cheapest(self, setups: Sequence[Setup]) -> str:
         ordered = sorted((self._by_setup[setup] for setup in setups), key=lambda row: row["dollars"].median)
@@ -163,9 +180,11 @@ class Report:
     def _cost_chart(self) -> str:
         groups = []
         for setups in by_pods(self._by_setup).values():
-            bound = self._by_setup[setups[0]]["lower_bound"].median
-            costs = [self._bar(setup, "dollars") for setup in setups]
-            groups.append(svg.BarGroup(self._group_label(setups[0]), costs, bound))
+            costs = [
+                self._bar(setup, "dollars")._replace(mark=self._by_setup[setup]["lower_bound"].median)
+                for setup in setups
+            ]
+            groups.append(svg.BarGroup(self._group_label(setups[0]), costs))
         return svg.bars(self._text("chart_cost"), groups, self._legend(), "$", self._text("bound"))
 
     def _group_label(self, setup: Setup) -> str:
@@ -183,9 +202,12 @@ class Report:
             run = self._by_setup[setup].typical
             points = [(sample.at / 3600.0, sample.rate) for sample in run.samples]
             series.append(svg.ChartLine(TITLES[setup.nodes], _CLASSES[setup.nodes], points))
-        run = self._by_setup[setups[-1]].typical
-        bound = [(sample.at / 3600.0, sample.bound) for sample in run.samples]
-        series.append(svg.ChartLine(self._text("bound"), "bound", bound))
+        bounded = setups if self._pods_differ(setups) else setups[-1:]
+        for setup in bounded:
+            run = self._by_setup[setup].typical
+            colour = f"bound {_CLASSES[setup.nodes]}" if len(bounded) > 1 else "bound"
+            bound = [(sample.at / 3600.0, sample.bound) for sample in run.samples]
+            series.append(svg.ChartLine(self._text("bound"), colour, bound))
         title = self._text("chart_rate", variant=self._variant(setups[0]))
         return svg.lines(title, series, run.seconds / 3600.0, "$")
 

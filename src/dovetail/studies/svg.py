@@ -15,22 +15,25 @@ _HOUR_STEPS, MAX_HOUR_TICKS = (0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 12.0, 24.0), 
 
 
 class Bar(NamedTuple):
-    """A bar of a colour class (or several, separated by spaces), with what a pointer over it shows."""
+    """A bar of a colour class (or several, separated by spaces), with what a pointer over it shows; `mark` is a line
+    across it."""
 
     value: float
     colour: str
     title: str
-
-
-class BarGroup(NamedTuple):
-    """Bars side by side over one label; `mark` is a line across them."""
-
-    label: str
-    bars: Sequence[Bar]
     mark: float | None = None
 
 
+class BarGroup(NamedTuple):
+    """Bars side by side over one label."""
+
+    label: str
+    bars: Sequence[Bar]
+
+
 class ChartLine(NamedTuple):
+    """Steps of a colour class (or several, by spaces). Lines of the same label are one entry of the legend."""
+
     label: str
     colour: str
     points: Sequence[tuple[float, float]]
@@ -40,13 +43,13 @@ def bars(
     title: str, groups: Sequence[BarGroup], legend: Sequence[tuple[str, str]], unit: str = "", mark_label: str = ""
 ) -> str:
     """A bar chart; `legend` has the name and the colour class of each kind of bar."""
-    values = [bar.value for group in groups for bar in group.bars] + [group.mark or 0.0 for group in groups]
+    values = [max(bar.value, bar.mark or 0.0) for group in groups for bar in group.bars]
     top = _nice(max(values, default=1.0))
     inner, parts = WIDTH - LEFT - RIGHT, [_axis(title, top, unit)]
     group_width = inner / max(1, len(groups))
     for number, group in enumerate(groups):
-        start, bars_width = LEFT + number * group_width, group_width * 0.68
-        wide = bars_width / max(1, len(group.bars))
+        start = LEFT + number * group_width
+        wide = group_width * 0.68 / max(1, len(group.bars))
         first = start + group_width * 0.16
         for place, bar in enumerate(group.bars):
             y = _y(bar.value, top)
@@ -54,12 +57,12 @@ def bars(
                 f'<rect class="{bar.colour}" x="{first + place * wide:.1f}" y="{y:.1f}" width="{wide * 0.9:.1f}" '
                 f'height="{HEIGHT - BOTTOM - y:.1f}"><title>{escape(bar.title)}</title></rect>'
             )
-        if group.mark is not None:
-            y = _y(group.mark, top)
-            parts.append(
-                f'<line class="bound" x1="{first - 4:.1f}" x2="{first + bars_width:.1f}" y1="{y:.1f}" y2="{y:.1f}">'
-                f"<title>{escape(mark_label)} {group.mark:.2f}</title></line>"
-            )
+            if bar.mark is not None:
+                x, y = first + place * wide, _y(bar.mark, top)
+                parts.append(
+                    f'<line class="bound" x1="{x - 3:.1f}" x2="{x + wide * 0.9 + 3:.1f}" y1="{y:.1f}" y2="{y:.1f}">'
+                    f"<title>{escape(mark_label)} {bar.mark:.2f}</title></line>"
+                )
         parts += _label(start + group_width / 2, group.label)
     entries = [*legend, *([(mark_label, "bound")] if mark_label else [])]
     parts += [_entry(number, len(entries), *entry) for number, entry in enumerate(entries)]
@@ -84,7 +87,7 @@ def lines(title: str, series: Sequence[ChartLine], hours: float, unit: str = "")
     for tick in range(int(hours / step + 1e-9) + 1):
         x = LEFT + span * tick * step / hours
         parts.append(f'<text class="tick" x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}">{tick * step:.3g} h</text>')
-    for number, line in enumerate(series):
+    for line in series:
         path, last = [], None
         for point, value in line.points:
             x, y = LEFT + span * min(1.0, point / hours), _y(value, top)
@@ -93,7 +96,8 @@ def lines(title: str, series: Sequence[ChartLine], hours: float, unit: str = "")
         if last is not None:
             path.append(f"H{WIDTH - RIGHT}")
         parts.append(f'<path class="{line.colour}" d="{"".join(path)}"><title>{escape(line.label)}</title></path>')
-        parts.append(_entry(number, len(series), line.label, line.colour))
+    entries = {line.label: line.colour.partition(" ")[0] for line in series}
+    parts += [_entry(number, len(entries), *entry) for number, entry in enumerate(entries.items())]
     return _svg(title, parts)
 
 

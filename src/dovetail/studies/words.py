@@ -208,6 +208,12 @@ TEXTS: Mapping[str, Mapping[str, str]] = {
         "en": "No set-up is the cheapest{variant} beyond the spread: {others}.",
         "ko": "편차를 넘어 가장 싼 구성은 없습니다{variant}: {others}.",
     },
+    "requests_differ": {
+        "en": "The pods themselves differ{variant}, because a pod gets the requests that VPA recommends when it is created "
+        "anew: lower bounds of what the pods request are {bounds}; evictions {evictions}.",
+        "ko": "파드는 다시 만들어질 때 VPA가 권하는 요청량을 받으므로 구성마다 파드 자체가 다릅니다{variant}. 요청량의 하한: {bounds}; "
+        "축출: {evictions}.",
+    },
     "table_note": {
         "en": "Lower bound: no fleet that these NodePools allow can run these pods for less. Waited: bound more than "
         "{waited} s after creation. Ready: from creation to Ready, of half and of 99 % of the pods.",

@@ -195,6 +195,18 @@ class Player:
         return Autoscaled(asked, lambda line: self._log("scaler", line))
 
     async def run(self) -> ScenarioOutcome:
+        """Play it to its end; a step that cannot be taken is a ScenarioError, not a group of the lab's tasks."""
+        try:
+            return await self._run()
+        except BaseExceptionGroup as group:
+            error: BaseException | None = group.subgroup(ScenarioError)
+            while isinstance(error, BaseExceptionGroup):
+                error = error.exceptions[0]
+            if error is None:
+                raise
+            raise error from group
+
+    async def _run(self) -> ScenarioOutcome:
         scenario = self._scenario
         async with self._lab as lab:
             assert lab.controllers is not None

@@ -41,8 +41,9 @@ def convert(paths: Sequence[Path], target: Path, anonymiser: Anonymiser | None =
     entries.sort(key=lambda entry: entry.time)
     source = ",".join(dict.fromkeys(formats))
     identity = digest.digest()[:IDENTITY_BYTES]
+    name = paths[0].name if anonymiser is None else anonymiser.name(paths[0].name)
     with Writer.create(
-        target, entries[0].time, paths[0].name, identity, anonymised=anonymiser is not None, source=source
+        target, entries[0].time, name, identity, anonymised=anonymiser is not None, source=source
     ) as writer:
         for entry in entries:
             if entry.time > entries[0].time and not writer.begun:

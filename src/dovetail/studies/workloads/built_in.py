@@ -97,7 +97,7 @@ def _web_day(chance: Chance) -> WorkloadParts:
 
 def _web(chance: Chance) -> WorkloadParts:
     """The shop from the afternoon through the peak of the evening into the night."""
-    return _web_day(chance)._replace(duration="8h", start="2026-01-01T17:00:00Z")
+    return _web_day(chance)._replace(duration="6h", start="2026-01-01T17:00:00Z")
 
 
 def _batch(chance: Chance) -> WorkloadParts:
@@ -290,8 +290,8 @@ BUILT_IN: Mapping[str, BuiltIn] = {
     "web": BuiltIn(
         {"en": "a web shop through its evening", "ko": "저녁 정점을 지나는 웹 쇼핑몰"},
         {
-            "en": "Eight hours: load climbs to its peak at eight in the evening and falls towards the night.",
-            "ko": "8시간: 부하가 저녁 8시에 정점에 이르고 밤으로 가며 줄어듭니다.",
+            "en": "Six hours: load climbs to its peak at eight in the evening and falls towards the night.",
+            "ko": "6시간: 부하가 저녁 8시에 정점에 이르고 밤으로 가며 줄어듭니다.",
         },
         _web,
     ),
