@@ -117,7 +117,7 @@ def test_an_anonymised_recording_is_played_as_the_other(recording: Recording, tm
     """Hashed names change nothing that decides: the same nodes for the same pods at the same price."""
     target = tmp_path / "hidden.dvrec"
     record(scenario(tmp_path), target, anonymise=True)
-    question = Question(autoscaler=NodeAutoscaler.DOVETAIL)
+    question = ReplayQuestion(autoscaler=NodeAutoscaler.DOVETAIL)
     hidden = replay(read(target), question, tmp_path / "replayed hidden.dvrec")
     plain = replay(recording, question, tmp_path / "replayed.dvrec")
     assert hidden.recorded.dollars == plain.recorded.dollars > 0
