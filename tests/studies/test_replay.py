@@ -117,7 +117,7 @@ def test_an_anonymised_recording_is_played_as_the_other(recording: Recording, tm
     """Hashed names change nothing that decides: the same nodes for the same pods at the same price."""
     target = tmp_path / "hidden.dvrec"
     record(scenario(tmp_path), target, anonymise=True)
-    question = ReplayQuestion(autoscaler=NodeAutoscaler.DOVETAIL)
+    question = ReplayOptions(autoscaler=NodeAutoscaler.DOVETAIL)
     hidden = replay(read(target), question, tmp_path / "replayed hidden.dvrec")
     plain = replay(recording, question, tmp_path / "replayed.dvrec")
     assert hidden.recorded.dollars == plain.recorded.dollars > 0
@@ -219,13 +219,13 @@ def test_a_recording_without_a_nodepool_needs_one(tmp_path: Path) -> None:
 def test_the_same_seed_gives_the_same_bytes_on_any_hash_seed(recording: Recording) -> None:
     program = (
         "import hashlib, sys; from pathlib import Path; from tempfile import TemporaryDirectory\n"
-        "from dovetail.offline.recording import read; from dovetail.studies.recorded.replay import Question, replay\n"
+        "from dovetail.offline.recording import read; from dovetail.studies.recorded.replay import ReplayOptions, replay\n"
         "from dovetail.studies.setups import NodeAutoscaler\n"
         "import logging, structlog\n"
         "structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))\n"
         "with TemporaryDirectory() as folder:\n"
         "    target = Path(folder) / 'replay.dvrec'\n"
-        "    found = replay(read(sys.argv[1]), Question(autoscaler=NodeAutoscaler.DOVETAIL, seed=5), target)\n"
+        "    found = replay(read(sys.argv[1]), ReplayOptions(autoscaler=NodeAutoscaler.DOVETAIL, seed=5), target)\n"
         "    print(hashlib.sha256(found.to_json() + target.read_bytes()).hexdigest())\n"
     )
     digests = set()
