@@ -219,7 +219,8 @@ def test_a_recording_without_a_nodepool_needs_one(tmp_path: Path) -> None:
 def test_the_same_seed_gives_the_same_bytes_on_any_hash_seed(recording: Recording) -> None:
     program = (
         "import hashlib, sys; from pathlib import Path; from tempfile import TemporaryDirectory\n"
-        "from dovetail.offline.recording import read; from dovetail.studies.recorded.replay import ReplayOptions, replay\n"
+        "from dovetail.offline.recording import read\n"
+        "from dovetail.studies.recorded.replay import ReplayOptions, replay\n"
         "from dovetail.studies.setups import NodeAutoscaler\n"
         "import logging, structlog\n"
         "structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))\n"
