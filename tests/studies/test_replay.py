@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,11 +13,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner
 
+from dovetail import __version__
 from dovetail.cli.main import main
+from dovetail.controllers.history.decisions import CreatedNodeClaim, Decision
 from dovetail.lab.durations import Seconds
 from dovetail.lab.scenario.schema import ScenarioError, ScenarioStep, Vanish
 from dovetail.offline.recording import OfferingKey, Recording, Writer, key_of, read
@@ -252,6 +256,78 @@ def test_the_report_has_both_sides_and_the_first_difference(recording: Recording
     assert any(line.startswith("decisions: ") for line in lines)
     picture = report.chart(outcome)
     assert picture.count("<path") == 7 and "lower bound" in picture
+
+
+def _program(path: Path, body: str) -> Path:
+    """An installation of Dovetail as a program."""
+    path.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def test_another_version_plays_the_same_and_is_set_beside(recording: Recording, tmp_path: Path) -> None:
+    """Another version that launches one node more than this one, as its program says."""
+    command = [str(recording.path), "--autoscaler", "dovetail"]
+    this = f"exec {sys.executable} -c 'from dovetail.cli.main import main; main()' \"$@\""
+    same = _program(tmp_path / "same", this)
+    shown = CliRunner().invoke(main, ["replay", *command, "--other-version", str(same)])
+    assert shown.exit_code == 0, shown.output
+    assert f"dovetail {__version__}: within 5 % of this version at every sample" in shown.output
+    assert re.search(r": 0 of [0-9]+ decisions differ", shown.output)
+    assert next(line for line in shown.output.splitlines() if line.startswith("cost")).count("$") == 3
+
+    document = json.loads(CliRunner().invoke(main, ["replay", *command, "-o", "json"]).stdout)
+    decision = document["replayed"]["decisions"][0]
+    document["replayed"]["decisions"].append({**decision, "at": 600.0, "instance_type": "m5.metal"})
+    for sample in document["replayed"]["samples"][10:]:
+        sample["nodes"] += 5
+    (tmp_path / "other.json").write_text(json.dumps(document), encoding="utf-8")
+    other = _program(tmp_path / "other", f'[ "$1" = version ] && echo dovetail 9.9 || cat {tmp_path / "other.json"}')
+    found = json.loads(
+        CliRunner().invoke(main, ["replay", *command, "--other-version", str(other), "-o", "json"]).stdout
+    )["other_version"]
+    assert found["version"] == "dovetail 9.9"
+    assert found["first_difference"][0] == 600.0 and "nodes: this version" in found["first_difference"][1]
+    assert [pair["other"]["instance_type"] for pair in found["pairs"] if pair["this"] is None] == ["m5.metal"]
+
+
+def test_what_is_no_other_version_is_refused(recording: Recording, tmp_path: Path) -> None:
+    command = ["replay", str(recording.path), "--autoscaler", "dovetail", "--other-version"]
+    for body in ("exit 3", '[ "$1" = version ] && echo dovetail 1 || { echo broken >&2; exit 2; }'):
+        refused = CliRunner().invoke(main, [*command, str(_program(tmp_path / "program", body))])
+        assert refused.exit_code and "--other-version" in refused.output and "Traceback" not in refused.output
+    absent = CliRunner().invoke(main, [*command, str(tmp_path / "absent")])
+    assert absent.exit_code and "absent" in absent.output
+
+
+def test_the_decisions_of_a_dry_run_are_set_beside_the_recorded_ones(recording: Recording, tmp_path: Path) -> None:
+    launch = next(decision for decision in timeline(recording, recording.start, 60.0).decisions)
+    claim = CreatedNodeClaim(
+        claim="dry",
+        pool=launch.pool,
+        instance_type=launch.instance_type,
+        zone=launch.zone,
+        capacity_type=launch.capacity_type,
+        price=0.1,
+        pods=3,
+    )
+    when = (recording.start + timedelta(seconds=launch.at)).isoformat()
+    decisions = [
+        Decision(id="d-1", kind="provision", time=when, summary="", node_claims=(claim,)),
+        Decision(id="d-2", kind="disrupt", time=when, summary="", removed=(launch.name,), reason="Underutilized"),
+        Decision(id="d-3", kind="provision", time="2020-01-01T00:00:00Z", summary="", node_claims=(claim,)),
+    ]
+    history = tmp_path / "shadow.jsonl"
+    history.write_bytes(b"\n".join(map(msgspec.json.encode, decisions)))
+    shown = CliRunner().invoke(main, ["replay", str(recording.path), "--shadow", str(history), "-o", "json"])
+    paired = json.loads(shown.stdout)["dry_run"]["pairs"]
+    both = [pair for pair in paired if pair["recorded"] and pair["replayed"]]
+    assert [pair["replayed"]["name"] for pair in both if pair["recorded"]["action"] == "launch"] == ["dry"]
+    removal = next(pair["replayed"] for pair in paired if pair["replayed"] and pair["replayed"]["action"] == "remove")
+    assert (removal["instance_type"], removal["reason"]) == (launch.instance_type, "Underutilized")
+    history.write_bytes(msgspec.json.encode(decisions[-1]))
+    refused = CliRunner().invoke(main, ["replay", str(recording.path), "--shadow", str(history)])
+    assert refused.exit_code and "no decision in it was made from" in refused.output
 
 
 def test_decisions_are_paired_by_action_type_and_time(recording: Recording) -> None:

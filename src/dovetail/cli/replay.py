@@ -13,11 +13,15 @@ from dovetail.errors import UserError
 from dovetail.language import message
 
 if TYPE_CHECKING:
+    from dovetail.controllers.history.decisions import Decision
     from dovetail.lab.scenario.schema import ScenarioStep
+    from dovetail.studies.recorded.replay import Replay
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _AUTOSCALERS = ["none", "dovetail", "karpenter", "cluster-autoscaler"]
 _FAULT_HELP = "What happens when, as 30m:spot-interruption:2, 1h:instances-vanish:3 or 2h:api-down; repeat it."
+_VERSION_HELP = "The dovetail program of another installation: it plays the same, and is set beside this version."
+_SHADOW_HELP = "Decisions of `dovetail run --dry-run`, beside the recorded ones of the same time."
 _FAULT = re.compile(r"(?P<at>[^:]+):(?P<kind>[a-z-]+)(:(?P<amount>[0-9]+))?")
 
 
@@ -33,6 +37,8 @@ _FAULT = re.compile(r"(?P<at>[^:]+):(?P<kind>[a-z-]+)(:(?P<amount>[0-9]+))?")
 @click.option("--nodepool", "pools", multiple=True, metavar="FILE", help="NodePools in place of the recorded ones.")
 @click.option("--fault", "faults", multiple=True, metavar="AT:KIND[:N]", help=_FAULT_HELP)
 @click.option("--seed", type=int, default=1, show_default=True, help="Makes random choices repeatable.")
+@click.option("--other-version", "program", default=None, metavar="PROGRAM", help=_VERSION_HELP)
+@click.option("--shadow", "history", type=_FILE, default=None, help=_SHADOW_HELP)
 @click.option("--svg", type=_FILE, default=None, help="Write the timeline as a picture.")
 @click.option("--record", "target", type=_FILE, default=None, help="Keep the recording of the replay.")
 @click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -42,6 +48,8 @@ def replay(
     pools: tuple[str, ...],
     faults: tuple[str, ...],
     seed: int,
+    program: str | None,
+    history: Path | None,
     svg: Path | None,
     target: Path | None,
     form: str,
@@ -49,15 +57,18 @@ def replay(
     """Play a recording in the lab, in virtual time.
 
     Says what it cost, how long pods waited and what was evicted, beside what was recorded and the lower bound; where it
-    first differs; and every launch and removal beside the recorded ones.
+    first differs; and every launch and removal beside the recorded ones. Another version of Dovetail, and the decisions
+    of a dry run, can be set beside it.
 
     Exit status: 0 played, 1 a step failed or an invariant broke, 2 the recording or the question is wrong.
     """
+    import msgspec
+
     from dovetail.cli.terminal import quiet_logs, waiting
     from dovetail.lab.scenario.schema import ScenarioError
     from dovetail.offline.recording import read
     from dovetail.offline.recording.writer import check_absent
-    from dovetail.studies.recorded import report
+    from dovetail.studies.recorded import beside
     from dovetail.studies.recorded.replay import ReplayOptions
     from dovetail.studies.recorded.replay import replay as play
     from dovetail.studies.setups import NodeAutoscaler
@@ -76,6 +87,11 @@ def replay(
         steps=tuple(map(_step, faults)),
         seed=seed,
     )
+    if program is not None and autoscaler != "dovetail":
+        raise UserError(message("--other-version: only Dovetail has one; name --autoscaler dovetail"))
+    decisions = _decisions(history) if history is not None else []
+    _check_folder("--svg", svg)
+    _check_folder("--record", target)
     quiet_logs()
     with ExitStack() as stack:
         if target is None:
@@ -84,11 +100,27 @@ def replay(
             target = Path(stack.enter_context(TemporaryDirectory())) / "replay.dvrec"
         else:
             check_absent(target)
+        other = None
+        if program is not None:
+            other = beside.VersionProcess(program, _arguments(file, pools, faults, seed))
+            stack.callback(other.kill)
         try:
             with waiting(message("playing {path} …", path=file)):
                 outcome = play(recording, question, target)
+                if other is not None:
+                    outcome = msgspec.structs.replace(outcome, other_version=other.beside(outcome))
         except ScenarioError as problem:
             raise UserError(str(problem)) from problem
+    if history is not None:
+        dry_run = beside.dry_run(recording, outcome.recorded, decisions, history)
+        outcome = msgspec.structs.replace(outcome, dry_run=dry_run)
+    _show(outcome, form, svg)
+
+
+def _show(outcome: Replay, form: str, svg: Path | None) -> None:
+    """Print the replay and write its picture; ends with 1 where it had problems."""
+    from dovetail.studies.recorded import report
+
     if svg is not None:
         svg.write_text(report.chart(outcome), encoding="utf-8")
     if form == "json":
@@ -100,6 +132,39 @@ def replay(
         click.echo(message("problem: {text}", text=text), err=True)
     if outcome.problems:
         raise SystemExit(1)
+
+
+def _check_folder(option: str, path: Path | None) -> None:
+    """A wrong name should not cost a replay."""
+    if path is not None and not path.resolve().parent.is_dir():
+        raise UserError(
+            message("{option} {path}: there is no folder {folder}", option=option, path=path, folder=path.parent)
+        )
+
+
+def _arguments(file: Path, pools: tuple[str, ...], faults: tuple[str, ...], seed: int) -> list[str]:
+    """The same question for another version."""
+    arguments = [str(file), "--autoscaler", "dovetail", "--seed", str(seed)]
+    for pool in pools:
+        arguments += ["--nodepool", pool]
+    for fault in faults:
+        arguments += ["--fault", fault]
+    return arguments
+
+
+def _decisions(path: Path) -> list[Decision]:
+    """The decisions that a dry run wrote."""
+    from dovetail.controllers.history import store
+    from dovetail.language.system_errors import system_error
+
+    try:
+        decisions = store.lines(path.read_bytes())
+    except OSError as problem:
+        remedy = message("--shadow names the file that dovetail run --dry-run was given with --history")
+        raise UserError(f"{path}: {system_error(problem)}; {remedy}") from problem
+    if not decisions:
+        raise UserError(message("--shadow {path}: there is no decision in it", path=path))
+    return decisions
 
 
 def _pools(paths: tuple[str, ...]) -> tuple[dict[str, Any], ...]:

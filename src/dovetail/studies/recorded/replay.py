@@ -57,6 +57,28 @@ class Pair(msgspec.Struct, frozen=True):
     replayed: ScalingDecision | None
 
 
+class PairedDecision(msgspec.Struct, frozen=True):
+    """A decision of this version beside one of another version; None where that side has none like it."""
+
+    this: ScalingDecision | None
+    other: ScalingDecision | None
+
+
+class OtherVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """The same recording and options, played by another version of Dovetail."""
+
+    version: str
+    replayed: Timeline
+    first_difference: tuple[float, str] | None
+    pairs: tuple[PairedDecision, ...]
+
+
+class DryRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The decisions of a dry run, as `replayed` of each pair, beside the recorded ones."""
+
+    pairs: tuple[Pair, ...]
+
+
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """Both sides. `first_difference` is seconds after the start and what differs; None if nothing does."""
 
@@ -68,6 +90,8 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     first_difference: tuple[float, str] | None
     pairs: tuple[Pair, ...]
     problems: tuple[str, ...] = ()
+    other_version: OtherVersion | None = None
+    dry_run: DryRun | None = None
 
     def to_json(self) -> bytes:
         """Everything, for other programs; the same bytes for the same seed."""
@@ -189,25 +213,26 @@ def _paid_as(before: Timeline, after: Timeline) -> Timeline:
 def first_difference(before: Timeline, after: Timeline) -> tuple[float, str] | None:
     """The first sample whose nodes, price or pending pods differ, and how; data, so in English."""
     with english():
-        for ours, theirs in zip(after.samples, before.samples, strict=False):
-            if (text := _sample_difference(theirs, ours)) is not None:
+        for theirs, ours in zip(before.samples, after.samples, strict=False):
+            if (apart := differing(theirs, ours)) is not None:
+                what, recorded, replayed = apart
+                text = message(
+                    "{what}: recorded {recorded}, replayed {replayed}", what=what, recorded=recorded, replayed=replayed
+                )
                 return theirs.at, text
     return None
 
 
-def _sample_difference(recorded: TimelineSample, replayed: TimelineSample) -> str | None:
-    for what, mine, theirs in (
-        (message("nodes"), float(replayed.nodes), float(recorded.nodes)),
-        (message("pending pods"), float(replayed.pending), float(recorded.pending)),
+def differing(before: TimelineSample, after: TimelineSample) -> tuple[str, str, str] | None:
+    """What differs between two samples of the same moment, and both amounts; None if they are alike."""
+    for what, first, second in (
+        (message("nodes"), before.nodes, after.nodes),
+        (message("pending pods"), before.pending, after.pending),
     ):
-        if abs(mine - theirs) > max(1.0, TOLERANCE * theirs):
-            return message(
-                "{what}: recorded {recorded:g}, replayed {replayed:g}", what=what, recorded=theirs, replayed=mine
-            )
-    if abs(replayed.rate - recorded.rate) > TOLERANCE * max(recorded.rate, 0.01):
-        return message(
-            "$/h: recorded {recorded:.4f}, replayed {replayed:.4f}", recorded=recorded.rate, replayed=replayed.rate
-        )
+        if abs(second - first) > max(1.0, TOLERANCE * first):
+            return what, str(first), str(second)
+    if abs(after.rate - before.rate) > TOLERANCE * max(before.rate, 0.01):
+        return "$/h", f"{before.rate:.4f}", f"{after.rate:.4f}"
     return None
 
 

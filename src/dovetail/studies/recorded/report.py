@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from dovetail.language import message
@@ -10,7 +10,7 @@ from dovetail.language.columns import width_of
 from dovetail.language.recognition import recognized
 from dovetail.offline.timeline import ScalingDecision, Timeline
 from dovetail.studies import svg
-from dovetail.studies.recorded.replay import Pair, Replay
+from dovetail.studies.recorded.replay import Replay
 
 #: Decisions that the text shows at most; all are in the JSON.
 MAX_DECISIONS = 20
@@ -21,9 +21,10 @@ path,line{fill:none;stroke-width:2.2}.recorded{stroke:#c2762b}.replayed{stroke:#
 
 
 class ReplayRow(NamedTuple):
+    """A figure: recorded, replayed, and replayed by another version where there is one."""
+
     label: str
-    recorded: str
-    replayed: str
+    cells: tuple[str, ...]
 
 
 def text(replay: Replay) -> Iterator[str]:
@@ -33,16 +34,20 @@ def text(replay: Replay) -> Iterator[str]:
         "{name}: {hours:.2f} h, replayed with {autoscaler}", name=replay.name, hours=hours, autoscaler=title(replay)
     )
     yield ""
-    rows = [ReplayRow("", message("recorded"), message("replayed")), *figures(replay)]
-    widths = [max(width_of(row[column]) for row in rows) for column in range(3)]
+    sides = _sides(replay)
+    rows = [ReplayRow("", tuple(sides)), *figures(replay)]
+    label_width = max(width_of(row.label) for row in rows)
+    widths = [max(width_of(row.cells[column]) for row in rows) for column in range(len(sides))]
     for row in rows:
-        cells = [row.label + " " * (widths[0] - width_of(row.label))]
-        cells += [" " * (widths[column] - width_of(row[column])) + row[column] for column in (1, 2)]
+        cells = [row.label + " " * (label_width - width_of(row.label))]
+        cells += [" " * (width - width_of(cell)) + cell for cell, width in zip(row.cells, widths, strict=True)]
         yield "  ".join(cells).rstrip()
     yield ""
     yield difference(replay)
     yield from _decisions(replay)
-    for timeline, side in ((replay.recorded, message("recorded")), (replay.replayed, message("replayed"))):
+    yield from _other_version(replay)
+    yield from _dry_run(replay)
+    for side, timeline in sides.items():
         if timeline.unpriced:
             yield message(
                 "{side}: no price is known for {types}; they count as nothing",
@@ -51,26 +56,34 @@ def text(replay: Replay) -> Iterator[str]:
             )
 
 
+def _sides(replay: Replay) -> dict[str, Timeline]:
+    sides = {message("recorded"): replay.recorded, message("replayed"): replay.replayed}
+    if replay.other_version is not None:
+        sides[replay.other_version.version] = replay.other_version.replayed
+    return sides
+
+
 def title(replay: Replay) -> str:
     return message("the recorded nodes") if replay.autoscaler == "none" else replay.autoscaler
 
 
 def figures(replay: Replay) -> list[ReplayRow]:
-    before, after = replay.recorded, replay.replayed
-    return [
-        ReplayRow(message("cost"), _cost(before), _cost(after)),
-        ReplayRow(message("lower bound"), _dollars(before.lower_bound), _dollars(after.lower_bound)),
-        ReplayRow(message("most nodes"), _most_nodes(before), _most_nodes(after)),
-        ReplayRow(message("nodes launched"), f"{before.launched:,}", f"{after.launched:,}"),
-        ReplayRow(message("nodes removed"), f"{before.removed:,}", f"{after.removed:,}"),
-        ReplayRow(message("pods created"), f"{before.pods:,}", f"{after.pods:,}"),
-        ReplayRow(message("pending, 50 %"), _seconds(before.pending_p50), _seconds(after.pending_p50)),
-        ReplayRow(message("pending, 90 %"), _seconds(before.pending_p90), _seconds(after.pending_p90)),
-        ReplayRow(message("pending, 99 %"), _seconds(before.pending_p99), _seconds(after.pending_p99)),
-        ReplayRow(message("pending at the end"), f"{before.never_bound:,}", f"{after.never_bound:,}"),
-        ReplayRow(message("evictions"), f"{before.evictions:,}", f"{after.evictions:,}"),
-        ReplayRow(message("capacity errors"), f"{before.capacity_errors:,}", f"{after.capacity_errors:,}"),
-    ]
+    shown: tuple[tuple[str, Callable[[Timeline], str]], ...] = (
+        (message("cost"), _cost),
+        (message("lower bound"), lambda timeline: _dollars(timeline.lower_bound)),
+        (message("most nodes"), _most_nodes),
+        (message("nodes launched"), lambda timeline: f"{timeline.launched:,}"),
+        (message("nodes removed"), lambda timeline: f"{timeline.removed:,}"),
+        (message("pods created"), lambda timeline: f"{timeline.pods:,}"),
+        (message("pending, 50 %"), lambda timeline: _seconds(timeline.pending_p50)),
+        (message("pending, 90 %"), lambda timeline: _seconds(timeline.pending_p90)),
+        (message("pending, 99 %"), lambda timeline: _seconds(timeline.pending_p99)),
+        (message("pending at the end"), lambda timeline: f"{timeline.never_bound:,}"),
+        (message("evictions"), lambda timeline: f"{timeline.evictions:,}"),
+        (message("capacity errors"), lambda timeline: f"{timeline.capacity_errors:,}"),
+    )
+    timelines = list(_sides(replay).values())
+    return [ReplayRow(label, tuple(figure(timeline) for timeline in timelines)) for label, figure in shown]
 
 
 def difference(replay: Replay) -> str:
@@ -81,22 +94,61 @@ def difference(replay: Replay) -> str:
 
 
 def _decisions(replay: Replay) -> Iterator[str]:
-    differing = [pair for pair in replay.pairs if _differs(pair)]
+    pairs = [(pair.recorded, pair.replayed) for pair in replay.pairs]
+    differing = [pair for pair in pairs if _differs(*pair)]
     if not differing:
-        yield message("decisions: all {n:,} alike", n=len(replay.pairs))
+        yield message("decisions: all {n:,} alike", n=len(pairs))
         return
-    yield message("decisions: {n:,} of {total:,} differ", n=len(differing), total=len(replay.pairs))
-    for pair in differing[:MAX_DECISIONS]:
-        yield f"  {_decision(pair.recorded):<44}  {_decision(pair.replayed)}".rstrip()
+    yield message("decisions: {n:,} of {total:,} differ", n=len(differing), total=len(pairs))
+    yield from _listed(differing)
+
+
+def _other_version(replay: Replay) -> Iterator[str]:
+    other = replay.other_version
+    if other is None:
+        return
+    yield ""
+    if other.first_difference is None:
+        yield message("{version}: within 5 % of this version at every sample", version=other.version)
+    else:
+        when, what = other.first_difference
+        yield message(
+            "{version}: first differs from this version at {when}: {what}",
+            version=other.version,
+            when=clock(when),
+            what=recognized(what),
+        )
+    pairs = [(pair.this, pair.other) for pair in other.pairs]
+    differing = [pair for pair in pairs if _differs(*pair)]
+    yield message(
+        "{version}: {n:,} of {total:,} decisions differ", version=other.version, n=len(differing), total=len(pairs)
+    )
+    yield from _listed(differing)
+
+
+def _dry_run(replay: Replay) -> Iterator[str]:
+    if replay.dry_run is None:
+        return
+    pairs = [(pair.recorded, pair.replayed) for pair in replay.dry_run.pairs]
+    differing = [pair for pair in pairs if _differs(*pair)]
+    yield ""
+    yield message(
+        "dry run: {n:,} of {total:,} decisions differ from the recorded ones", n=len(differing), total=len(pairs)
+    )
+    yield from _listed(differing)
+
+
+def _listed(differing: Sequence[tuple[ScalingDecision | None, ScalingDecision | None]]) -> Iterator[str]:
+    for first, second in differing[:MAX_DECISIONS]:
+        yield f"  {_decision(first):<44}  {_decision(second)}".rstrip()
     if len(differing) > MAX_DECISIONS:
         yield message("  and {n:,} more; -o json has all", n=len(differing) - MAX_DECISIONS)
 
 
-def _differs(pair: Pair) -> bool:
-    recorded, replayed = pair.recorded, pair.replayed
-    if recorded is None or replayed is None:
+def _differs(first: ScalingDecision | None, second: ScalingDecision | None) -> bool:
+    if first is None or second is None:
         return True
-    return (recorded.instance_type, recorded.capacity_type) != (replayed.instance_type, replayed.capacity_type)
+    return (first.instance_type, first.capacity_type) != (second.instance_type, second.capacity_type)
 
 
 def _decision(decision: ScalingDecision | None) -> str:
