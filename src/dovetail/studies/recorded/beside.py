@@ -134,13 +134,13 @@ def _labels(recording: Recording) -> dict[str, dict[str, Any]]:
     return {source["metadata"]["name"]: labels_of(source) for source in sources if source["kind"] in kinds}
 
 
-def _scaling(decision: Decision, at: float, labels: dict[str, dict[str, Any]]) -> Iterable[ScalingDecision]:
+def _scaling(decision: Decision, seconds: float, labels: dict[str, dict[str, Any]]) -> Iterable[ScalingDecision]:
     """The launches and removals of a decision."""
     if decision.kind not in ("provision", "disrupt"):
         return
     for claim in decision.node_claims:
         yield ScalingDecision(
-            at=at,
+            at=seconds,
             action="launch",
             instance_type=claim.instance_type,
             zone=claim.zone,
@@ -151,7 +151,7 @@ def _scaling(decision: Decision, at: float, labels: dict[str, dict[str, Any]]) -
     for name in decision.removed:
         mine = labels.get(name, {})
         yield ScalingDecision(
-            at=at,
+            at=seconds,
             action="remove",
             instance_type=mine.get(wellknown.INSTANCE_TYPE, ""),
             zone=mine.get(wellknown.ZONE, ""),
