@@ -111,6 +111,10 @@ def replay(
                     outcome = msgspec.structs.replace(outcome, other_version=other.beside(outcome))
         except ScenarioError as problem:
             raise UserError(str(problem)) from problem
+        except msgspec.ValidationError as problem:
+            raise UserError(
+                message("{path}: an object is malformed: {problem}", path=file, problem=problem)
+            ) from problem
     if history is not None:
         dry_run = beside.dry_run(recording, outcome.recorded, decisions, history)
         outcome = msgspec.structs.replace(outcome, dry_run=dry_run)

@@ -125,6 +125,9 @@ class Report:
 
         above = words.share(best["above_bound"]) if "above_bound" in best.figures else "–"
         if len(ordered) > 1 and not best["dollars"].below(ordered[1]["dollars"]):
+            if best["dollars"].seeds == 1:
+                least = f"{100 * MIN_DIFFERENCE_OF_ONE_SEED:.0f}"
+                return self._text("no_cheapest_of_one_seed", variant=variant, least=least, others=shown(ordered))
             return self._text("no_cheapest", variant=variant, others=shown(ordered))
         return self._text(
             "cheapest" if len(ordered) > 1 else "only",

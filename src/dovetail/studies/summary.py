@@ -10,7 +10,7 @@ import msgspec
 from dovetail.studies.run import Measures, Run
 from dovetail.studies.setups import Setup
 
-#: With one seed the spread is unknown: smaller differences, as a share of the larger figure, are not reported.
+#: With one seed the spread is unknown: smaller differences, as a share of the smaller figure, are not reported.
 MIN_DIFFERENCE_OF_ONE_SEED = 0.05
 
 
@@ -25,7 +25,7 @@ class Figure(msgspec.Struct, frozen=True):
     def below(self, other: Figure) -> bool:
         """Whether it is smaller beyond the spread of both: every seed of this one is below every seed of the other."""
         if self.seeds == 1 or other.seeds == 1:
-            return other.median - self.median > MIN_DIFFERENCE_OF_ONE_SEED * max(abs(other.median), abs(self.median))
+            return other.median - self.median > MIN_DIFFERENCE_OF_ONE_SEED * abs(self.median)
         return self.high < other.low
 
 

@@ -208,6 +208,10 @@ TEXTS: Mapping[str, Mapping[str, str]] = {
         "en": "No set-up is the cheapest{variant} beyond the spread: {others}.",
         "ko": "편차를 넘어 가장 싼 구성은 없습니다{variant}: {others}.",
     },
+    "no_cheapest_of_one_seed": {
+        "en": "No set-up is the cheapest{variant} by more than {least} %: {others}.",
+        "ko": "{least} % 넘게 더 싼 구성은 없습니다{variant}: {others}.",
+    },
     "requests_differ": {
         "en": "The pods themselves differ{variant}, because a pod gets the requests that VPA recommends when it is created "
         "anew: lower bounds of what the pods request are {bounds}; evictions {evictions}.",

@@ -6,6 +6,7 @@ mapping belongs must be an error with its place, not a failure of whatever reads
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -27,8 +28,8 @@ class _Metadata(msgspec.Struct, rename="camel"):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: list[_Owner] | None = None
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
 
 
 class _TemplateMetadata(msgspec.Struct, rename="camel"):
@@ -54,6 +55,7 @@ class _Condition(msgspec.Struct, rename="camel"):
     type: str | None = None
     status: str | None = None
     reason: str | None = None
+    last_transition_time: datetime | None = None
 
 
 class _Status(msgspec.Struct, rename="camel"):
