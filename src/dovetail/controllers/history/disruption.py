@@ -29,6 +29,7 @@ def started(context: Context, command: Command, plan: Plan | None, copy: Copy | 
         evictions=command.evictions,
         about=_about(command),
         node_claims=created,
+        detail={"cause": cause} if (cause := _cause(command)) else {},
     )
 
 
@@ -45,8 +46,13 @@ def undone(context: Context, command: Command, why: str) -> Decision:
     )
 
 
+def _cause(command: Command) -> str:
+    """What drifted, or which condition of the node; empty for neither."""
+    return command.drift or command.condition or ""
+
+
 def _summary(command: Command) -> str:
-    cause = command.drift or command.condition
+    cause = _cause(command)
     return f"{legacy_log_text(command)} ({cause})" if cause else legacy_log_text(command)
 
 

@@ -317,9 +317,8 @@ def _reason_of(decision: Decision | None) -> str:
 
 
 def _cause(decision: Decision) -> str:
-    """What drifted, or which condition: the last parenthesis of the summary."""
-    head, _, tail = decision.summary.rpartition(" (")
-    return tail.removesuffix(")") if head and tail.endswith(")") and " " not in tail else ""
+    """What drifted, or which condition of the node; empty for neither."""
+    return str(decision.detail.get("cause") or "")
 
 
 def _active(pool: NodePool, why: str, now: datetime) -> list[str]:
