@@ -1224,3 +1224,23 @@ def test_a_symptom_only_warns_where_its_cause_failed() -> None:
     assert findings["D04"].status is FAILED
     assert (findings["D09"].status, "D04 is the likely cause" in findings["D09"].message) == (WARNING, True)
     assert {row.id: row for row in report(facts(answers=both), ["D09"])}["D09"].status is WARNING
+
+
+def test_a_denied_launch_is_one_finding_with_the_command_that_ends_it() -> None:
+    """A further policy does not undo a Deny, so the refused dry run must not propose one beside the right command."""
+    resources = ("arn:aws:ec2:*:*:instance/*", "arn:aws:ec2:*:*:subnet/*")
+    denied = [
+        {**denial("launch", "ec2:CreateFleet", resource), "decision": "explicitDeny", "policy": "no-fleets"}
+        for resource in resources
+    ]
+    findings = of(
+        "D03",
+        {
+            DEPLOYMENTS: [deployment(KARPENTER)],
+            CLASSES: [not_ready("ValidationSucceeded", "CreateFleetAuthCheckFailed")],
+            "denied to the controller": [*denied, *EXPECTED_DENIALS],
+        },
+    )
+    (finding,) = [row for row in findings if row.status is FAILED]
+    assert all(resource in finding.message for resource in resources)
+    assert finding.remedy.startswith("aws iam delete-role-policy") and finding.remedy.endswith("no-fleets")

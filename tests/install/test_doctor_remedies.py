@@ -5,11 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.install.doctor.checks import report
-from dovetail.install.doctor.collect import CLUSTERROLEBINDINGS, CLUSTERROLES, ROLEBINDINGS, ROLES
-from dovetail.install.doctor.facts import Finding, Status
+from dovetail.install.doctor.collect import APISERVICES, CLUSTERROLEBINDINGS, CLUSTERROLES, METRICS, ROLEBINDINGS, ROLES
+from dovetail.install.doctor.facts import Answer, Finding, State, Status
 from dovetail.install.rbac import RULES, Scope, grants
 from dovetail.kube import resources as kinds
-from tests.install.test_doctor_checks import KARPENTER, THREE, a_class, denial, deployment, facts, pool, subnet
+from tests.install.test_doctor_checks import (
+    ALL_RULES,
+    KARPENTER,
+    OPEN_QUEUE,
+    THREE,
+    a_class,
+    denial,
+    deployment,
+    facts,
+    hpa,
+    pool,
+    subnet,
+    with_queue,
+)
 
 CLUSTER_GRANTS = [
     row for row in grants(rule for rule in RULES if rule.scope is Scope.CLUSTER) if row.resource != "leases"
@@ -164,3 +177,45 @@ def test_images_of_another_architecture_fail() -> None:
         node_class = {**a_class(amiFamily="AL2023"), "status": {"amis": [image(name) for name in there]}}
         rows = findings("D10", **{kinds.NODEPOOLS.name: [amd64], CLASSES: [node_class]})
         assert ["are for arm64 alone" in row.message for row in rows] == ([True] if fails else [])
+
+
+def with_rules(*rules: dict[str, Any]) -> dict[str, Any]:
+    return {DEPLOYMENTS: [with_queue("demo")], "queue demo": OPEN_QUEUE, "rules of demo": list(rules)}
+
+
+def test_each_notice_that_does_not_reach_the_queue_has_its_command() -> None:
+    """A rule that is disabled is enabled; a rule that is not there is made, whatever the number."""
+    warning, rebalance, state, health = ALL_RULES
+    disabled = {**warning, "Name": "interruptions", "State": "DISABLED"}
+    (row,) = findings("D08", Status.WARNING, **with_rules(disabled, health))
+    commands = row.remedy.split(" && ")
+    assert commands[0] == "aws events enable-rule --name interruptions --region us-west-2"
+    assert [command.split()[2] for command in commands[1:]] == ["put-rule", "put-targets", "put-rule", "put-targets"]
+    assert not findings("D08", Status.WARNING, **with_rules(warning, rebalance, state, health))
+
+
+def test_a_queue_that_is_made_again_admits_eventbridge() -> None:
+    described = {**CLUSTER, "arn": "arn:aws:eks:us-west-2:111122223333:cluster/demo"}
+    absent = {**with_rules(), "queue demo": Answer(state=State.ABSENT), "eks:DescribeCluster": described}
+    (row,) = findings("D08", **absent)
+    assert "events.amazonaws.com" in row.remedy and "arn:aws:sqs:us-west-2:111122223333:demo" in row.remedy
+
+
+def test_a_metrics_server_that_is_scaled_to_zero_is_started() -> None:
+    """Its manifest states no replicas, so applying it again starts none."""
+    name = {"name": "metrics-server", "namespace": "kube-system"}
+    stopped = deployment("registry.k8s.io/metrics-server/metrics-server:v0.8.0", "metrics-server")
+    stopped["metadata"] |= name
+    stopped["spec"]["replicas"] = 0
+    stopped["spec"]["template"]["metadata"] = {"labels": {"k8s-app": "metrics-server"}}
+    registered = {"metadata": {"name": "v1beta1.metrics.k8s.io"}, "spec": {"service": name}}
+    given = {
+        kinds.HPAS.name: [hpa()],
+        METRICS: Answer(state=State.UNREACHABLE, message="503"),
+        APISERVICES.name: [registered],
+        kinds.SERVICES.name: [{"metadata": name, "spec": {"selector": {"k8s-app": "metrics-server"}}}],
+    }
+    (row,) = findings("D20", **given, **{DEPLOYMENTS: [stopped]})
+    assert row.remedy == "kubectl scale deployment metrics-server -n kube-system --replicas=1"
+    (row,) = findings("D20", **given, **{DEPLOYMENTS: []})
+    assert row.remedy.startswith("kubectl apply -f https://")

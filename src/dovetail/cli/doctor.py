@@ -98,7 +98,7 @@ def doctor(
         _write(bundle, facts)
         return
     with data_in_english(output):
-        findings = report(facts, wanted, pre=pre)
+        findings = _at_endpoint(report(facts, wanted, pre=pre))
     if fix and dry_run:
         _print_remedies(findings)
         return
@@ -107,7 +107,7 @@ def doctor(
         failures = _mend(findings, place)
         facts = place.collect()
         with data_in_english(output):
-            findings = report(facts, wanted, pre=pre)
+            findings = _at_endpoint(report(facts, wanted, pre=pre))
     if output == "json":
         import msgspec
 
@@ -199,6 +199,20 @@ def _show(facts: Facts, findings: list[Finding], pre: bool) -> None:
 
 
 # Remedies
+
+
+def _at_endpoint(findings: list[Finding]) -> list[Finding]:
+    """Remedies for SQS name the endpoint of the environment: version 1 of the AWS command does not read it there."""
+    import os
+    import shlex
+
+    import msgspec
+
+    endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
+    if not endpoint:
+        return findings
+    command = f"aws sqs --endpoint-url {shlex.quote(endpoint)} "
+    return [msgspec.structs.replace(row, remedy=row.remedy.replace("aws sqs ", command)) for row in findings]
 
 
 def _print_remedies(findings: list[Finding]) -> None:

@@ -132,7 +132,7 @@ def check_metrics(facts: Facts) -> Iterator[Fault]:
                 more=more,
                 cause=cause,
             ),
-            "kubectl apply -f https://github.com/kubernetes-sigs/metrics-server/releases/latest/download/components.yaml",
+            _metrics_remedy(facts),
         )
     elif needing:
         facts.read(METRICS)
@@ -189,6 +189,28 @@ def _metrics_fault(facts: Facts, answered: str) -> str:
             message=available.get("message", ""),
         )
     return answered
+
+
+def _metrics_remedy(facts: Facts) -> str:
+    """Start what the APIService names where it is there; install it where it is not."""
+    install = (
+        "kubectl apply -f https://github.com/kubernetes-sigs/metrics-server/releases/latest/download/components.yaml"
+    )
+    registered = facts.answers.get(APISERVICES.name)
+    if registered is None or not registered.data:
+        return install
+    row = facts.named(APISERVICES.name, "v1beta1.metrics.k8s.io")
+    named = ((row or {}).get("spec") or {}).get("service")
+    service = facts.named(SERVICES.name, named["name"], named["namespace"]) if named else None
+    selector = ((service or {}).get("spec") or {}).get("selector") or {}
+    for deployment in facts.items(DEPLOYMENTS.name):
+        labels = (deployment["spec"]["template"].get("metadata") or {}).get("labels") or {}
+        metadata = deployment["metadata"]
+        if named and selector and metadata["namespace"] == named["namespace"] and selector.items() <= labels.items():
+            if deployment["spec"].get("replicas", 1) == 0:
+                return f"kubectl scale deployment {metadata['name']} -n {metadata['namespace']} --replicas=1"
+            return f"kubectl describe deployment {metadata['name']} -n {metadata['namespace']}"
+    return install
 
 
 def _scaling_faults(hpa: Json) -> Iterator[Fault]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 from dovetail.cloud.aws import catalog
-from dovetail.install.doctor.access import AUTH_REASONS
 from dovetail.install.doctor.controller import controllers, karpenter_version
+from dovetail.install.doctor.controller_policy import AUTH_REASONS
 from dovetail.install.doctor.daemon_sets import NODE_AGENTS, tolerated
 from dovetail.install.doctor.facts import (
     Facts,

@@ -8,11 +8,7 @@ from functools import cache
 
 import msgspec
 
-from dovetail.install.doctor.access import (
-    check_controller_identity,
-    check_controller_policy,
-    check_node_role_may_join,
-)
+from dovetail.install.doctor.access import check_controller_identity, check_node_role_may_join
 from dovetail.install.doctor.addresses import check_max_pods
 from dovetail.install.doctor.admission import check_metrics, check_webhooks
 from dovetail.install.doctor.capacity import (
@@ -30,6 +26,7 @@ from dovetail.install.doctor.controller import (
     check_versions,
 )
 from dovetail.install.doctor.controller_pods import check_controller_runs
+from dovetail.install.doctor.controller_policy import check_controller_policy
 from dovetail.install.doctor.daemon_sets import check_daemon_sets
 from dovetail.install.doctor.facts import Facts, Fault, Finding, NotAvailable, Status
 from dovetail.install.doctor.network import check_network

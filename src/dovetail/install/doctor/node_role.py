@@ -5,16 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from dovetail.install.doctor.access import (
-    controller_role,
-    denials,
-    grant,
-    is_associated,
-    narrow_policy,
-    node_roles,
-    trusted_services,
-)
+from dovetail.install.doctor.access import is_associated, node_roles, trusted_services
 from dovetail.install.doctor.aws_answers import ROLE_ANNOTATION
+from dovetail.install.doctor.controller_policy import controller_role, denials, grant, narrow_policy
 from dovetail.install.doctor.facts import Facts, Fault, State, failure, warning
 from dovetail.install.doctor.permissions import BROAD_PASS_ROLE, PASS_ROLE
 from dovetail.install.iam import bounded_name

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from dovetail.install.doctor.access import denials, interruption_queue, policy_document
+from dovetail.install.doctor.access import interruption_queue, policy_document
 from dovetail.install.doctor.aws_answers import SPOT_ROLE
 from dovetail.install.doctor.controller import controller
+from dovetail.install.doctor.controller_policy import denials
 from dovetail.install.doctor.facts import (
     Facts,
     Fault,
@@ -145,7 +146,7 @@ def _queue_faults(facts: Facts, pools: list[str]) -> Iterator[Fault]:
                 queue=queue,
                 region=facts.region,
             ),
-            f"aws sqs create-queue --queue-name {queue} --region {facts.region}",
+            f"aws sqs create-queue --queue-name {queue}{_first_attributes(facts, queue)} --region {facts.region}",
         )
         return
     yield from _delivery_faults(facts, queue, attributes)
@@ -177,8 +178,8 @@ def _delivery_faults(facts: Facts, queue: str, attributes: Json) -> Iterator[Fau
                 f"aws sqs set-queue-attributes --queue-url {attributes.get('QueueUrl', 'QUEUE_URL')} --attributes"
                 f' \'{{"KmsMasterKeyId":"","SqsManagedSseEnabled":"true"}}\' --region {facts.region}',
             )
-    rules = [rule for rule in facts.items(f"rules of {queue}") if rule.get("State", "ENABLED") == "ENABLED"]
-    patterns = " ".join(str(rule.get("EventPattern")) for rule in rules)
+    rules = facts.items(f"rules of {queue}")
+    patterns = " ".join(str(rule.get("EventPattern")) for rule in rules if _is_enabled(rule))
     missing = [notice for notice in (INTERRUPTION, *OTHER_NOTICES) if notice not in patterns]
     if missing:
         yield warning(
@@ -187,7 +188,7 @@ def _delivery_faults(facts: Facts, queue: str, attributes: Json) -> Iterator[Fau
                 "no EventBridge rule that is enabled sends {missing} to it: the controller does not see them",
                 missing=", ".join(missing),
             ),
-            _put_rule(facts, missing[0], attributes.get("QueueArn", "QUEUE_ARN")),
+            " && ".join(_deliver(facts, rules, notice, attributes.get("QueueArn", "QUEUE_ARN")) for notice in missing),
         )
     answer = facts.answers.get(f"age of {queue}")
     age = answer.data if answer is not None and answer.state is State.READ else None
@@ -202,7 +203,15 @@ def _delivery_faults(facts: Facts, queue: str, attributes: Json) -> Iterator[Fau
         )
 
 
-def _put_rule(facts: Facts, notice: str, queue_arn: str) -> str:
+def _is_enabled(rule: Json) -> bool:
+    return bool(rule.get("State", "ENABLED") == "ENABLED")
+
+
+def _deliver(facts: Facts, rules: Sequence[Json], notice: str, queue_arn: str) -> str:
+    """The command by which a notice reaches the queue: its rule enabled, or a rule for it."""
+    disabled = [rule for rule in rules if not _is_enabled(rule) and notice in str(rule.get("EventPattern"))]
+    if disabled:
+        return f"aws events enable-rule --name {disabled[0]['Name']} --region {facts.region}"
     source = "aws.health" if notice == "AWS Health Event" else "aws.ec2"
     pattern = json.dumps({"source": [source], "detail-type": [notice]}, separators=(",", ":"))
     name = f"{facts.cluster}-{notice.replace(' ', '')}"[:64]
@@ -210,6 +219,15 @@ def _put_rule(facts: Facts, notice: str, queue_arn: str) -> str:
         f"aws events put-rule --name {name} --event-pattern '{pattern}' --region {facts.region} && aws events"
         f" put-targets --rule {name} --targets Id=InterruptionQueue,Arn={queue_arn} --region {facts.region}"
     )
+
+
+def _first_attributes(facts: Facts, queue: str) -> str:
+    """The policy of a new queue, where the account is known: without it the queue stays empty."""
+    described = facts.answers.get("eks:DescribeCluster")
+    parts = str(((described.data if described is not None else None) or {}).get("arn") or "").split(":")
+    if len(parts) < 6:
+        return ""
+    return f" --attributes {shlex.quote(_events_may_send(f'arn:{parts[1]}:sqs:{parts[3]}:{parts[4]}:{queue}'))}"
 
 
 def _events_may_send(queue_arn: str) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dovetail.install.doctor.access import controller_role, denials, policy_document
+from dovetail.install.doctor.access import policy_document
+from dovetail.install.doctor.controller_policy import controller_role, denials
 from dovetail.install.doctor.facts import Facts, Fault, Json, State, failure
 from dovetail.install.doctor.permissions import VOLUME_KEY
 from dovetail.kube.resources import EC2NODECLASSES, STORAGECLASSES
