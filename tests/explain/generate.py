@@ -543,6 +543,51 @@ def other_zone_beside_too_small(case: Case) -> Expected:
     return "NO_TYPE_FITS", f"nodepool/{case.name}", True
 
 
+# -- two troubles of the pool that the pod is meant for: no other pool is to blame
+
+
+def class_not_ready_at_the_limit(case: Case) -> Expected:
+    cpu_limit(case)
+    return class_not_ready(case)
+
+
+def taint_at_the_limit(case: Case) -> Expected:
+    zero_limit(case)
+    return taint(case)
+
+
+def taint_of_a_pool_not_ready(case: Case) -> Expected:
+    pool_not_ready(case)
+    code, thing, _ = taint(case)
+    return code, thing, False
+
+
+def misspelt_value_at_the_limit(case: Case) -> Expected:
+    """Others are tainted: tolerating their taints would not help."""
+    case.decoys = [case._decoy(team, "tainted") for team in case.others]
+    cpu_limit(case)
+    return misspelt_value(case)
+
+
+def unknown_label_beside_taints(case: Case) -> Expected:
+    case.decoys = [case._decoy(team, "tainted") for team in case.others]
+    too_small_pool(case)
+    return unknown_label(case)
+
+
+def exceeded_limit(case: Case) -> Expected:
+    """Nodes were there before the limit was lowered."""
+    for number in range(case.chance.randint(2, 4)):
+        case.more += node(f"n{number}", case.name)
+    case.pool["spec"]["limits"] = {"cpu": "1"}
+    return "LIMIT_REACHED", f"nodepool/{case.name}", True
+
+
+def too_much_of_two(case: Case) -> Expected:
+    too_much_cpu(case)
+    return too_much_disk(case)
+
+
 FAULTS: tuple[Callable[[Case], Expected], ...] = (
     misspelt_value,
     unknown_label,
@@ -585,6 +630,13 @@ FAULTS: tuple[Callable[[Case], Expected], ...] = (
     leaving_beside_limit,
     tainted_beside_too_small,
     other_zone_beside_too_small,
+    class_not_ready_at_the_limit,
+    taint_at_the_limit,
+    taint_of_a_pool_not_ready,
+    misspelt_value_at_the_limit,
+    unknown_label_beside_taints,
+    exceeded_limit,
+    too_much_of_two,
 )
 CASES_PER_FAULT = 6
 

@@ -499,7 +499,7 @@ def proposals(evaluation: PlanEvaluation, key: str, why: Unschedulable) -> list[
     usable = [name for name, funnel in why.pools.items() if funnel.suits and name != blamed]
     for name in (blamed, *usable[: MAX_POOLS - 1]):
         case = _Case(evaluation, key, why, name)
-        code = case.funnel.code if case.funnel is not None else why.code
+        code = case.funnel.code if case.funnel is not None and name != blamed else why.code
         changes += [change for make in _PROPOSALS.get(code, ()) for change in make(case)][:MAX_PROPOSALS]
     return changes
 
@@ -539,4 +539,9 @@ def _last_of_each(changes: tuple[ManifestChange, ...]) -> tuple[ManifestChange, 
 
 
 def _fields(patch: Any) -> Any:
-    return {key: _fields(value) for key, value in sorted(patch.items())} if isinstance(patch, dict) else None
+    """The fields that a patch sets; those of a list of containers by their names, as they are merged."""
+    if isinstance(patch, dict):
+        return {key: _fields(value) for key, value in sorted(patch.items())}
+    if isinstance(patch, list) and all(isinstance(item, dict) and "name" in item for item in patch):
+        return {item["name"]: _fields({key: item[key] for key in item if key != "name"}) for item in patch}
+    return None

@@ -6,8 +6,9 @@ It is checked for NodePools whose types are unknown, because they are not ready 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from dovetail.model.labels import HOSTNAME, WELL_KNOWN
+from dovetail.model.labels import HOSTNAME, NODEPOOL, WELL_KNOWN
 from dovetail.model.pods import Toleration
 from dovetail.model.taints import text as taint_text
 from dovetail.model.taints import untolerated
@@ -21,7 +22,7 @@ def refusal(pool: Pool, terms: Sequence[Term], tolerations: Sequence[Toleration]
     missing = untolerated(pool.taints, tolerations, ("NoSchedule", "NoExecute"))
     if missing:
         return "UNTOLERATED_TAINT", f"taint{'s' * (len(missing) != 1)} {', '.join(map(taint_text, missing))}"
-    refused = [next((clause for clause in term if not _possible(pool, clause)), None) for term in terms]
+    refused = [next((clause for clause in term if not possible(pool, clause)), None) for term in terms]
     first = next(iter(refused), None)
     if first is None or None in refused:
         return "", ""
@@ -30,7 +31,7 @@ def refusal(pool: Pool, terms: Sequence[Term], tolerations: Sequence[Toleration]
     return "NO_TYPE_MATCHES" if declared else "UNKNOWN_LABEL", text(first)
 
 
-def _possible(pool: Pool, asked: Clause) -> bool:
+def possible(pool: Pool, asked: Clause) -> bool:
     """Whether a node of the pool can have a label that satisfies the clause."""
     key, operator, values = asked
     if key in (HOSTNAME, NODE_NAME, ""):
@@ -45,3 +46,25 @@ def _possible(pool: Pool, asked: Clause) -> bool:
     if not candidates:
         return operator != "DoesNotExist"
     return any(holds(asked, value) and all(holds(rule, value) for rule in rules) for value in candidates)
+
+
+class LabelAdmission(NamedTuple):
+    """The labels of the operator's own, and names of pools, that a pod asks for: where they are, and where not."""
+
+    others: frozenset[str]
+    """Pools without a label that another pool has: they are meant for other pods."""
+    nowhere: frozenset[str]
+    """Labels that no pool has: no change of one pool's taints, limits or types helps the pod."""
+
+
+def label_admission(pools: Sequence[Pool], terms: Sequence[Term]) -> LabelAdmission:
+    others, nowhere = set[str](), set[str]()
+    for clause in terms[0] if len(terms) == 1 else ():
+        if clause[0] in WELL_KNOWN - {NODEPOOL}:
+            continue
+        without = {pool.name for pool in pools if not possible(pool, clause)}
+        if len(without) < len(pools):
+            others |= without
+        else:
+            nowhere.add(clause[0])
+    return LabelAdmission(frozenset(others), frozenset(nowhere))

@@ -351,4 +351,4 @@ def _limits(problem: Problem, state: PackingState, pool: int) -> Iterator[Offeri
     for name, left in sorted(state.left[pool].items()):
         words = message("{name} limit ({shown} left)", name=name, shown=amount_text(name, max(0, left)))
         within = (catalog.everything if left > 0 else 0) if name == "nodes" else capacity_at_most(catalog, name, left)
-        yield OfferingFilter("LIMIT_REACHED", words, within, exclusion=Exclusion(limit=name, limit_left=max(0, left)))
+        yield OfferingFilter("LIMIT_REACHED", words, within, exclusion=Exclusion(limit=name, limit_left=left))

@@ -4,8 +4,8 @@ The nearest miss is the cheapest offering that the last filter rejected, prefera
 its price is the price of the remedy. If all are too small, it is the cheapest of the largest.
 
 The message reports the NodePool that comes closest: first a pool that would hold the pod but is not ready, then pools
-that the pod may use, then all others. If a requirement of that pool forbids an offering that would hold the pod, that
-offering is the nearest miss.
+that the pod may use, ready ones before others, then all others. If a requirement of that pool forbids an offering that
+would hold the pod, that offering is the nearest miss.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from dovetail.language import message, plural, source
 from dovetail.model.reasons import reason
 from dovetail.planner.explain import admission, suggestions
+from dovetail.planner.explain.admission import LabelAdmission
 from dovetail.planner.explain.filters import (
     OfferingFilter,
     combined_filter,
@@ -57,6 +58,10 @@ _PROGRESS = (
 )
 #: A pool that fails one of these filters is not meant for the pod.
 _UNSUITABLE = frozenset({"UNTOLERATED_TAINT", "UNKNOWN_LABEL", "NO_TYPE_MATCHES", "VOLUME_ZONE"})
+#: Pools whose labels are those of other pods come last.
+_TIER_OF_OTHERS = 4
+#: What a pool that is not ready lacks because it is not ready.
+_UNAVAILABLE = frozenset({"NO_OFFERING", "NO_PRICE"})
 #: Of the offerings that a filter rejects: the types that are named, and the offerings that are read to find them.
 _MAX_REJECTED_TYPES, _MAX_REJECTED_OFFERINGS = 10, 200
 #: NodePools that a message names; others are counted.
@@ -85,12 +90,13 @@ class PoolDiagnosis(NamedTuple):
     names: tuple[str, ...]
     refusal: PoolRejections | None = None
 
-    @property
-    def rank(self) -> tuple[int, int, int, bool]:
+    def rank(self, labels: LabelAdmission) -> tuple[int, bool, int, int, bool]:
         code, exclusion = self.funnel.code, self.funnel.exclusion
+        tier = _TIER_OF_OTHERS if self.names[0] in labels.others else self.tier
         progress = _PROGRESS.index(code) if code in _PROGRESS else len(_PROGRESS)
         misspelt = bool(exclusion.meant and not exclusion.meant_of)
-        return self.tier, self.funnel.misses, -progress, not misspelt
+        everywhere = not labels.nowhere.isdisjoint(exclusion.labels)
+        return tier, not everywhere, self.funnel.misses, -progress, not misspelt
 
 
 class UnusablePools:
@@ -132,6 +138,9 @@ class UnusablePools:
             if name in self._unusable
         ]
 
+    def with_usable(self, pools: Sequence[Pool]) -> list[Pool]:
+        return [*pools, *(unusable.pool for unusable in self._unusable.values())]
+
     def would_hold(self, pod_class: PodClass, name: str) -> bool:
         """Whether a pool would hold the pod without the requirements of its own that leave no offering."""
         alike = self._class_of.get(pod_class.pods[0]) if pod_class.pods else None
@@ -155,7 +164,7 @@ class UnusablePools:
                 words = without_offerings(pool).emptied_by
             return _of_unusable(cause, words, 0 if not words else 1, refusal)
         funnel = _funnel(problem, state, request, index)
-        if funnel.left_over:
+        if funnel.left_over or funnel.code in _UNAVAILABLE:
             return _of_unusable(cause, "", 0)
         refusal = None if funnel.suits else PoolRejections(funnel.code, funnel.emptied_by, funnel.remedy)
         return _of_unusable(cause, funnel.emptied_by, funnel.misses, refusal, funnel.exclusion)
@@ -181,9 +190,11 @@ def _of_unusable(
         misses=misses + 1,
         suits=refusal is None and not misses,
         object=cause.object,
-        exclusion=replace(exclusion or Exclusion(), meant=cause.meant, meant_of=""),
+        exclusion=exclusion
+        if exclusion is not None and refusal is not None
+        else replace(exclusion or Exclusion(), meant=cause.meant, meant_of=""),
     )
-    tier = 3 if words else 2 if cause.leaving else 0
+    tier = 3 if refusal is not None else 2 if words or cause.leaving else 0
     return PoolDiagnosis(tier, funnel, (cause.pool.name,), refusal)
 
 
@@ -202,7 +213,8 @@ def unschedulable(
     request = problem.request(pod_class, len(pod_class.levels) - 1)
     for index in range(len(problem.pools)):
         diagnoses.append(_diagnosis(problem, state, request, index, unusable))
-    order = sorted(range(len(diagnoses)), key=lambda index: (*diagnoses[index].rank, index))
+    labels = admission.label_admission(unusable.with_usable(problem.snapshot.pools), request.level.terms)
+    order = sorted(range(len(diagnoses)), key=lambda index: (*diagnoses[index].rank(labels), index))
     first = diagnoses[order[0]]
     if not first.funnel.unusable:
         blamed = next(index for index, pool in enumerate(problem.pools) if pool.name == first.names[0])
