@@ -6,7 +6,7 @@ from typing import Any
 
 from dovetail.install.doctor.checks import report
 from dovetail.install.doctor.collect import APISERVICES, CLUSTERROLEBINDINGS, CLUSTERROLES, METRICS, ROLEBINDINGS, ROLES
-from dovetail.install.doctor.facts import Answer, Finding, State, Status
+from dovetail.install.doctor.facts import Finding, SourceAnswer, State, Status
 from dovetail.install.rbac import RULES, Scope, grants
 from dovetail.kube import resources as kinds
 from tests.install.test_doctor_checks import (
@@ -196,7 +196,7 @@ def test_each_notice_that_does_not_reach_the_queue_has_its_command() -> None:
 
 def test_a_queue_that_is_made_again_admits_eventbridge() -> None:
     described = {**CLUSTER, "arn": "arn:aws:eks:us-west-2:111122223333:cluster/demo"}
-    absent = {**with_rules(), "queue demo": Answer(state=State.ABSENT), "eks:DescribeCluster": described}
+    absent = {**with_rules(), "queue demo": SourceAnswer(state=State.ABSENT), "eks:DescribeCluster": described}
     (row,) = findings("D08", **absent)
     assert "events.amazonaws.com" in row.remedy and "arn:aws:sqs:us-west-2:111122223333:demo" in row.remedy
 
@@ -211,7 +211,7 @@ def test_a_metrics_server_that_is_scaled_to_zero_is_started() -> None:
     registered = {"metadata": {"name": "v1beta1.metrics.k8s.io"}, "spec": {"service": name}}
     given = {
         kinds.HPAS.name: [hpa()],
-        METRICS: Answer(state=State.UNREACHABLE, message="503"),
+        METRICS: SourceAnswer(state=State.UNREACHABLE, message="503"),
         APISERVICES.name: [registered],
         kinds.SERVICES.name: [{"metadata": name, "spec": {"selector": {"k8s-app": "metrics-server"}}}],
     }
