@@ -262,6 +262,8 @@ def test_the_price_of_a_node_is_divided_and_nothing_is_lost() -> None:
         assert totals.workloads["shop/Deployment/web"].pods == 1
         fleet.set_bound(LowerBound(0.32))
         assert fleet.view().totals.gap == pytest.approx(0.25)
+        fleet.set_bound(LowerBound(0.32, cost=0.32))  # of the fleet before this node: it says nothing of this one
+        assert fleet.view().totals.gap is None
 
     in_cluster(story)
 

@@ -69,6 +69,23 @@ def test_a_fleet_that_is_half_empty_is_above_its_bound_and_a_full_one_is_at_it()
     in_cluster(story)
 
 
+def test_pods_that_wait_for_a_node_on_its_way_are_among_those_that_the_bound_is_for() -> None:
+    async def story(state: ClusterState) -> None:
+        fleet = Fleet(state)
+        _pool(state, "m5.large")
+        _managed(state, "a", "p1")
+        state.claims._put("c-b", a_claim("c-b", provider="aws:///z/b", price=str(M5_LARGE)))
+        state.pods._put("shop/big", a_pod("big", "", cpu="1500m"))
+        alone = fleet.view()
+        assert _bound(state, alone) == pytest.approx(M5_LARGE)
+        waiting = msgspec.structs.replace(alone.pending["shop/big"], waits_for="nodeclaim/c-b")
+        view = msgspec.structs.replace(alone, pending={waiting.key: waiting})
+        found = _bound(state, view)
+        assert found is not None and 1.2 * M5_LARGE < found <= 2 * M5_LARGE
+
+    in_cluster(story)
+
+
 def test_nodes_of_no_pool_stay_and_their_room_is_free() -> None:
     async def story(state: ClusterState) -> None:
         fleet = Fleet(state)

@@ -21,6 +21,7 @@ def an_hpa(replicas: int, used: int | None) -> dict[str, Any]:
             "currentReplicas": replicas,
             "desiredReplicas": replicas + 1,
             "currentMetrics": measured if used is not None else None,
+            "conditions": [{"type": "AbleToScale", "status": "True"}],
         },
     }
 
@@ -51,3 +52,10 @@ def test_points_are_bounded_and_go_with_their_hpa() -> None:
     take(log, None, 1.0)
     assert list(log.of("shop/web")) == []
     assert scaling_chart((), datetime.fromtimestamp(9, UTC))["time"] == []
+
+
+def test_the_zeros_of_an_hpa_that_no_controller_has_seen_are_unknown() -> None:
+    new = {**an_hpa(0, None), "status": {"currentReplicas": 0, "desiredReplicas": 0}}
+    log = ScalingLog()
+    take(log, new, 0.0)
+    assert [(point.replicas, point.desired) for point in log.of("shop/web")] == [(None, None)]

@@ -32,7 +32,7 @@ def _written() -> set[str]:
                 first = node.args[0] if node.args else None
                 if isinstance(first, ast.Constant):
                     found.add(first.value)
-    tables = (fleet_page.GROUP_LABELS, fleet_page.COLOUR_LABELS, fleet_page.FORM_LABELS, fleet_page.DECISION_LABELS)
+    tables = (fleet_page.GROUP_LABELS, fleet_page.COLOUR_LABELS, fleet_page.FORM_LABELS, layout.DECISION_LABELS)
     for labels in (*tables, blocks.STATES):
         found |= set(labels.values())
     found |= set(budget_pages.WEEKDAYS)

@@ -10,7 +10,8 @@ import msgspec
 
 from dovetail.controllers.history.decisions import Decision
 from dovetail.model.kinds.nodepool import NodePool
-from dovetail.view.model import HourlyPrice, Money, NodePhase, NodeView, PodView
+from dovetail.view.decisions import summary_of
+from dovetail.view.model import FleetView, HourlyPrice, Money, NodePhase, NodeView, PodView, PoolView, WatchHealth
 from dovetail.web import figures
 from dovetail.web.autoscaler_pages import (
     hpa_facts,
@@ -23,7 +24,9 @@ from dovetail.web.autoscaler_pages import (
 from dovetail.web.blocks import block
 from dovetail.web.budget_pages import allowed
 from dovetail.web.catalogue import catalogue
+from dovetail.web.fleet_page import controls, now_panel
 from dovetail.web.funnel import funnels
+from dovetail.web.layout import table
 from dovetail.web.look import Look, comfortable_zoom, look_of
 from dovetail.web.manifest import without_secrets
 from dovetail.web.palette import Palette
@@ -105,7 +108,7 @@ def test_a_look_that_a_link_does_not_know_is_the_usual_one() -> None:
 def test_the_zoom_follows_the_size_of_the_fleet() -> None:
     few = {str(number): a_node(2) for number in range(3)}
     many = {str(number): a_node(16) for number in range(2000)}
-    assert (comfortable_zoom(few), comfortable_zoom(many)) == ("xl", "xs")
+    assert (comfortable_zoom(few), comfortable_zoom(many)) == ("xxl", "xs")
 
 
 def test_an_unknown_amount_is_a_word() -> None:
@@ -145,7 +148,7 @@ HPA: dict[str, Any] = {
 def test_an_hpa_shows_what_is_used_beside_its_target_and_what_is_not_measured_as_unknown() -> None:
     assert metric_lines(HPA["spec"], HPA["status"], T) == ["cpu 93% / 70%", "rps unknown / 9"]
     drawn = replicas_bar(HPA["spec"], HPA["status"], T)
-    assert "6 of 2 to 10 → 8" in drawn and 'width="50.0"' in drawn
+    assert "6 → 8 (2 to 10 allowed)" in drawn and 'width="50.0"' in drawn
     assert "unknown" in replicas_bar(HPA["spec"], {}, T)
     assert "<script" not in hpa_facts(HPA, T)
 
@@ -154,7 +157,7 @@ def test_a_vpa_shows_its_recommendation_or_that_there_is_none() -> None:
     containers = [{"containerName": "c", "target": {"cpu": "250m"}, "lowerBound": {"cpu": "100m"}}]
     vpa = {"metadata": {"name": "v"}, "status": {"recommendation": {"containerRecommendations": containers}}}
     assert recommendation_lines(vpa, T) == ["c: cpu 250m (100m … unknown)"]
-    assert recommendation_lines({"metadata": {"name": "v"}}, T) == ["unknown"]
+    assert recommendation_lines({"metadata": {"name": "v"}}, T) == ["no recommendation yet"]
 
 
 def test_a_manifest_has_no_secret_and_keeps_labels_of_any_name() -> None:
@@ -243,3 +246,77 @@ def test_a_decision_whose_time_cannot_be_read_is_not_drawn() -> None:
     odd = Decision(id="d-odd", kind="provision", time="yesterday", summary="")
     drawn = chart([Point(START.timestamp(), 1.0, 1, 0, 1)], [odd, decision("d-1", "end", 1)], START, history=True)
     assert [mark.id for mark in drawn.marks] == ["d-1"]
+
+
+def test_a_pod_with_room_for_it_has_the_name_of_its_workload() -> None:
+    pod = PodView(
+        namespace="shop",
+        name="p",
+        uid="u",
+        workload="Deployment/inflate",
+        phase="Running",
+        requests={"cpu": 0, "memory": 6 * GIB},
+    )
+    node = a_node(pods=(pod,), requests=pod.requests)
+    assert re.findall(r'<text class="pod"[^>]*>(.*?)</text>', block(node, Look(zoom="xxl"), Palette(), T)) == [
+        "inflate"
+    ]
+    assert "<text" not in block(node, Look(zoom="m"), Palette(), T)
+    long = msgspec.structs.replace(pod, workload=f"Deployment/{HOSTILE * 9}")
+    drawn = block(a_node(pods=(long,), requests=pod.requests), Look(zoom="xxl"), Palette(), T)
+    assert "<script" not in drawn and "…</text>" in drawn
+
+
+def test_a_nodeclaim_of_unknown_size_is_large_enough_to_be_seen_and_marked() -> None:
+    claim = a_node(has_node=False, state=NodePhase.LAUNCHING, capacity={}, allocatable={}, requests=None, pods=())
+    assert side(claim) == side(a_node(2)) and 'class="unread"' in block(claim, Look(zoom="l"), Palette(), T)
+
+
+def test_without_a_nodepool_the_page_says_that_nothing_is_launched() -> None:
+    nodes = {"node/n": a_node()}
+    said = 'data-hint="no-nodepool"'
+    assert said in now_panel(FleetView(nodes=nodes), START, T)
+    assert said not in now_panel(FleetView(nodes=nodes, pools={"p": PoolView(name="p", ready=True)}), START, T)
+    unread = WatchHealth(unread={"nodepools.karpenter.sh": "not served"})
+    assert said not in now_panel(FleetView(nodes=nodes, health=unread), START, T)
+
+
+def test_a_node_on_its_way_shows_how_long_it_has_been_and_how_long_it_may_be() -> None:
+    until = START + timedelta(minutes=15)
+    claim = a_node(has_node=False, state=NodePhase.JOINING, pods=(), created=START, until=until)
+    drawn = now_panel(FleetView(nodes={"nodeclaim/n": claim}), START, T)
+    assert f'data-since="{START.isoformat()}"' in drawn and f'data-until="{until.isoformat()}"' in drawn
+
+
+def test_the_size_of_blocks_goes_one_step_each_way_and_no_further() -> None:
+    drawn = controls(Look(zoom="l"), T)
+    steps = re.findall(r'href="/\?zoom=(\w+)" aria-label="(\w+)"', drawn)
+    assert steps == [("m", "Smaller"), ("xl", "Larger")]
+    assert 'aria-label="Larger"' not in controls(Look(zoom="xxl"), T)
+    assert 'aria-label="Smaller"' not in controls(Look(zoom="xs"), T)
+    assert "Larger" not in controls(Look(zoom="l", form="table"), T)
+
+
+def test_a_table_with_long_texts_keeps_its_roles_when_a_small_screen_stacks_it() -> None:
+    drawn = table("Events", [("Age", "num"), ("Message", "long")], [["1s", "text"]], "")
+    roles = re.findall(r'role="(\w+)"', drawn)
+    assert roles == ["region", "table", "rowgroup", "row", *["columnheader"] * 2, "rowgroup", "row", "cell", "cell"]
+    assert (
+        'data-label="Age"' in drawn and "role=" not in table("Pods", [("Pod", "")], [["p"]], "").partition("<table")[2]
+    )
+
+
+def test_a_disruption_is_reported_by_what_goes_what_comes_and_what_it_saves() -> None:
+    facts: dict[str, Any] = {"id": "d-1", "kind": "disrupt", "time": "", "reason": "Underutilized", "before": 0.3}
+    facts |= {"summary": "consolidation delete, terminating 1 nodes ip-1.ap.internal/m5.large/spot", "cost": 0.1}
+    removal = Decision(**facts, removed=("ip-1.ap-northeast-2.compute.internal",), evictions=1)
+    assert summary_of(removal) == "Underutilized: remove ip-1; 1 pod moves; saves $0.2000/h"
+    assert (
+        catalogue("ko").recorded(summary_of(removal)) == "Underutilized: ip-1 제거; 파드 1개 이동; 시간당 $0.2000 절감"
+    )
+    assert summary_of(decision("as recorded", "provision", 1)) == "as recorded"
+
+
+def test_counts_of_recorded_sentences_are_singular_or_plural() -> None:
+    assert T.recorded("1 node(s) for 5 pod(s) at $0.1180/h") == "1 node for 5 pods at $0.1180/h"
+    assert T.recorded("1 pod(s) are unschedulable: x") == "1 pod is unschedulable: x"

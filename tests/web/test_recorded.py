@@ -137,7 +137,7 @@ def test_the_series_are_those_of_the_whole_recording(page: RecordedPage, file: P
 def test_what_only_a_live_cluster_has_is_called_a_recording(page: RecordedPage) -> None:
     html = page.get("/health")
     for name in ("API server", "API errors"):
-        row = html.partition(f"<td>{name}</td>")[2].partition("</tr>")[0]
+        row = html.partition(f">{name}</td>")[2].partition("</tr>")[0]
         assert "recording" in row and "good" not in row and "0" not in row
     assert "A recording: doctor checks clusters." in html
     assert "metrics-server" not in page.get("/health?at=2026-01-01T00:00:00Z")

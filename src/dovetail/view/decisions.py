@@ -9,6 +9,7 @@ from typing import Any
 from dovetail.controllers.history.decisions import Decision
 from dovetail.controllers.history.store import lines
 from dovetail.kube.reflector import CacheChange
+from dovetail.language import message, plural
 from dovetail.view.model import RecentDecision
 
 MAX_DECISIONS = 5000
@@ -28,6 +29,8 @@ MARKED = frozenset(
     )
 )
 MAX_RECENT = 6
+#: Nodes and instance types that a sentence names.
+MAX_NAMED = 3
 
 
 class DecisionLog:
@@ -63,6 +66,34 @@ class DecisionLog:
         return self._sorted
 
 
+def summary_of(decision: Decision) -> str:
+    """What was decided, in a sentence. The recorded line of a disruption is the one that runbooks grep for."""
+    if decision.kind != "disrupt" or not decision.removed:
+        return decision.summary
+    nodes = _listed([host(name) for name in decision.removed])
+    facts = {"reason": decision.reason, "nodes": nodes}
+    if decision.node_claims:
+        kinds = _listed([made.instance_type for made in decision.node_claims])
+        parts = [message("{reason}: replace {nodes} with {types}", **facts, types=kinds)]
+    else:
+        parts = [message("{reason}: remove {nodes}", **facts)]
+    if decision.evictions:
+        parts.append(plural("{n} pod moves", "{n} pods move", n=decision.evictions))
+    if decision.before is not None and decision.cost is not None and decision.before > decision.cost:
+        parts.append(message("saves ${saved}/h", saved=f"{decision.before - decision.cost:.4f}"))
+    return "; ".join(parts)
+
+
+def host(name: str) -> str:
+    """A node's name without its domain, which all hosts of a cluster share."""
+    return name.partition(".")[0] if name.endswith(".internal") else name
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:MAX_NAMED])
+    return shown if len(names) <= MAX_NAMED else f"{shown}, … ({len(names)})"
+
+
 def recent(decisions: Sequence[Decision]) -> tuple[RecentDecision, ...]:
     """The newest decisions about the fleet, newest first."""
     marked = (decision for decision in reversed(decisions) if decision.kind in MARKED)
@@ -71,7 +102,7 @@ def recent(decisions: Sequence[Decision]) -> tuple[RecentDecision, ...]:
             id=decision.id,
             kind=decision.kind,
             time=decision.time,
-            summary=decision.summary,
+            summary=summary_of(decision),
             reason=decision.reason,
         )
         for decision in islice(marked, MAX_RECENT)

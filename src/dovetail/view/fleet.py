@@ -243,13 +243,13 @@ def pool_view(pool: NodePool) -> PoolView:
 
 
 def _budget(budget: Budget) -> str:
-    when = (
-        message(" at {schedule} for {duration}", schedule=budget.schedule, duration=budget.duration)
-        if budget.schedule is not None
-        else ""
-    )
-    reasons = message(" for {reasons}", reasons=", ".join(budget.reasons)) if budget.reasons is not None else ""
-    return f"{budget.nodes}{reasons}{when}"
+    nodes, reasons = str(budget.nodes), ", ".join(budget.reasons or ())
+    window = {"schedule": budget.schedule, "duration": budget.duration}
+    if budget.schedule is None:
+        return message("{nodes} of reason {reasons}", nodes=nodes, reasons=reasons) if reasons else nodes
+    if not reasons:
+        return message("{nodes} from {schedule} for {duration}", nodes=nodes, **window)
+    return message("{nodes} of reason {reasons} from {schedule} for {duration}", nodes=nodes, reasons=reasons, **window)
 
 
 def _amounts(given: Mapping[str, Amount]) -> Amounts:

@@ -1,7 +1,8 @@
 """What no fleet for the same pods costs less than, as far as it can be proven from outside the controller.
 
-Nodes of no NodePool stay, with their price and their free room; all pods of the others are to be placed on nodes
-launched anew, at the packaged prices, or at a price that a node of the same offering was launched at if that is less.
+Nodes of no NodePool stay, with their price and their free room; all pods of the others, and those that wait for a node
+on its way, are to be placed on nodes launched anew, at the packaged prices, or at a price that a node of the same
+offering was launched at if that is less.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class BoundProblem(msgspec.Struct, frozen=True):
     prices: Mapping[str, float]
     memory: PlannerCache
     note: str
+    #: What the fleet costs while the problem is as it is.
+    cost: float | None = None
 
 
 class Bounds:
@@ -55,7 +58,8 @@ class Bounds:
         regions = {node.metadata.labels.get(wellknown.REGION, "") for node in self._state.nodes.store}
         if len(regions) != 1 or not (regions & set(catalog.regions())):
             return None
-        if view.totals.fleet.money.per_hour is None:
+        cost = view.totals.fleet.money.per_hour
+        if cost is None:
             return None
         (region,) = regions
         paid = {
@@ -69,7 +73,9 @@ class Bounds:
         prices = {node.name: node.price.per_hour for node in view.nodes.values() if node.price is not None}
         spot = any(_may_be_spot(pool) for pool in pools)
         note = f"{PACKAGED}; {SPOT_ESTIMATED}" if spot else PACKAGED
-        return BoundProblem(self._builder.build(pools, ()), prices, self._memory, note)
+        waiting = (self._state.pods.store.get(pod.key) for pod in view.pending.values() if pod.waits_for)
+        snapshot = self._builder.build(pools, filter(None, waiting))
+        return BoundProblem(snapshot, prices, self._memory, note, cost)
 
     def _pools(self, region: str, paid: Offerings) -> Iterable[Pool]:
         for pool in self._state.pools.store.all():
@@ -99,7 +105,10 @@ def bound(problem: BoundProblem) -> LowerBound | None:
     staying = tuple(state for state in remaining if state.pool not in names)
     moved = tuple(_unbound(pod) for state in remaining if state.pool in names for pod in state.pods if _moves(pod))
     price_of_staying = sum(problem.prices.get(state.name, 0.0) for state in staying)
-    compiled = Problem(msgspec.structs.replace(problem.snapshot, nodes=staying, pending=moved, memory=problem.memory))
+    placed_anew = (*moved, *problem.snapshot.pending)
+    compiled = Problem(
+        msgspec.structs.replace(problem.snapshot, nodes=staying, pending=placed_anew, memory=problem.memory)
+    )
     nowhere = {
         pod_class.index: pod_class.count for pod_class in compiled.classes if not _is_offered(compiled, pod_class)
     }
@@ -107,7 +116,7 @@ def bound(problem: BoundProblem) -> LowerBound | None:
     return (
         None
         if bound_of_new_nodes is None
-        else LowerBound(price_of_staying + bound_of_new_nodes, f"{problem.note}; {WORDS}")
+        else LowerBound(price_of_staying + bound_of_new_nodes, f"{problem.note}; {WORDS}", problem.cost)
     )
 
 

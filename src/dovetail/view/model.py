@@ -11,6 +11,8 @@ from enum import StrEnum
 
 import msgspec
 
+#: A lower bound holds for a fleet whose price has changed by this share at most since it was computed.
+MAX_COST_CHANGE = 0.05
 NANO = 10**9
 HOURS_PER_MONTH = 730
 
@@ -184,6 +186,8 @@ class LowerBound(msgspec.Struct, frozen=True):
 
     per_hour: float
     of: str = ""
+    #: What the fleet cost that it was computed for.
+    cost: float | None = None
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,9 +210,15 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gap(self) -> float | None:
-        """How far the fleet is above the lower bound at most; None where either is unknown, or the bound lags."""
+        """How far the fleet is above the lower bound at most; None where either is unknown, or the bound lags.
+
+        A bound of a fleet of quite another price says nothing of this one: it is computed anew meanwhile.
+        """
         cost = self.fleet.money.per_hour
         if cost is None or self.bound is None or not 0 < self.bound.per_hour <= cost * (1 + 1e-9):
+            return None
+        bounded = self.bound.cost if self.bound.cost is not None else cost
+        if abs(cost - bounded) > MAX_COST_CHANGE * bounded:
             return None
         return max(0.0, cost / self.bound.per_hour - 1)
 

@@ -51,7 +51,7 @@ HEALTH_INTERVAL_S = 0.75
 USAGE_INTERVAL_S = 15.0
 LEASES_INTERVAL_S = 30.0
 #: How often the lower bound may be computed; and how many times as long as that took is waited at least.
-BOUND_INTERVAL_S, BOUND_PAUSE = 5.0, 60.0
+BOUND_INTERVAL_S, BOUND_PAUSE = 1.0, 60.0
 SETTLE_INTERVAL_S = 0.02
 #: What is said of usage before the first answer.
 NOT_ASKED = source("not asked yet")
@@ -258,11 +258,11 @@ class Observer:
     async def _bound(self) -> None:
         """The lower bound, anew after the nodes changed: beside the loop, and for a small part of a processor."""
         await self.ready.wait()
-        bounds, nodes = Bounds(self.state), None
+        bounds, nodes, pending = Bounds(self.state), None, None
         while True:
             took = 0.0
-            if self.view.nodes is not nodes:
-                nodes, began = self.view.nodes, stopwatch()
+            if self.view.nodes is not nodes or self.view.pending is not pending:
+                nodes, pending, began = self.view.nodes, self.view.pending, stopwatch()
                 problem = bounds.problem(self.view)
                 lower_bound = await beside(partial(bound, problem)) if problem is not None else None
                 took = stopwatch() - began

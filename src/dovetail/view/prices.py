@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from dovetail.cloud.aws import catalog
 from dovetail.cluster.state_node import launch_price
+from dovetail.language import source
 from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.labels import COMPUTE_TYPE, FARGATE, ON_DEMAND, RESERVED, SPOT
@@ -13,7 +14,7 @@ from dovetail.view.model import HourlyPrice
 
 _EKS_CAPACITY_TYPE = "eks.amazonaws.com/capacityType"
 _EKS_CAPACITY_TYPES = {"SPOT": SPOT, "ON_DEMAND": ON_DEMAND, "CAPACITY_BLOCK": RESERVED}
-AT_LAUNCH = "at launch"
+AT_LAUNCH = source("at launch")
 
 
 def capacity_type(labels: Mapping[str, str]) -> str | None:

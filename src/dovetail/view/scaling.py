@@ -57,7 +57,10 @@ def point(hpa: Json, seconds: float) -> ScalingPoint:
         name = metric_name(metric)
         used = (measured.get(name) or {}).get("current") or {}
         metrics[name] = number(used), number(source_of(metric).get("target") or {})
-    return ScalingPoint(seconds, status.get("currentReplicas"), status.get("desiredReplicas"), metrics)
+    replicas, desired = status.get("currentReplicas"), status.get("desiredReplicas")
+    if not status.get("conditions"):  # the zeros of an HPA that no controller has looked at yet say nothing
+        replicas, desired = replicas or None, desired or None
+    return ScalingPoint(seconds, replicas, desired, metrics)
 
 
 class ScalingLog:

@@ -47,7 +47,7 @@ def _hpas(context: PageContext, observer: Observer) -> Markup:
         (t("Target"), ""),
         (t("Replicas"), ""),
         (t("Metrics: used / target"), ""),
-        (t("Limited"), ""),
+        (t("Limited"), "long"),
     ]
     return card("HorizontalPodAutoscaler", table("HPA", columns, rows, t("There are none."), hidden=True))
 
@@ -65,8 +65,9 @@ def replicas_bar(spec: Json, status: Json, t: Catalogue) -> Markup:
         f'<rect class="bg" width="100" height="8"/><rect class="fg" width="{width:.1f}" height="8"/>'
         "</svg>"
     )
-    text = t("{now} of {least} to {most}", now=now, least=least, most=most)
-    return join(drawn, tag("span", text + (f" → {desired}" if desired not in (None, now) else "")))
+    going = f"{now} → {desired}" if desired not in (None, now) else f"{now}"
+    text = t("{now} ({least} to {most} allowed)", now=going, least=least, most=most)
+    return tag("span", drawn, text, class_="barline")
 
 
 def metric_lines(spec: Json, status: Json, t: Catalogue) -> list[str]:
@@ -137,7 +138,7 @@ def hpa_facts(hpa: Json, t: Catalogue) -> Markup:
         ]
         for condition in status.get("conditions") or ()
     ]
-    columns = [(t("Condition"), ""), (t("Status"), ""), (t("Message"), "")]
+    columns = [(t("Condition"), ""), (t("Status"), ""), (t("Message"), "long")]
     return card(
         t("Facts"),
         tag("p", _target(spec.get("scaleTargetRef") or {}, (hpa["metadata"]).get("namespace", ""))),
@@ -191,7 +192,7 @@ def _vpas(context: PageContext, observer: Observer) -> Markup:
                 join(*(tag("div", isolated(line)) for line in recommendation_lines(vpa, t))),
             ]
         )
-    columns = [("VPA", ""), (t("Target"), ""), (t("Mode"), ""), (t("Recommended (lower … upper)"), "")]
+    columns = [("VPA", ""), (t("Target"), ""), (t("Mode"), ""), (t("Recommended (lower … upper)"), "long")]
     return card("VerticalPodAutoscaler", table("VPA", columns, rows, t("There are none."), hidden=True))
 
 
@@ -207,7 +208,7 @@ def recommendation_lines(vpa: Json, t: Catalogue) -> list[str]:
             for name, amount in target.items()
         )
         lines.append(f"{container.get('containerName', '')}: {amounts}")
-    return lines or [t("unknown")]
+    return lines or [t("no recommendation yet")]
 
 
 def vpa_facts(

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from html import escape
 from math import sqrt
 
+from dovetail.view.decisions import host
 from dovetail.view.model import NodePhase, NodeView, PodView
 from dovetail.web import figures
 from dovetail.web.catalogue import Catalogue
@@ -16,11 +17,15 @@ from dovetail.web.look import ZOOMS, Look, units
 from dovetail.web.markup import Markup, path
 from dovetail.web.palette import Palette
 
-#: Blocks from this width on have a caption.
-MIN_CAPTION_PX = 58
+#: Blocks from this width on have a caption, and from the second one on the name of the node in it.
+MIN_CAPTION_PX, _MIN_NAME_PX = 58, 96
 _MIN_SIDE_PX = 10
+#: A node of which no size is known yet is drawn as one of two vCPUs and 8 GiB, with a question mark.
+_UNKNOWN_UNITS = 4.0
 #: Blocks from this height on show their pods apart from each other, by a gap.
 _MIN_PODS_APART_PX, _GAP_PX = 40, 1.0
+#: A pod of at least this height and width has the name of its workload in it; letters are about so wide.
+_MIN_LABEL_HEIGHT_PX, _MIN_LABEL_WIDTH_PX, _LETTER_PX = 13, 46, 6.2
 #: Namespaces named in the description of a node.
 _MAX_NAMED = 6
 
@@ -40,13 +45,19 @@ def block(node: NodeView, look: Look, palette: Palette, t: Catalogue) -> Markup:
     caption = ""
     if width >= MIN_CAPTION_PX:
         cost = figures.dollars(node.price.per_hour, t) if node.price is not None else t("price unknown")
-        caption = f'<span class="cap"><b>{escape(node.instance_type or "?")}</b> {escape(cost)}</span>'
+        name = f"<i>{escape(short_name(node))}</i>" if width >= _MIN_NAME_PX else ""
+        kind = escape(node.instance_type or "?")
+        caption = f'<span class="cap" aria-hidden="true"><b>{kind}</b> {escape(cost)}{name}</span>'
     return Markup(
         f'<a class="n {node.state.value}" id="{escape(node.key)}" href="{target(node)}"'
-        f' data-g="{escape(group_of(node, look))}" aria-label="{escape(description(node, t))}">'
+        f' data-g="{escape(group_of(node, look))}"><span class="hidden">{escape(description(node, t))}</span>'
         f'<svg width="{width}" height="{height}" aria-hidden="true" focusable="false">'
         f"{_fill(node, look, palette, width, height, split)}</svg>{caption}</a>"
     )
+
+
+def short_name(node: NodeView) -> str:
+    return host(node.name)
 
 
 def target(node: NodeView) -> str:
@@ -67,6 +78,8 @@ def group_of(node: NodeView, look: Look) -> str:
 def _size(node: NodeView, look: Look) -> tuple[int, int, int]:
     """Width, height, and the width of the CPU's part, in pixels."""
     processors, memory = units(node)
+    if not processors + memory:
+        processors = memory = _UNKNOWN_UNITS / 2
     side = max(_MIN_SIDE_PX, round(ZOOMS[look.zoom] * sqrt(processors + memory)))
     part = processors / (processors + memory) if processors + memory else 0.5
     return side, side, max(2, min(side - 2, round(side * part)))
@@ -79,20 +92,26 @@ def _fill(node: NodeView, look: Look, palette: Palette, width: int, height: int,
     columns = (("cpu", 0, split - 1), ("memory", split, width - split))
     apart = height >= _MIN_PODS_APART_PX
     drawn: dict[int, list[str]] = {}
-    if not node.has_node:
+    if not node.has_node and (node.capacity or node.requests):
         parts.append(_planned(node, columns, height))
     elif node.requests is None or not node.allocatable:
         parts.append(f'<text class="unread" x="{width / 2:.0f}" y="{height / 2:.0f}">?</text>')
+    labels: dict[str, str] = {}
     for resource, left, wide in columns:
         total, top = node.allocatable.get(resource), float(height)
         if not total or node.requests is None:
             continue
-        for colour, shares in _shares(node, resource, total, look, palette):
-            for share in shares if apart else (sum(shares),):
+        for colour, pods in _shares(node, resource, total, look, palette):
+            shares = [share for share, _ in pods] if apart else [sum(share for share, _ in pods)]
+            for number, share in enumerate(shares):
                 bottom, top = top, max(0.0, top - share * height)
                 gap = _GAP_PX if apart and bottom - top > 3 * _GAP_PX else 0.0
                 drawn.setdefault(colour, []).append(f"M{left} {top + gap:.1f}h{wide}V{bottom:.1f}H{left}z")
+                pod = pods[number][1]
+                if apart and bottom - top >= _MIN_LABEL_HEIGHT_PX and wide >= _MIN_LABEL_WIDTH_PX:
+                    labels.setdefault(pod.key, _label(pod, left, wide, (top + gap + bottom) / 2))
     parts += [f'<path class="c{colour}" d="{"".join(shapes)}"/>' for colour, shapes in drawn.items()]
+    parts += labels.values()
     lines = []
     for resource, left, wide in columns:
         used = node.usage_share(resource)
@@ -114,14 +133,23 @@ def _planned(node: NodeView, columns: Iterable[tuple[str, int, int]], height: in
     return f'<path class="planned" d="{"".join(shapes)}"/>' if shapes else ""
 
 
-def _shares(node: NodeView, resource: str, total: int, look: Look, palette: Palette) -> list[tuple[int, list[float]]]:
-    """The pods' shares of a resource by colour, from the bottom up."""
-    shares: dict[int, list[float]] = {}
+def _shares(
+    node: NodeView, resource: str, total: int, look: Look, palette: Palette
+) -> list[tuple[int, list[tuple[float, PodView]]]]:
+    """The pods and their shares of a resource by colour, from the bottom up."""
+    shares: dict[int, list[tuple[float, PodView]]] = {}
     for pod in node.pods:
         count = (pod.requests or {}).get(resource, 0)
         if count:
-            shares.setdefault(palette.of(look.colour, coloured_by(pod, look)), []).append(count / total)
-    return sorted(shares.items())
+            shares.setdefault(palette.of(look.colour, coloured_by(pod, look)), []).append((count / total, pod))
+    return [(colour, shares[colour]) for colour in sorted(shares)]
+
+
+def _label(pod: PodView, left: int, wide: int, middle: float) -> str:
+    """The name of the pod's workload, as much of it as fits."""
+    name, letters = pod.workload.partition("/")[2] or pod.name, int((wide - 8) / _LETTER_PX)
+    shown = name if len(name) <= letters else f"{name[: letters - 1]}…"
+    return f'<text class="pod" x="{left + 5}" y="{middle:.1f}">{escape(shown)}</text>'
 
 
 def coloured_by(pod: PodView, look: Look) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Iterable, Mapping
 from importlib import resources
 
@@ -12,6 +13,16 @@ from dovetail.language.recognition import recognized
 
 #: Languages of the page, by their code; the first is that of the messages themselves.
 LANGUAGES: Mapping[str, str] = {"en": "English", "ko": "한국어"}
+
+
+#: A count of things in a recorded sentence: `5 pod(s)`.
+_COUNTED = re.compile(r"\b(\d+) (\w+)\(s\)( are)?")
+
+
+def _plural(match: re.Match[str]) -> str:
+    count, noun, verb = match.groups()
+    single = count == "1"
+    return f"{count} {noun}{'' if single else 's'}{'' if verb is None else ' is' if single else ' are'}"
 
 
 class Catalogue:
@@ -28,7 +39,8 @@ class Catalogue:
     def recorded(self, text: str) -> str:
         """A sentence of the view or of the decision history, which are English, in this language where it is ours."""
         with speaking(self.language):
-            return recognized(text)
+            shown = recognized(text)
+        return _COUNTED.sub(_plural, shown) if self.language == "en" else shown
 
 
 @functools.cache

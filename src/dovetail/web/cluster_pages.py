@@ -95,10 +95,13 @@ def time(context: PageContext, decisions: Sequence[Decision], points: Sequence[P
     points = points if context.rights.nodes and context.rights.pods else ()
     permitted = context.rights.history and context.rights.pods
     marked = [decision for decision in decisions if decision.kind in MARKED] if permitted else []
+    hint = t(
+        "Since this page's server started. Upright lines mark decisions: point to one to read it, click to open it."
+        " Times are UTC."
+    )
     return join(
         tag("h1", t("Time")),
-        tag("p", t("Since this page's server started; lines mark decisions.")),
-        plots(t),
+        plots(t, hint),
         _points(points, t),
         card(
             t("Decisions"),
@@ -135,8 +138,8 @@ def _points(points: Sequence[Point], t: Catalogue) -> Markup | None:
     return tag("details", tag("summary", t("As a table")), listed, class_="card", id="points")
 
 
-def plots(t: Catalogue) -> Markup:
-    """The frames that the script draws the series into."""
+def plots(t: Catalogue, hint: str) -> Markup:
+    """The frames that the script draws the series into; `hint` stands where a value is read while one points."""
     names = {"cost": t("Cost an hour"), "nodes": t("Nodes"), "pending": t("Pending"), "evictions": t("Evictions")}
     frames = [
         tag(
@@ -147,7 +150,6 @@ def plots(t: Catalogue) -> Markup:
         )
         for name, label in names.items()
     ]
-    hint = t("Point to a line to read a decision, click to open it. Times are UTC.")
     return join(
         tag("div", hint, id="hover", aria_live="polite", class_="hover", data_hint=hint),
         tag("div", *frames, id="plots", data_chart="/data/time", role="group", aria_label=t("Time")),

@@ -9,28 +9,16 @@ from datetime import datetime
 from dovetail.view.model import FleetView, Money, NodePhase, NodeView, PendingPod
 from dovetail.view.totals import grouped, node_money
 from dovetail.web import figures
-from dovetail.web.blocks import STATES, block, group_of, target
+from dovetail.web.blocks import STATES, block, group_of, short_name, target
 from dovetail.web.catalogue import Catalogue
 from dovetail.web.context import PageContext
-from dovetail.web.layout import bar, card, decision_link, table
+from dovetail.web.layout import bar, card, decision_badge, decision_link, table
 from dovetail.web.look import COLOURS, FORMS, GROUPS, ZOOMS, Look
 from dovetail.web.markup import Markup, isolated, join, link, path, tag
 from dovetail.web.palette import DISTINCT, OTHER, Palette
 
 GROUP_LABELS = {"pool": "NodePool", "group": "Node group", "zone": "Zone", "type": "Type", "capacity": "Capacity type"}
 COLOUR_LABELS = {"namespace": "Namespace", "workload": "Workload"}
-DECISION_LABELS = {
-    "provision": "launch",
-    "refuse": "unschedulable",
-    "disrupt": "disruption",
-    "undo": "undone",
-    "end": "done",
-    "unhealthy": "unhealthy",
-    "safe-mode": "safe mode",
-    "drift-stop": "drift stopped",
-    "scale-up": "scale-up",
-    "scale-down": "scale-down",
-}
 FORM_LABELS = {"picture": "Picture", "table": "Table"}
 _NOW = (
     NodePhase.LAUNCHING,
@@ -41,6 +29,8 @@ _NOW = (
     NodePhase.CORDONED,
 )
 MAX_NOW = 6
+#: Groups of more blocks have rows of their own, which the browser draws when they are scrolled to.
+MAX_BLOCKS_OF_A_SMALL_GROUP = 60
 MAX_PENDING_REASONS = 12
 MAX_PENDING_NAMED = 5
 #: What stands for the reasons of pods that wait for a node.
@@ -54,13 +44,15 @@ def fleet(context: PageContext, look: Look) -> Markup:
     prepare(context.palette, view, look)
     panels = (now_panel(view, context.now, t), pending_panel(view, t), recent_panel(view, t))
     side = tag("div", *panels, class_="side")
-    picture = picture_of(view, look, context.palette, t) if look.form == "picture" else table_of(view, look, t)
+    drawn = look.form == "picture"
+    picture = picture_of(view, look, context.palette, t) if drawn else table_of(view, look, t)
+    key = legend(view, look, context.palette, t) if drawn else None
     return tag(
         "div",
         tag("h1", t("Fleet"), class_="hidden"),
-        tag("div", controls(look, t), legend(view, look, context.palette, t), picture, class_="wide"),
+        tag("div", controls(look, t), key, picture, class_="wide"),
         side,
-        class_="fleet",
+        class_="fleet" if drawn else "fleet listed",
     )
 
 
@@ -76,13 +68,12 @@ def controls(look: Look, t: Catalogue) -> Markup:
     choices = (
         ("group", t("Group by"), {name: t(GROUP_LABELS[name]) for name in GROUPS}),
         ("colour", t("Colour by"), {name: t(COLOUR_LABELS[name]) for name in COLOURS}),
-        ("zoom", t("Size"), {name: name.upper() for name in ZOOMS}),
         ("form", t("As"), {name: t(FORM_LABELS[name]) for name in FORMS}),
     )
     rows = [
         tag(
             "span",
-            tag("span", label, class_="label"),
+            tag("span", label, class_="label") if name != "form" else None,
             *(
                 tag(
                     "a",
@@ -98,6 +89,8 @@ def controls(look: Look, t: Catalogue) -> Markup:
         )
         for name, label, options in choices
     ]
+    if look.form == "picture":
+        rows.append(_sizes(look, t))
     hidden = [
         tag("input", type="hidden", name=name, value=getattr(look, name))
         for name in ("group", "colour", "zoom", "form")
@@ -105,11 +98,34 @@ def controls(look: Look, t: Catalogue) -> Markup:
     filtering = tag(
         "form",
         *hidden,
-        tag("label", t("Filter"), for_="filter", class_="label"),
-        tag("input", id="filter", name="filter", type="search", value=look.filter, maxlength=200, placeholder="spot …"),
+        tag("label", t("Filter"), for_="filter", class_="hidden"),
+        tag(
+            "input",
+            id="filter",
+            name="filter",
+            type="search",
+            value=look.filter,
+            maxlength=200,
+            placeholder=f"{t('Filter')}: spot …",
+        ),
         class_="choice",
     )
     return tag("div", *rows, filtering, class_="controls")
+
+
+def _sizes(look: Look, t: Catalogue) -> Markup:
+    """Links to blocks a step smaller and a step larger; at either end plain text."""
+    sizes = list(ZOOMS)
+    place = sizes.index(look.zoom) if look.zoom in sizes else sizes.index("m")
+    steps = (("−", t("Smaller"), place - 1), ("+", t("Larger"), place + 1))
+    links = [
+        tag("a", sign, href=f"/{look.query(zoom=sizes[step])}", aria_label=label, title=label)
+        if 0 <= step < len(sizes)
+        else tag("span", sign, class_="end", aria_hidden="true")
+        for sign, label, step in steps
+    ]
+    label = t("Size")
+    return tag("span", *links, class_="choice options", role="group", aria_label=label)
 
 
 def legend(view: FleetView, look: Look, palette: Palette, t: Catalogue) -> Markup:
@@ -165,7 +181,7 @@ def group_section(name: str, nodes: Sequence[NodeView], look: Look, palette: Pal
         "section",
         group_heading(name, nodes, look, t),
         tag("div", *blocks, class_="blocks", id=f"blocks:{name}"),
-        class_="group",
+        class_="group many" if len(blocks) > MAX_BLOCKS_OF_A_SMALL_GROUP else "group",
         aria_label=name or t("without {label}", label=t(GROUP_LABELS[look.group])),
         id=f"section:{name}",
     )
@@ -197,12 +213,12 @@ def table_of(view: FleetView, look: Look, t: Catalogue) -> Markup:
         key=lambda node: (not group_of(node, look), group_of(node, look), node.name),
     )
     columns = [
-        (t(GROUP_LABELS[look.group]), ""),
-        (t("Node"), ""),
+        (t(GROUP_LABELS[look.group]), "name"),
+        (t("Node"), "name"),
         (t("State"), ""),
-        (t("Type"), ""),
-        (t("Capacity type"), ""),
-        (t("Zone"), ""),
+        (t("Type"), "name"),
+        (t("Capacity type"), "name"),
+        (t("Zone"), "name"),
         (t("Cost an hour"), "num"),
         (t("CPU requested"), "num"),
         (t("CPU used"), "num"),
@@ -218,8 +234,8 @@ def table_of(view: FleetView, look: Look, t: Catalogue) -> Markup:
 
 def _row(node: NodeView, look: Look, t: Catalogue) -> list[Markup | str]:
     return [
-        isolated(group_of(node, look)),
-        tag("a", isolated(node.name), href=target(node)),
+        tag("bdi", group_of(node, look) or "–", title=group_of(node, look) or None),
+        tag("a", isolated(short_name(node)), href=target(node), title=node.name),
         t(STATES[node.state]),
         node.instance_type or t("unknown"),
         node.capacity_type or t("unknown"),
@@ -243,16 +259,24 @@ def now_panel(view: FleetView, now: datetime, t: Catalogue) -> Markup:
     if more > 0:
         first = Look(form="table", filter=busy[0].state.value)
         items.append(tag("li", tag("a", t("{count} more", count=more), href=f"/{first.query()}"), class_="more"))
-    empty = tag("p", t("Nothing is launched, drained or replaced."), class_="empty")
+    empty = join(tag("p", t("Nothing is launched, drained or replaced."), class_="empty"), _without_pools(view, t))
     heading = join(t("Now"), tag("small", str(len(busy)) if busy else ""))
     return card(heading, tag("ul", *items, class_="plain") if items else empty, id_="now")
+
+
+def _without_pools(view: FleetView, t: Catalogue) -> Markup | None:
+    """What is missing before anything can be launched, where NodePools can be read and there are none."""
+    if view.pools or not view.nodes or any(name.startswith("nodepools") for name in view.health.unread):
+        return None
+    said = t("There is no NodePool yet: no node is launched for pending pods before one is created.")
+    return tag("p", said, class_="hint", data_hint="no-nodepool")
 
 
 def _busy(node: NodeView, waiting: int, t: Catalogue) -> Markup:
     until = None
     if node.until is not None:
         countdown = tag("time", "", datetime=node.until.isoformat(), data_until=node.until.isoformat())
-        until = tag("span", t("at most"), " ", countdown, class_="until", title=_ends(node, t))
+        until = tag("span", _elapsed(node), t("at most"), " ", countdown, class_="until", title=_ends(node, t))
     kind = ", ".join(filter(None, (node.instance_type, node.capacity_type, node.zone)))
     moving = sum(1 for pod in node.pods if not pod.daemon)
     leaves = node.state in (NodePhase.DRAINING, NodePhase.REPLACING)
@@ -270,16 +294,19 @@ def _busy(node: NodeView, waiting: int, t: Catalogue) -> Markup:
     )
 
 
+def _elapsed(node: NodeView) -> Markup | None:
+    """How long a node has been on its way in."""
+    if node.created is None or node.state not in (NodePhase.LAUNCHING, NodePhase.JOINING):
+        return None
+    since = node.created.isoformat()
+    return join(tag("time", "", datetime=since, data_since=since), " · ")
+
+
 def _ends(node: NodeView, t: Catalogue) -> str:
     """What happens when the countdown ends."""
     if node.state in (NodePhase.LAUNCHING, NodePhase.JOINING):
         return t("then the NodeClaim is given up and another is created")
     return t("then the node is removed, whatever still runs on it")
-
-
-def short_name(node: NodeView) -> str:
-    """The host's name without its domain, which all hosts of a cluster share."""
-    return node.name.partition(".")[0] if node.name.endswith(".internal") else node.name
 
 
 def pending_panel(view: FleetView, t: Catalogue) -> Markup:
@@ -306,11 +333,10 @@ def _reason(pods: Sequence[PendingPod], t: Catalogue) -> Markup:
     """A reason with the workloads that it concerns; pods that wait for a node are one entry."""
     first = pods[0]
     said = _waits(pods, t) if first.waits_for else reason_of(first, t)
+    code = join(" ", tag("code", first.code)) if first.code and not first.waits_for else None
     return tag(
         "li",
-        tag("span", f"{len(pods):,}", class_="count"),
-        said,
-        join(" ", tag("code", first.code)) if first.code and not first.waits_for else None,
+        tag("div", tag("span", f"{len(pods):,}", class_="count"), said, code, class_="said"),
         tag("small", t("Remedy"), ": ", isolated(t.recorded(first.remedy)), class_="remedy") if first.remedy else None,
         tag("small", _workloads(pods, t)),
     )
@@ -351,7 +377,7 @@ def recent_panel(view: FleetView, t: Catalogue) -> Markup:
         tag(
             "li",
             tag("time", decision.time[11:16], datetime=decision.time, title=decision.time, class_="clock"),
-            tag("span", t(DECISION_LABELS.get(decision.kind, decision.kind)), class_=f"badge {decision.kind}"),
+            decision_badge(decision.kind, t),
             " ",
             tag(
                 "a",
@@ -377,7 +403,7 @@ def pending_page(context: PageContext) -> Markup:
         (t("CPU"), "num"),
         (t("Memory"), "num"),
         (t("Age"), "num"),
-        (t("Reason"), ""),
+        (t("Reason"), "long"),
         (t("Decision"), ""),
     ]
     rows: list[list[Markup | str]] = []
@@ -396,4 +422,5 @@ def pending_page(context: PageContext) -> Markup:
         )
     more = len(context.view.pending) - MAX_ROWS
     note = tag("p", t("{count} more", count=more), class_="empty") if more > 0 else None
-    return join(tag("h1", t("Pending pods")), table(t("Pending pods"), columns, rows, t("No pod is pending.")), note)
+    listed = table(t("Pending pods"), columns, rows, t("No pod is pending."), hidden=True)
+    return join(tag("h1", t("Pending pods")), tag("section", listed, note, class_="card"))

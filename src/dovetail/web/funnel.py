@@ -8,37 +8,44 @@ from typing import Any
 from dovetail.web import figures
 from dovetail.web.catalogue import Catalogue
 from dovetail.web.layout import table
-from dovetail.web.markup import Markup, isolated, join, tag
+from dovetail.web.markup import Markup, isolated, tag
 
-_ROW_PX, _WIDTH_PX = 16, 320
+_ROW_PX, _WIDTH = 14, 100
 
 
 def funnels(pools: Mapping[str, Any], t: Catalogue) -> Markup:
-    """One funnel for each NodePool."""
-    return join(*(funnel(name, pool, t) for name, pool in pools.items() if isinstance(pool, dict)))
+    """One funnel for each NodePool, side by side where there is room."""
+    drawn = [funnel(name, pool, t) for name, pool in pools.items() if isinstance(pool, dict)]
+    return tag("div", *drawn, class_="funnels")
 
 
 def funnel(name: str, pool: Mapping[str, Any], t: Catalogue) -> Markup:
     start, steps = int(pool.get("start") or 0), pool.get("steps") or ()
     rows = [(t("candidates"), start), *((str(step.get("clause", "")), int(step.get("left", 0))) for step in steps)]
-    columns = [(t("Filter"), "long"), ("", ""), (t("Left"), "num")]
+    columns = [(t("Filter"), "filter"), ("", "stage"), (t("Left"), "num")]
     cells: list[list[Markup | str]] = [
-        [isolated(t.recorded(text)), _stage(left, start), f"{left:,}"] for text, left in rows
+        [
+            tag("span", isolated(t.recorded(text)), class_=None if left else "emptied"),
+            _stage(left, start),
+            tag("span", f"{left:,}", class_=None if left else "emptied"),
+        ]
+        for text, left in rows
     ]
     listed = table(t("NodePool {name}", name=name), columns, cells, "")
-    facts = [t("emptied by {filter}", filter=t.recorded(str(pool["emptied_by"])))] if pool.get("emptied_by") else []
-    nearest = pool.get("nearest")
+    nearest, said = pool.get("nearest"), ""
     if nearest:
         price = figures.dollars(nearest.get("price"), t)
         lacks = f", {t('lacks {amount}', amount=pool['nearest_lacks'])}" if pool.get("nearest_lacks") else ""
-        facts.append(f"{t('nearest')}: {nearest['instance_type']} {nearest['zone']} {price}{lacks}")
-    return tag("div", listed, *(tag("p", isolated(fact)) for fact in facts), class_="funnel")
+        said = f"{t('nearest')}: {nearest['instance_type']} {nearest['zone']} {price}{lacks}"
+    return tag("div", listed, tag("p", isolated(said), class_="empty") if said else None, class_="funnel")
 
 
 def _stage(left: int, start: int) -> Markup:
     """A bar in the middle of its row: the rows together are the funnel."""
-    width = max(1.0, _WIDTH_PX * left / start if start else 0.0)
+    width = _WIDTH * left / start if start else 0.0
+    shape = f'<rect class="fg" x="{(_WIDTH - width) / 2:.1f}" width="{width:.1f}" height="{_ROW_PX}"/>'
+    none = f'<path class="none" d="M{_WIDTH / 2:.0f} 0v{_ROW_PX}"/>'
     return Markup(
-        f'<svg viewBox="0 0 {_WIDTH_PX} {_ROW_PX}" width="{_WIDTH_PX}" height="{_ROW_PX}" aria-hidden="true">'
-        f'<rect class="fg" x="{(_WIDTH_PX - width) / 2:.1f}" width="{width:.1f}" height="{_ROW_PX}"/></svg>'
+        f'<svg viewBox="0 0 {_WIDTH} {_ROW_PX}" preserveAspectRatio="none" aria-hidden="true">'
+        f"{shape if left else none}</svg>"
     )

@@ -173,7 +173,7 @@ def fleet_figures(view: FleetView, t: Catalogue) -> Markup:
             "bound",
             t("Lower bound"),
             figures.dollars(bound.per_hour if bound is not None and totals.gap is not None else None, t),
-            t("gap {share}", share=figures.percent(totals.gap, t)) if bound is not None else t("not computed"),
+            _gap(view, t),
             t("No fleet for the same pods costs less; the gap is what could be saved at most.")
             + (f" ({bound.of})" if bound is not None and bound.of else ""),
         ),
@@ -211,6 +211,18 @@ def fleet_figures(view: FleetView, t: Catalogue) -> Markup:
         ),
     ]
     return tag("dl", *cells, id="figures", aria_label=t("Figures of the fleet"))
+
+
+def _gap(view: FleetView, t: Catalogue) -> str:
+    """How far the fleet is above the bound, or why that is not known."""
+    totals = view.totals
+    if totals.gap is not None:
+        return t("gap {share}", share=figures.percent(totals.gap, t))
+    if totals.bound is not None:
+        return t("being computed")
+    if totals.fleet.money.per_hour is None:
+        return t("needs every price")
+    return t("needs a NodePool") if not view.pools else t("not computed")
 
 
 def _figure(
@@ -271,18 +283,25 @@ def table(
     """A table; `columns` are headings with a class (`num` is right-aligned)."""
     if not rows:
         return tag("p", empty, class_="empty")
-    head = tag("tr", *(tag("th", label, scope="col", class_=kind or None) for label, kind in columns))
-    body = [
-        tag("tr", *(tag("td", cell, class_=kind or None) for cell, (_, kind) in zip(row, columns, strict=True)))
-        for row in rows
-    ]
+    stacked = any(kind == "long" for _, kind in columns)
+    head = tag(
+        "tr",
+        *(
+            tag("th", label, scope="col", class_=kind or None, role="columnheader" if stacked else None)
+            for label, kind in columns
+        ),
+        role="row" if stacked else None,
+    )
+    body = [_cells(row, columns, stacked) for row in rows]
     return tag(
         "div",
         tag(
             "table",
             tag("caption", caption, class_="hidden" if hidden else None),
-            tag("thead", head),
-            tag("tbody", *body),
+            tag("thead", head, role="rowgroup" if stacked else None),
+            tag("tbody", *body, role="rowgroup" if stacked else None),
+            class_="stacked" if stacked else None,
+            role="table" if stacked else None,
         ),
         class_="scroll",
         tabindex="0",
@@ -291,8 +310,43 @@ def table(
     )
 
 
+def _cells(row: list[Markup | str], columns: list[tuple[str, str]], stacked: bool) -> Markup:
+    """A row. On a small screen those with long texts stand one below the other: each cell says what it is then."""
+    cells = [
+        tag(
+            "td",
+            cell,
+            class_=kind or None,
+            role="cell" if stacked else None,
+            data_label=label if stacked and label and kind != "long" else None,
+        )
+        for cell, (label, kind) in zip(row, columns, strict=True)
+    ]
+    return tag("tr", *cells, role="row" if stacked else None)
+
+
 def decision_link(identity: str) -> Markup:
     return link(identity, "decision", identity, class_="id")
+
+
+#: What a decision did, by its kind.
+DECISION_LABELS = {
+    "provision": "launch",
+    "refuse": "unschedulable",
+    "disrupt": "disruption",
+    "undo": "undone",
+    "end": "done",
+    "unhealthy": "unhealthy",
+    "safe-mode": "safe mode",
+    "drift-stop": "drift stopped",
+    "scale-up": "scale-up",
+    "scale-down": "scale-down",
+    "keep": "kept",
+}
+
+
+def decision_badge(kind: str, t: Catalogue) -> Markup:
+    return tag("span", t(DECISION_LABELS.get(kind, kind)), class_=f"badge {kind}", title=kind)
 
 
 def bar(share: float | None, t: Catalogue, used: float | None = None) -> Markup:

@@ -13,7 +13,7 @@ GROUPS = ("pool", "group", "zone", "type", "capacity")
 COLOURS = ("namespace", "workload")
 FORMS = ("picture", "table")
 #: Pixels of the side of a block of one unit (a vCPU, or 4 GiB), by zoom.
-ZOOMS: Mapping[str, int] = {"xs": 9, "s": 14, "m": 22, "l": 34, "xl": 56}
+ZOOMS: Mapping[str, int] = {"xs": 9, "s": 14, "m": 22, "l": 34, "xl": 56, "xxl": 84}
 #: The area in pixels that all blocks together should take, if no zoom is asked for: a screen or so.
 _COMFORTABLE_AREA = 320_000
 GIB = 1 << 30

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -16,6 +17,7 @@ from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import HPAS, NODECLAIMS, NODEPOOLS, NODES, PODS, Resource
 from dovetail.language import speaking
 from dovetail.model.nodes import Event
+from dovetail.view.decisions import summary_of
 from dovetail.view.events import count_of, time_of
 from dovetail.view.model import FleetView, NodeView, PendingPod, PodView
 from dovetail.view.observer import VPAS, ContainerUsage, Observer
@@ -27,7 +29,7 @@ from dovetail.web.catalogue import Catalogue
 from dovetail.web.context import PageContext
 from dovetail.web.fleet_page import table_of
 from dovetail.web.funnel import funnels
-from dovetail.web.layout import bar, card, decision_link, table
+from dovetail.web.layout import bar, card, decision_badge, decision_link, table
 from dovetail.web.look import Look
 from dovetail.web.markup import Markup, isolated, join, link, path, tag
 
@@ -43,6 +45,7 @@ RESOURCES: dict[str, Resource] = {
 TITLES = {"pod": "Pod", "node": "Node", "nodeclaim": "NodeClaim", "nodepool": "NodePool", "hpa": "HPA", "vpa": "VPA"}
 MAX_DECISIONS = 50
 MAX_EVENTS = 30
+_DECISION_ID = re.compile(r"\b(d-[0-9a-z]{8})\b")
 _OUR_COMPONENTS = frozenset(("karpenter", "cluster-autoscaler", "vpa-updater"))
 
 
@@ -129,7 +132,7 @@ def explanation(answer: Answer | None, context: PageContext, t: Catalogue) -> Ma
     return card(
         t("Why"),
         tag("p", isolated(t.recorded(answer.line)), class_="answer", data_figure="answer"),
-        tag("ul", *(tag("li", isolated(t.recorded(line))) for line in answer.details), class_="details")
+        tag("ul", *(tag("li", _with_links(t.recorded(line))) for line in answer.details), class_="details")
         if answer.details
         else None,
         tag("pre", "\n".join(answer.commands), class_="commands", tabindex="0") if answer.commands else None,
@@ -137,20 +140,26 @@ def explanation(answer: Answer | None, context: PageContext, t: Catalogue) -> Ma
         tag(
             "details",
             tag("summary", t("Every step")),
-            tag("ul", *(tag("li", isolated(line)) for line in answer.deep), class_="details"),
+            tag("ul", *(tag("li", _with_links(line)) for line in answer.deep), class_="details"),
         )
         if answer.deep
         else None,
     )
 
 
+def _with_links(line: str) -> Markup:
+    """A line of an answer; the decisions that it names are links."""
+    parts = _DECISION_ID.split(line)
+    return tag("bdi", *(decision_link(part) if number % 2 else part for number, part in enumerate(parts)))
+
+
 def _about(context: PageContext, observer: Observer, kind: str, key: str) -> list[Decision]:
     if not context.rights.history or not (context.rights.pods or kind == "nodepool"):
         return []
     names = {key}
-    node = context.view.nodes.get(f"node/{key}")
-    if kind == "node" and node is not None and node.claim:
-        names.add(node.claim)
+    if kind in ("node", "nodeclaim"):
+        alike = (node for node in context.view.nodes.values() if key in (node.name, node.claim))
+        names |= {name for node in alike for name in (node.name, node.claim) if name}
     return [decision for decision in observer.decisions.all() if any(concerns(decision, name) for name in names)]
 
 
@@ -160,9 +169,9 @@ def decision_table(decisions: Sequence[Decision], t: Catalogue) -> Markup:
         [
             tag("time", decision.time.replace("T", " ").removesuffix("Z"), datetime=decision.time),
             decision_link(decision.id),
-            decision.kind,
+            decision_badge(decision.kind, t),
             isolated(decision.reason),
-            isolated(t.recorded(decision.summary)),
+            isolated(t.recorded(summary_of(decision))),
         ]
         for decision in reversed(decisions[-MAX_DECISIONS:])
     ]
@@ -181,7 +190,7 @@ def decision_page(context: PageContext, decisions: Sequence[Decision], identity:
 def _decision(decision: Decision, t: Catalogue) -> Markup:
     facts: list[tuple[str, Markup | str]] = [
         (t("Time"), decision.time),
-        (t("Kind"), decision.kind),
+        (t("Kind"), decision_badge(decision.kind, t)),
         (t("Reason"), isolated(decision.reason or "-")),
         (t("Before"), figures.dollars(decision.before, t)),
         (t("After"), figures.dollars(decision.cost, t)),
@@ -226,7 +235,7 @@ def _decision(decision: Decision, t: Catalogue) -> Markup:
         for refusal in decision.refusals
     ]
     return card(
-        isolated(t.recorded(decision.summary) or decision.kind),
+        isolated(t.recorded(summary_of(decision)) or decision.kind),
         definition_list(facts),
         table(t("NodeClaims"), columns, claims, "") if claims else None,
         tag("p", t("Removed"), ": ", _listed(removed)) if removed else None,
@@ -330,7 +339,7 @@ def _requested_by(context: PageContext, vpa: Mapping[str, Any]) -> dict[str, Con
 def _node(node: NodeView, context: PageContext) -> Markup:
     t = context.t
     price = figures.dollars(node.price.per_hour, t) if node.price is not None else t("unknown")
-    source = f" ({node.price.source})" if node.price is not None else ""
+    source = f" ({t.recorded(node.price.source)})" if node.price is not None else ""
     facts: list[tuple[str, Markup | str]] = [
         (t("State"), t(STATES[node.state]) + (f": {t.recorded(node.reason)}" if node.reason else "")),
         (t("Cost an hour"), price + source),
@@ -342,7 +351,7 @@ def _node(node: NodeView, context: PageContext) -> Markup:
         (t("Zone"), node.zone or t("unknown")),
         (t("Architecture"), node.architecture or t("unknown")),
         (t("Age"), figures.age(node.created, context.now, t)),
-        (t("Expires"), f"{node.expires:%Y-%m-%d %H:%M}" if node.expires is not None else t("never")),
+        (t("Expires"), f"{node.expires:%Y-%m-%d %H:%M} UTC" if node.expires is not None else t("never")),
         ("kubelet", node.kubelet_version or t("unknown")),
     ]
     names = [name for name in ("cpu", "memory", "pods", *sorted(node.allocatable)) if name in node.allocatable]

@@ -97,5 +97,8 @@ def time(context: PageContext, recorded: RecordedFleet) -> Markup:
     columns = [(t("Time"), ""), (t("Change"), ""), (t("Node"), ""), (t("What"), "")]
     listed = table(t("Launches and removals"), columns, rows, t("No node was launched or removed."), hidden=True)
     note = tag("p", t("{count} more", count=more), class_="empty") if more > 0 else None
-    said = t("The whole recording; thin lines mark launches and removals, the thick one the instant that is shown.")
-    return join(tag("h1", t("Time")), tag("p", said), plots(t), card(t("Launches and removals"), listed, note))
+    said = t(
+        "The whole recording; thin lines mark launches and removals, the thick one the instant that is shown."
+        " Times are UTC."
+    )
+    return join(tag("h1", t("Time")), plots(t, said), card(t("Launches and removals"), listed, note))

@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from dovetail.controllers.history.decisions import Decision
-from dovetail.view.decisions import MARKED
+from dovetail.view.decisions import MARKED, summary_of
 from dovetail.view.model import FleetView
 from dovetail.view.scaling import ScalingPoint
 from dovetail.web.markup import path
@@ -75,7 +75,7 @@ def chart(points: Sequence[Point], decisions: Sequence[Decision], now: datetime,
             time=time,
             id=decision.id,
             kind=decision.kind,
-            summary=decision.summary,
+            summary=summary_of(decision),
             evictions=0 if decision.id in undone else decision.evictions,
             href=path("decision", decision.id),
         )

@@ -169,8 +169,8 @@ class Stream:
             if change.nodes or change.nodes_gone:
                 prepare(self._palette, view, look)
                 drawn, gone = self._nodes(view, change, look)
-                parts += [*drawn, legend(view, look, self._palette, t)]
-            if change.nodes or change.nodes_gone or change.pending or change.pending_gone:
+                parts += [*drawn, *((legend(view, look, self._palette, t),) if look.form == "picture" else ())]
+            if change.nodes or change.nodes_gone or change.pending or change.pending_gone or change.pools is not None:
                 parts.append(now_panel(view, now, t))
             if change.pending or change.pending_gone:
                 parts.append(pending_panel(view, t))

@@ -121,6 +121,8 @@
     const skew = base ? Date.parse(base.dateTime) - heard : 0; // a lab's time is not ours
     for (const element of document.querySelectorAll("[data-until]"))
       element.textContent = span((Date.parse(element.dataset.until) - Date.now() - skew) / 1000);
+    for (const element of document.querySelectorAll("[data-since]"))
+      element.textContent = span((Date.now() + skew - Date.parse(element.dataset.since)) / 1000);
   }
 
   // What a block shows, in words, beside the pointer or the focus.
@@ -133,7 +135,7 @@
       element.setAttribute("role", "tooltip");
       document.body.append(element);
     }
-    element.replaceChildren(...block.getAttribute("aria-label").split("; ").map((fact) => {
+    element.replaceChildren(...block.firstElementChild.textContent.split("; ").map((fact) => {
       const line = document.createElement("div");
       line.textContent = fact;
       return line;
@@ -143,16 +145,16 @@
     element.style.top = (box.bottom + own.height + 10 > innerHeight ? box.top - own.height - 6 : box.bottom + 6) + "px";
   }
   for (const kind of ["mouseover", "focusin"])
-    document.addEventListener(kind, (event) => tip(event.target.closest ? event.target.closest(".n") : null));
+    document.addEventListener(kind, (event) => tip(event.target.closest ? event.target.closest("a.n") : null));
   document.addEventListener("scroll", () => tip(null), { passive: true });
 
   document.addEventListener("keydown", (event) => {
     const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
     if (event.key === "/" && !typing) { event.preventDefault(); byId("search").focus(); }
     if (event.key === "Escape") { tip(null); if (byId("found")) byId("found").replaceChildren(); }
-    const block = event.target.closest && event.target.closest(".n");
+    const block = event.target.closest && event.target.closest("a.n");
     if (!block || !event.key.startsWith("Arrow")) return;
-    const all = [...document.querySelectorAll(".n")], at = all.indexOf(block);
+    const all = [...document.querySelectorAll("a.n")], at = all.indexOf(block);
     const across = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     let next = across ? all[at + across] : null;
     if (!across) {
