@@ -29,6 +29,8 @@ _SCALAR_ZERO: dict[str, Any] = {
     "bytes": None,
     "duration": "0s",
 }
+#: Empty lists, by struct and field, that stay until validation refuses them; absent ones get defaults.
+_REFUSED_IF_EMPTY = frozenset({("HPAScalingRules", "policies")})
 _STRUCT_KINDS = frozenset(("object", "time", "microtime", "quantity", "intorstring", "duration"))
 
 
@@ -52,7 +54,8 @@ class FieldReader:
         self.embedded = Embedded(field.owner) if field.owner else None
         kind = field.schema.kind
         self.read = READERS[kind]
-        self.drop_zero = field.omitempty and not field.pointer and kind not in _STRUCT_KINDS
+        is_kept = (schema.struct, field.name) in _REFUSED_IF_EMPTY
+        self.drop_zero = field.omitempty and not field.pointer and kind not in _STRUCT_KINDS and not is_kept
         self.default = _default_of(field)
 
 

@@ -159,8 +159,12 @@ async def post(
             aiohttp.ClientSession(connector=connector) as session,
             session.post(url, data=body, headers=headers, server_hostname=server_name or None) as response,
         ):
-            content = await response.content.read(MAX_ANSWER_BYTES)
-            return WebhookAnswer(response.status, content, response.headers.get("content-type", ""))
+            content = bytearray()
+            async for part in response.content.iter_any():
+                content += part
+                if len(content) > MAX_ANSWER_BYTES:
+                    raise Unreachable(f"the answer is longer than {MAX_ANSWER_BYTES} bytes")
+            return WebhookAnswer(response.status, bytes(content), response.headers.get("content-type", ""))
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise Unreachable(_reason(error, url)) from error
 
