@@ -13,6 +13,7 @@ Over the whole tree, a public class has a name of its own; only views of one API
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import subprocess
@@ -179,8 +180,8 @@ def check(path: str) -> Iterator[str]:
     text = _GLOSSARY.sub(lambda match: "\n" * match.group().count("\n"), Path(path).read_text())
     pieces = _python(text) if path.endswith(".py") else enumerate(text.splitlines(), 1)
     for number, piece in pieces:
-        for word in _words(_MACHINE.sub(" ", _ALLOWED.sub(" ", piece))):
-            if word in RETIRED and not _is_kind(word, path):
+        for word in _retired(piece):
+            if not _is_kind(word, path):
                 yield f"{path}:{number}: {word!r}: write {RETIRED[word]!r}"
     if path.endswith(".py") and path.startswith(NAMED_LOCALS):
         for number, name in sorted(_vague_locals(ast.parse(text))):
@@ -227,6 +228,12 @@ def _python(text: str) -> Iterator[tuple[int, str]]:
         if token.type in (tokenize.NAME, tokenize.COMMENT, tokenize.STRING):
             for offset, line in enumerate(token.string.splitlines()):
                 yield token.start[0] + offset, line
+
+
+@functools.cache  # a tree repeats its identifiers
+def _retired(piece: str) -> tuple[str, ...]:
+    """The retired words of a piece, without the names that are others' own."""
+    return tuple(word for word in _words(_MACHINE.sub(" ", _ALLOWED.sub(" ", piece))) if word in RETIRED)
 
 
 def _words(text: str) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ from dovetail.language import current, message
 from dovetail.language.system_errors import system_error
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from dovetail.controllers.history.decisions import Decision
 
 KINDS = (
@@ -73,22 +76,16 @@ def history(
     from dovetail.clock import wall
     from dovetail.controllers import explain
     from dovetail.controllers.history.decisions import concerns
-    from dovetail.model import duration
 
-    try:
-        window = duration.parse(since)
-    except ValueError as problem:
-        raise click.UsageError(
-            message("--since {since!r}: {problem}; try 30m, 24h or 168h", since=since, problem=problem)
-        ) from problem
+    window = _window(since)
 
-    async def question(cluster: ClusterSession) -> list[Decision]:
+    async def read_decisions(cluster: ClusterSession) -> list[Decision]:
         return explain.since(await cluster.decisions(namespace), cluster.now, window)
 
     if file is not None:
         decisions = explain.since(_of_file(file), wall(), window)
     else:
-        decisions = ask(cluster_session.kubeconfig(kubeconfig, lab), context, question)
+        decisions = ask(cluster_session.kubeconfig(kubeconfig, lab), context, read_decisions)
     decisions = [
         decision
         for decision in decisions
@@ -110,15 +107,32 @@ def history(
     if form == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(decisions[-last:])).decode())
         return
+    narrowed = any(option is not None for option in (about, kind, reason))
+    _print(decisions[-last:], since, narrowed=narrowed)
+
+
+def _window(since: str) -> timedelta:
+    """The time that `--since` names."""
+    from dovetail.model import duration
+
+    try:
+        return duration.parse(since)
+    except ValueError as problem:
+        raise click.UsageError(
+            message("--since {since!r}: {problem}; try 30m, 24h or 168h", since=since, problem=problem)
+        ) from problem
+
+
+def _print(decisions: Sequence[Decision], since: str, *, narrowed: bool) -> None:
+    """A line for each decision; `narrowed` where options left some out."""
     if not decisions:
-        asked = any(option is not None for option in (about, kind, reason))
         click.echo(
             message("no decisions of that kind in the last {since}", since=since)
-            if asked
+            if narrowed
             else message("no decisions in the last {since}", since=since),
             err=True,
         )
-    for decision in decisions[-last:]:
+    for decision in decisions:
         subject = f"{decision.subject}: " if decision.subject else ""
         click.echo(
             f"{decision.time}  {decision.id}  {decision.kind:9}  {_money(decision)}{subject}{_summary(decision)}"

@@ -137,16 +137,10 @@ def up(
         fresh = fresh or configured.karpenter is None
     names, log = _zones(zones, region), os.environ.get(_LOG, "")
     _check_names(name, cluster_name)
-    if fresh and not autoscaler:
-        raise UserError(message("--fresh: is a cluster with AWS and without an autoscaler; leave out --no-autoscaler"))
-    if nodes == 0 and autoscaler and not fresh and configured is None and not bare:
-        raise UserError(
-            message("--nodes 0: the autoscaler is a pod and needs a node; take --nodes 1, or leave it out: --fresh")
-        )
+    _check_nodes(nodes, autoscaler, fresh, needs_node=configured is None and not bare)
     if recover:
         _check_recover(data, control_plane)
-    if config is None:
-        config = Path("kubeconfig.yaml" if name == DEFAULT_NAME else f"kubeconfig-{name}.yaml")
+    config = config or Path("kubeconfig.yaml" if name == DEFAULT_NAME else f"kubeconfig-{name}.yaml")
     if port is None:
         port = 6443 if name == DEFAULT_NAME else 0
     _make_room()
@@ -183,6 +177,16 @@ def up(
             )
     except alone.StartError as error:
         raise UserError(str(error)) from error
+
+
+def _check_nodes(nodes: int, autoscaler: bool, fresh: bool, *, needs_node: bool) -> None:
+    """Refuse a lab whose autoscaler would have no node to run on, and one that is both with and without it."""
+    if fresh and not autoscaler:
+        raise UserError(message("--fresh: is a cluster with AWS and without an autoscaler; leave out --no-autoscaler"))
+    if nodes == 0 and autoscaler and not fresh and needs_node:
+        raise UserError(
+            message("--nodes 0: the autoscaler is a pod and needs a node; take --nodes 1, or leave it out: --fresh")
+        )
 
 
 def _check_names(name: str, cluster_name: str) -> None:

@@ -177,17 +177,7 @@ class Autoscaler:
         self.rights = MissingRights(clock, self.metrics, self.log)
         chosen = settings.leader_election_namespace or settings.system_namespace
         self.namespace = chosen or namespace or store.NAMESPACE
-        self.election = (
-            None
-            if settings.disable_leader_election or settings.dry_run
-            else LeaderElection(lease or kube, settings.leader_election_name, self.namespace, identity)
-        )
-        master = self.metrics.runtime.master.labels(settings.leader_election_name)
-        alone = settings.disable_leader_election and not settings.dry_run
-        master.set_function(lambda: float(alone if self.election is None else self.election.leading))
-        slow = self.metrics.runtime.slow_path.labels(settings.leader_election_name)
-        if self.election is not None:
-            self.election.on_slow_path = slow.inc
+        self.election = self._leader_election(lease or kube, identity)
         writer = kube.fenced(self.election.check) if self.election else kube
         dropped = self.metrics.runtime.events_dropped.inc
         self._recorder = EventRecorder(writer, "karpenter", on_drop=dropped, silent=settings.dry_run)
@@ -195,6 +185,22 @@ class Autoscaler:
         self.context = self._context(writer, cloud, clock, chance)
         if not settings.disable_cluster_state_observability:
             self.metrics.sources.append(lambda: sheet(self.context))
+
+    def _leader_election(self, kube: Kube, identity: str) -> LeaderElection | None:
+        """The election, with its metrics; None for a process that leads alone, and for a dry run, which never leads."""
+        settings, runtime = self.settings, self.metrics.runtime
+        election = (
+            None
+            if settings.disable_leader_election or settings.dry_run
+            else LeaderElection(kube, settings.leader_election_name, self.namespace, identity)
+        )
+        alone = settings.disable_leader_election and not settings.dry_run
+        master = runtime.master.labels(settings.leader_election_name)
+        master.set_function(lambda: float(alone if election is None else election.leading))
+        slow = runtime.slow_path.labels(settings.leader_election_name)
+        if election is not None:
+            election.on_slow_path = slow.inc
+        return election
 
     def _context(self, kube: Kube, cloud: Cloud, clock: Clock, chance: Chance) -> Context:
         """What every controller is given; `kube` writes only while this process leads."""

@@ -132,29 +132,8 @@ class Aws:
         self._rehearsal = Rehearsal(
             self.calls, clock, self._network, self._placement, configs, self._types_of, self._tags
         )
-        self._resolver = Resolver(
-            self._network,
-            self._images,
-            self._profiles,
-            self.templates,
-            self._reservations,
-            self._placement,
-            None if settings.disable_dry_run else self._rehearsal,
-            self._version,
-            self._tags,
-            iam=not settings.isolated_vpc,
-        )
-        parts = LaunchDependencies(
-            self.calls,
-            self._network,
-            self._placement,
-            configs,
-            self.templates,
-            self._reservations,
-            self.unavailable,
-            self._tags,
-        )
-        self._launcher = FleetLauncher(parts, clock, self._refused, self._batch)
+        self._resolver = self._nodeclass_resolver()
+        self._launcher = self._fleet_launcher(configs)
         queue, wait = settings.interruption_queue, settings.queue_wait
         self._queue = InterruptionQueue(self.calls, clock, queue, wait) if queue else None
         self._prices = self._price_chores()
@@ -166,6 +145,33 @@ class Aws:
         self._sure = False
         self._unnamed: tuple[Instance, ...] = ()
         self._starting = asyncio.Lock()
+
+    def _nodeclass_resolver(self) -> Resolver:
+        return Resolver(
+            self._network,
+            self._images,
+            self._profiles,
+            self.templates,
+            self._reservations,
+            self._placement,
+            None if self._settings.disable_dry_run else self._rehearsal,
+            self._version,
+            self._tags,
+            iam=not self._settings.isolated_vpc,
+        )
+
+    def _fleet_launcher(self, configs: LaunchConfigs) -> FleetLauncher:
+        dependencies = LaunchDependencies(
+            self.calls,
+            self._network,
+            self._placement,
+            configs,
+            self.templates,
+            self._reservations,
+            self.unavailable,
+            self._tags,
+        )
+        return FleetLauncher(dependencies, self._clock, self._refused, self._batch)
 
     async def instance_types(
         self, node_pool: Mapping[str, Any], node_class: Mapping[str, Any]
