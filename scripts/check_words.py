@@ -178,14 +178,19 @@ def check(path: str) -> Iterator[str]:
         if word in RETIRED and not _is_kind(word, path):
             yield f"{path}:1: file name has {word!r}: write {RETIRED[word]!r}"
     text = _GLOSSARY.sub(lambda match: "\n" * match.group().count("\n"), Path(path).read_text())
+    if not RETIRED.keys().isdisjoint(_words(text)):  # most files need not be cut into tokens
+        yield from _retired_words(path, text)
+    if path.endswith(".py") and path.startswith(NAMED_LOCALS):
+        for number, name in sorted(_vague_locals(ast.parse(text))):
+            yield f"{path}:{number}: local {name!r}: name what it holds"
+
+
+def _retired_words(path: str, text: str) -> Iterator[str]:
     pieces = _python(text) if path.endswith(".py") else enumerate(text.splitlines(), 1)
     for number, piece in pieces:
         for word in _retired(piece):
             if not _is_kind(word, path):
                 yield f"{path}:{number}: {word!r}: write {RETIRED[word]!r}"
-    if path.endswith(".py") and path.startswith(NAMED_LOCALS):
-        for number, name in sorted(_vague_locals(ast.parse(text))):
-            yield f"{path}:{number}: local {name!r}: name what it holds"
 
 
 def shared_class_names(paths: Iterable[str]) -> Iterator[str]:
