@@ -32,7 +32,7 @@ NODE             CPU        MEM          PODS TYPE         $/HOUR STATE      AGE
 big-xxxxxxxxxxx… ████▊  95% █▎···  25%   1/29 m5.24xlarge $0.1180 ready       5h
 claim-1          ?          ?               ? ?                 ? launching   5h
 draining-1       █▎···  25% ▋····  12%   1/29 m5.large    $0.1180 draining    5h
-ip-10-0-0-10.ap… ███▊·  75% █▎···  25%   2/29 m5.large    $0.1180 ready       5h
+ip-10-0-0-10     ███▊·  75% █▎···  25%   2/29 m5.large    $0.1180 ready       5h
 spot-1           ·····   0% ·····   0%   0/29 m5.large          ? ready       5h
 
 POD                        CPU    MEM  AGE WHY

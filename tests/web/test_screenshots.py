@@ -23,6 +23,13 @@ STORED = Path(__file__).parent / "screenshots"
 #: How far the mean colour of a tile of 32 by 32 pixels may be from the stored one, of 255. Another smoothing of
 #: letters changes it by 1 or 2, a figure or a link that vanished by 10 and more.
 MAX_TILE_DIFFERENCE = 6.0
+#: How wide two texts are in the fonts that the stored pictures were drawn with: on a host with others nothing is equal.
+FONT_WIDTHS_PX = [163, 139]
+_WIDTHS = """() => ["Cost an hour $0.1180", "시간당 비용 노드 대기"].map((text) => {
+  const context = new OffscreenCanvas(10, 10).getContext("2d");
+  context.font = getComputedStyle(document.documentElement).font;
+  return Math.round(context.measureText(text).width);
+})"""
 VIEWS = {
     "fleet": "/?at=2026-01-01T00:04:10Z",
     "cost": "/cost?at=2026-01-01T00:04:10Z",
@@ -96,6 +103,10 @@ def picture(browser: Browser, recorded: RecordedPage, view: str, language: str, 
         if style:
             page.add_style_tag(content=style)
         page.evaluate("document.fonts.ready")
+        if not os.environ.get("DOVETAIL_DRAW_SCREENSHOTS"):
+            widths = page.evaluate(_WIDTHS)
+            if widths != FONT_WIDTHS_PX:
+                pytest.skip(f"the fonts of this host are not those of the stored pictures: {widths}, {FONT_WIDTHS_PX}")
         return page.screenshot(mask=[page.locator("footer")], mask_color="#808080", animations="disabled")
     finally:
         context.close()

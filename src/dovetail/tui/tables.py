@@ -13,6 +13,7 @@ from dovetail.language.columns import left, right
 from dovetail.language.recognition import recognized
 from dovetail.tui import figures
 from dovetail.tui.figures import UNICODE, Glyphs, fit, fit_middle, printable
+from dovetail.view.decisions import host
 from dovetail.view.model import FleetView, NodeView, PendingPod, PodView, PoolView, Sum
 from dovetail.view.totals import pod_money
 
@@ -231,7 +232,7 @@ NODES: Table[NodeView] = Table(
     "nodes",
     source("Nodes"),
     (
-        Column("name", source("NODE"), lambda n, look, w: n.name, lambda n: n.name, 12, 20, stretched=True),
+        Column("name", source("NODE"), lambda n, look, w: host(n.name), lambda n: n.name, 12, 20, stretched=True),
         Column("pool", source("POOL"), lambda n, look, w: _text(n.pool or n.group), lambda n: n.pool or n.group, 0, 14),
         Column("cpu", source("CPU"), _bar("cpu"), lambda n: n.share("cpu"), 10, 15, usage_title=source("CPU USED")),
         Column("used-cpu", source("CPU USED"), _usage("cpu"), lambda n: n.usage_share("cpu"), 0, 12),
@@ -333,7 +334,7 @@ PODS: Table[PlacedPod] = Table(
             4,
             right=True,
         ),
-        Column("node", source("NODE"), lambda p, look, w: p.node.name, lambda p: p.node.name, 16, 40),
+        Column("node", source("NODE"), lambda p, look, w: host(p.node.name), lambda p: p.node.name, 16, 40),
     ),
     lambda p: {
         "name": p.pod.name,
