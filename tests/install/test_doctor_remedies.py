@@ -11,10 +11,14 @@ from dovetail.install.rbac import RULES, Scope, grants
 from dovetail.kube import resources as kinds
 from tests.install.test_doctor_checks import (
     ALL_RULES,
+    CLOSED_TABLE,
     KARPENTER,
+    LEASE,
     OPEN_QUEUE,
     THREE,
+    VOLUME_KEY,
     a_class,
+    ago,
     denial,
     deployment,
     facts,
@@ -120,6 +124,9 @@ def test_dns_without_a_service_fails() -> None:
     given = {DEPLOYMENTS: [dns]}
     assert [row.object for row in findings("V04", **given)] == ["deployment/kube-system/coredns"]
     assert findings("V04", **given, **{kinds.SERVICES.name: [service]}) == []
+    api = {"metadata": {"name": "kubernetes", "namespace": "default"}, "spec": {"clusterIP": "10.100.0.1"}}
+    (row,) = findings("V04", **given, **{kinds.SERVICES.name: [api]})
+    assert '"clusterIP":"10.100.0.10","selector":{"k8s-app":"kube-dns"}' in row.remedy
 
 
 def test_rights_on_leases_are_granted_in_the_namespace_of_the_election() -> None:
@@ -219,3 +226,85 @@ def test_a_metrics_server_that_is_scaled_to_zero_is_started() -> None:
     assert row.remedy == "kubectl scale deployment metrics-server -n kube-system --replicas=1"
     (row,) = findings("D20", **given, **{DEPLOYMENTS: []})
     assert row.remedy.startswith("kubectl apply -f https://")
+
+
+def test_a_misspelt_node_role_is_corrected_and_a_missing_one_gets_its_policies() -> None:
+    given = {CLASSES: [a_class(role="nodse")], "role nodse": SourceAnswer(state=State.ABSENT)}
+    (row,) = findings("D05", **given, **{"role KarpenterNodeRole-demo": {"Arn": "arn:aws:iam::1:role/x"}})
+    assert (
+        row.remedy
+        == 'kubectl patch ec2nodeclass default --type=merge -p \'{"spec":{"role":"KarpenterNodeRole-demo"}}\''
+    )
+    (row,) = findings("D05", **given)
+    assert row.remedy.startswith("aws iam create-role --role-name nodse ")
+    assert row.remedy.count("aws iam attach-role-policy --role-name nodse ") == 3
+
+
+def test_a_key_that_does_not_exist_is_taken_from_the_volume() -> None:
+    encrypted = a_class(blockDeviceMappings=[{"ebs": {}}, {"ebs": {"kmsKeyID": "k"}}])
+    (row,) = findings("D17", **{CLASSES: [encrypted], "key k": SourceAnswer(state=State.ABSENT)})
+    assert '[{"op":"remove","path":"/spec/blockDeviceMappings/1/ebs/kmsKeyID"}]' in row.remedy
+
+
+def test_a_key_that_leaves_its_use_to_iam_is_granted_by_a_policy() -> None:
+    """A grant is not seen by IAM's simulator, so doctor would fail again."""
+    statement = {"Effect": "Allow", "Action": "kms:*", "Principal": {"AWS": "arn:aws:iam::1:root"}}
+    given = {
+        CLASSES: [a_class(blockDeviceMappings=[{"ebs": {"kmsKeyID": "k"}}])],
+        DEPLOYMENTS: [deployment(KARPENTER)],
+        "key k": VOLUME_KEY,
+        "policy of key k": {"Statement": [statement]},
+        "denied to the controller": [denial("volume key", "kms:CreateGrant", str(VOLUME_KEY["Arn"]))],
+    }
+    (row,) = findings("D17", **given)
+    assert row.remedy.startswith("aws iam put-role-policy ") and "kms:CreateGrant" in row.remedy
+
+
+def test_every_endpoint_that_is_missing_has_its_command() -> None:
+    closed = {"route tables": [CLOSED_TABLE], CLASSES: [a_class()]}
+    (row,) = findings("D18", **closed)
+    assert row.remedy.count("aws ec2 create-vpc-endpoint") == 5
+    assert "com.amazonaws.us-west-2.s3 --vpc-endpoint-type Gateway" in row.remedy
+
+
+def test_a_lease_of_a_holder_that_is_gone_fails() -> None:
+    """The controllers wait for as long as the lease lasts; a holder that renews is left alone."""
+    held = {**LEASE, "spec": {**LEASE["spec"], "holderIdentity": "gone", "leaseDurationSeconds": 86400}}
+    running = {DEPLOYMENTS: [deployment(KARPENTER, readyReplicas=1)]}
+    silent = {**held, "spec": {**held["spec"], "renewTime": ago(minutes=5)}}
+    (row,) = findings("V01", **running, **{kinds.LEASES.name: [silent]})
+    assert row.remedy == "kubectl delete lease karpenter-leader-election -n kube-system"
+    assert not findings("V01", **running, **{kinds.LEASES.name: [held]})
+
+
+def test_a_requirement_that_no_type_meets_is_corrected_or_taken_out() -> None:
+    letters = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["c", "m"]}
+    (row, *_) = findings("D10", **{kinds.NODEPOOLS.name: [pool(requirements=[letters])]})
+    assert '"path":"/spec/template/spec/requirements/0/key","value":"karpenter.k8s.aws/instance-category"' in row.remedy
+    family = {"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["z99"]}
+    (row, *_) = findings("D10", **{kinds.NODEPOOLS.name: [pool(requirements=[family])]})
+    assert '[{"op":"remove","path":"/spec/template/spec/requirements/0"}]' in row.remedy
+
+
+def test_a_right_that_is_missing_is_added_and_a_role_that_is_not_bound_is_bound() -> None:
+    controller = deployment("dovetail/controller:0.1.0")
+    account = {"kind": "ServiceAccount", "name": "karpenter", "namespace": "kube-system"}
+    rules = [
+        {"apiGroups": [row.group], "resources": [row.resource], "verbs": [row.verb]}
+        for row in CLUSTER_GRANTS
+        if (row.verb, row.resource) != ("create", "nodeclaims")
+    ]
+    whole = [*rules, {"apiGroups": ["karpenter.sh"], "resources": ["nodeclaims"], "verbs": ["create"]}]
+    binding = {"metadata": {"name": "b"}, "roleRef": {"name": "karpenter"}, "subjects": [account]}
+
+    def remedy(granted: list[dict[str, Any]], *bindings: dict[str, Any]) -> str:
+        role = {"metadata": {"name": "karpenter"}, "rules": granted}
+        given = {DEPLOYMENTS: [controller], CLUSTERROLES.name: [role], CLUSTERROLEBINDINGS.name: list(bindings)}
+        (row,) = findings("V02", **given)
+        return row.remedy
+
+    added = '{"apiGroups":["karpenter.sh"],"resources":["nodeclaims"],"verbs":["create"]}'
+    assert added in remedy(rules, binding) and remedy(rules, binding).startswith("kubectl patch clusterrole karpenter ")
+    assert remedy(whole) == (
+        "kubectl create clusterrolebinding karpenter --clusterrole=karpenter --serviceaccount=kube-system:karpenter"
+    )

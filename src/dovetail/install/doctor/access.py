@@ -370,7 +370,8 @@ def _role_for_account_faults(facts: Facts, cluster: Json, arn: str, account: tup
                 "refuses the controller's token",
                 issuer=issuer,
             ),
-            f"eksctl utils associate-iam-oidc-provider --cluster {facts.cluster} --region {facts.region} --approve",
+            f"aws iam create-open-id-connect-provider --url https://{issuer} --client-id-list sts.amazonaws.com",
+            safe=True,
         )
         return
     subject = f"system:serviceaccount:{namespace}:{name}"

@@ -12,6 +12,7 @@ from dovetail.cloud.aws.subnets import filters
 from dovetail.install.doctor import permissions
 from dovetail.install.doctor.aws_call import ask
 from dovetail.install.doctor.facts import Json, SourceAnswer, State, environment, images
+from dovetail.install.iam import bounded_name
 from dovetail.kube import resources as kinds
 from dovetail.language import message
 
@@ -163,6 +164,14 @@ async def _node_classes(calls: Calls, classes: Iterable[Json], cluster: str, mad
     selected = [_select(calls, node_class, made) for node_class in classes]
     roles = sorted(set().union(*await asyncio.gather(*selected)))
     await asyncio.gather(*(_node_role(calls, role, cluster, made) for role in roles))
+    usual = usual_node_role(cluster)
+    if usual not in roles and any(made[f"role {role}"].state is State.ABSENT for role in roles):
+        made[f"role {usual}"] = await ask(calls, "iam", "get_role", "iam:GetRole", "Role", RoleName=usual)
+
+
+def usual_node_role(cluster: str) -> str:
+    """The name that an installation gives to the node role."""
+    return bounded_name(f"KarpenterNodeRole-{cluster}")
 
 
 async def _select(calls: Calls, node_class: Json, made: Answers) -> set[str]:

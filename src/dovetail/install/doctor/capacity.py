@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 from dovetail.cloud.aws import catalog
 from dovetail.install.doctor.controller import controllers, karpenter_version
-from dovetail.install.doctor.controller_policy import AUTH_REASONS
+from dovetail.install.doctor.controller_policy import AUTH_REASONS, put_policy
 from dovetail.install.doctor.daemon_sets import NODE_AGENTS, tolerated
 from dovetail.install.doctor.facts import (
     Facts,
@@ -27,8 +28,10 @@ from dovetail.install.doctor.pending import check_pending
 from dovetail.kube.resources import DAEMONSETS, DEPLOYMENTS, EC2NODECLASSES, NODECLAIMS, NODEPOOLS, NODES, PODS
 from dovetail.language import message
 from dovetail.model import quantity
-from dovetail.model.lint import SourceFile, lint
+from dovetail.model.labels import INSTANCE_TYPE
+from dovetail.model.lint import LintFinding, SourceFile, lint
 from dovetail.model.lint.catalog import InstanceCatalog
+from dovetail.model.lint.requirements import meant_key
 
 #: A node that takes longer to initialise waits for something that does not arrive.
 INITIALISATION_LIMIT = timedelta(minutes=10)
@@ -65,7 +68,7 @@ def check_node_pools(facts: Facts) -> Iterator[Fault]:
                 yield make(
                     f"nodepool/{name}",
                     f"{finding.path}: {finding.message} ({finding.code})",
-                    f"kubectl edit nodepool {name}" + (f"  # {finding.hint}" if finding.hint else ""),
+                    _pool_remedy(pool, finding),
                 )
         yield from _architecture_faults(facts, pool)
         if not pool["spec"].get("limits"):
@@ -75,6 +78,20 @@ def check_node_pools(facts: Facts) -> Iterator[Fault]:
                 f'kubectl patch nodepool {name} --type=merge -p \'{{"spec":{{"limits":{{"cpu":"1000"}}}}}}\'',
             )
     yield from check_pending(facts, instances)
+
+
+def _pool_remedy(pool: Json, finding: LintFinding) -> str:
+    """The requirement with the key that its values belong to, or without it; other fields are the operator's."""
+    name, hint = pool["metadata"]["name"], f"  # {finding.hint}" if finding.hint else ""
+    match = re.match(r"spec\.template\.spec\.requirements\[(\d+)\]", finding.path)
+    if match is None:
+        return f"kubectl edit nodepool {name}{hint}"
+    path = f"/spec/template/spec/requirements/{match[1]}"
+    requirement = pool["spec"]["template"]["spec"]["requirements"][int(match[1])]
+    values = [str(value) for value in requirement.get("values") or ()]
+    key = meant_key(values) if requirement.get("key") == INSTANCE_TYPE and values else None
+    patch = {"op": "replace", "path": f"{path}/key", "value": key} if key else {"op": "remove", "path": path}
+    return f"kubectl patch nodepool {name} --type=json -p '{json.dumps([patch], separators=(',', ':'))}'{hint}"
 
 
 def _architecture_faults(facts: Facts, pool: Json) -> Iterator[Fault]:
@@ -304,6 +321,14 @@ def _branch_interface_faults(facts: Facts) -> Iterator[Fault]:
 # V03: NodePools and EC2NodeClasses that are not ready
 
 
+def _class_remedy(facts: Facts, node_class: Json, row: Json) -> str:
+    if row.get("reason") == "Unauthorized":
+        return put_policy(facts)
+    if row["type"] == "AMIsReady":
+        return current_images(node_class)
+    return f"kubectl edit ec2nodeclass {node_class['metadata']['name']}"
+
+
 def check_ready(facts: Facts) -> Iterator[Fault]:
     classes = facts.items(EC2NODECLASSES.name)
     for node_class in classes:
@@ -319,7 +344,7 @@ def check_ready(facts: Facts) -> Iterator[Fault]:
                     reason=row.get("reason", ""),
                     message=row.get("message", ""),
                 ),
-                current_images(node_class) if row["type"] == "AMIsReady" else f"kubectl edit ec2nodeclass {name}",
+                _class_remedy(facts, node_class, row),
                 symptom=row.get("reason") != "AMINotFound",  # EC2 was asked, and has none
             )
     names = {node_class["metadata"]["name"] for node_class in classes}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -19,7 +20,7 @@ from dovetail.install.doctor.facts import (
     warning,
 )
 from dovetail.install.rbac import RULES, Grant, RuleCondition, Scope, grants
-from dovetail.kube.resources import CRDS, DEPLOYMENTS, ENDPOINTSLICES, LEASES, NODES, SERVICES
+from dovetail.kube.resources import CRDS, DEPLOYMENTS, ENDPOINTSLICES, LEASES, NODES, PODS, SERVICES
 from dovetail.language import message, source
 from dovetail.model.kinds import crds
 
@@ -46,6 +47,10 @@ FIXED_AMI_DRIFT = {(0, 31): 5, (0, 32): 10, (0, 33): 5, (0, 34): 6, (0, 35): 5, 
 MAX_KUBELET_LAG = 3
 #: A lease may be this much older than it says before its holder counts as gone.
 LEASE_TOLERANCE_S = 15.0
+#: More rights than these are not added one by one.
+MAX_ADDED_RIGHTS = 10
+#: A holder that runs renews its lease sooner.
+MAX_SILENCE_S = 30.0
 
 
 def controllers(facts: Facts) -> list[Json]:
@@ -378,6 +383,17 @@ def check_lease(facts: Facts) -> Iterator[Fault]:
         if not spec.get("holderIdentity") or renewed is None:
             continue
         age = (facts.time - renewed).total_seconds()
+        if _is_orphaned(facts, lease, age):
+            yield failure(
+                f"lease/{name_of(lease)}",
+                message(
+                    "spec.holderIdentity {holder!r} is no pod of the cluster and does not renew it: no controller "
+                    "leads before it expires",
+                    holder=spec["holderIdentity"],
+                ),
+                f"kubectl delete lease {lease['metadata']['name']} -n {lease['metadata']['namespace']}",
+            )
+            return
         if age <= float(spec.get("leaseDurationSeconds") or 15) + LEASE_TOLERANCE_S:
             holders.append(lease)
     if len(holders) > 1:
@@ -421,6 +437,15 @@ def check_lease(facts: Facts) -> Iterator[Fault]:
         )
 
 
+def _is_orphaned(facts: Facts, lease: Json, age: float) -> bool:
+    """Whether its holder is gone and the lease lasts: the controllers wait until it expires."""
+    spec = lease["spec"]
+    duration = float(spec.get("leaseDurationSeconds") or 15)
+    holder = str(spec["holderIdentity"])
+    names = {pod["metadata"]["name"] for pod in facts.items(PODS.name)}
+    return MAX_SILENCE_S < age <= duration and not any(holder.startswith(name) for name in names)
+
+
 # V02: the controller's rights in the cluster
 
 
@@ -431,10 +456,12 @@ def check_rights(facts: Facts) -> Iterator[Fault]:
         return
     namespace, name = controller_account(facts)
     roles = {item["metadata"]["name"]: item for item in facts.items(CLUSTERROLES.name)}
-    rules: list[Json] = []
-    for binding in facts.items(CLUSTERROLEBINDINGS.name):
-        if any(_is_account(subject, namespace, name) for subject in binding.get("subjects") or ()):
-            rules += (roles.get(binding["roleRef"]["name"]) or {}).get("rules") or []
+    bound = [
+        binding["roleRef"]["name"]
+        for binding in facts.items(CLUSTERROLEBINDINGS.name)
+        if any(_is_account(subject, namespace, name) for subject in binding.get("subjects") or ())
+    ]
+    rules = [rule for role in bound for rule in (roles.get(role) or {}).get("rules") or ()]
     needed = grants(rule for rule in RULES if rule.scope is Scope.CLUSTER and rule.when is RuleCondition.ALWAYS)
     missing = sorted(grant for grant in needed if not any(_grants(rule, grant) for rule in rules))
     if missing:
@@ -447,10 +474,33 @@ def check_rights(facts: Facts) -> Iterator[Fault]:
                 shown=shown,
                 more=more,
             ),
-            f"dovetail install --namespace {namespace} --release {deployment['metadata']['name']} --no-node-pool",
+            _rights_remedy(facts, deployment, bound, missing),
         )
     else:
         yield from _lease_right_faults(facts, deployment, rules, roles)
+
+
+def _rights_remedy(facts: Facts, deployment: Json, bound: Sequence[str], missing: Sequence[Grant]) -> str:
+    """Bind the role that has the rights, add them to the one that is bound, or install again."""
+    namespace, name = controller_account(facts)
+    roles = {row["metadata"]["name"]: row for row in facts.items(CLUSTERROLES.name)}
+    own = [role for role in (name, deployment["metadata"]["name"]) if role in roles and role not in bound]
+    for role in own:
+        rules = roles[role].get("rules") or ()
+        if all(any(_grants(rule, grant) for rule in rules) for grant in missing):
+            return f"kubectl create clusterrolebinding {role} --clusterrole={role} --serviceaccount={namespace}:{name}"
+    present = [role for role in bound if role in roles and not role.startswith("system:")]
+    if present and len(missing) <= MAX_ADDED_RIGHTS:
+        patch = [
+            {
+                "op": "add",
+                "path": "/rules/-",
+                "value": {"apiGroups": [grant.group], "resources": [grant.resource], "verbs": [grant.verb]},
+            }
+            for grant in missing
+        ]
+        return f"kubectl patch clusterrole {present[0]} --type=json -p '{json.dumps(patch, separators=(',', ':'))}'"
+    return f"dovetail install --namespace {namespace} --release {deployment['metadata']['name']} --no-node-pool"
 
 
 def _lease_right_faults(

@@ -66,7 +66,7 @@ def check_controller_runs(facts: Facts) -> Iterator[Fault]:
         yield make(
             subject,
             message("status.readyReplicas is 0: no replica of the controller is ready") + cause,
-            f"kubectl logs -n {namespace} deployment/{name} --tail=50",
+            _former_template(deployment) if states else f"kubectl logs -n {namespace} deployment/{name} --tail=50",
         )
     managed = {
         node["metadata"]["name"]: node["metadata"]["labels"][NODEPOOL_LABEL]
@@ -148,6 +148,21 @@ def _way_to_run(facts: Facts, deployment: Json, running: int) -> str:
     return (
         f"eksctl create nodegroup --cluster {facts.cluster or 'CLUSTER'} --region {facts.region or 'REGION'}"
         " --name system --node-type m5.large --nodes 2"
+    )
+
+
+def _former_template(deployment: Json) -> str:
+    """Back to the template that ran before, where there is one; its log says what the present one lacks."""
+    name, namespace = deployment["metadata"]["name"], deployment["metadata"]["namespace"]
+    logs = f"kubectl logs -n {namespace} deployment/{name} --tail=50"
+    revision = str((deployment["metadata"].get("annotations") or {}).get("deployment.kubernetes.io/revision") or "1")
+    if revision == "1":
+        return logs
+    return message(
+        "kubectl rollout undo deployment/{name} -n {namespace}  # {logs} says why it ends",
+        name=name,
+        namespace=namespace,
+        logs=logs,
     )
 
 

@@ -6,11 +6,10 @@ import json
 from collections.abc import Iterator
 
 from dovetail.install.doctor.access import is_associated, node_roles, trusted_services
-from dovetail.install.doctor.aws_answers import ROLE_ANNOTATION
+from dovetail.install.doctor.aws_answers import ROLE_ANNOTATION, usual_node_role
 from dovetail.install.doctor.controller_policy import controller_role, denials, grant, narrow_policy
 from dovetail.install.doctor.facts import Facts, Fault, State, failure, warning
 from dovetail.install.doctor.permissions import BROAD_PASS_ROLE, PASS_ROLE
-from dovetail.install.iam import bounded_name
 from dovetail.kube.resources import DAEMONSETS, EC2NODECLASSES, SERVICEACCOUNTS
 from dovetail.language import message
 
@@ -34,6 +33,10 @@ EC2_TRUST = json.dumps(
         "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}],
     }
 )
+
+
+#: What a new node role gets.
+FIRST_POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly", "AmazonEKS_CNI_Policy")
 
 
 def check_node_role(facts: Facts) -> Iterator[Fault]:
@@ -61,7 +64,7 @@ def _profile_faults(facts: Facts, name: str, profile: str) -> Iterator[Fault]:
     if described is not None and described.get("Roles"):
         return
     roles = sorted({role for _, _, role in node_roles(facts)})
-    role = roles[0] if roles else bounded_name(f"KarpenterNodeRole-{facts.cluster}")
+    role = roles[0] if roles else usual_node_role(facts.cluster)
     add = f"aws iam add-role-to-instance-profile --instance-profile-name {profile} --role-name {role}"
     create = f"aws iam create-instance-profile --instance-profile-name {profile} && {add}"
     cause = (
@@ -111,7 +114,7 @@ def _role_faults(facts: Facts, name: str, role: str) -> Iterator[Fault]:
         yield failure(
             f"ec2nodeclass/{name}",
             message("spec.role {role}: IAM has no such role, so no instance profile can be made", role=role),
-            f"aws iam create-role --role-name {role} --assume-role-policy-document '{EC2_TRUST}'",
+            _role_remedy(facts, name, role),
         )
         return
     if not any(service.startswith("ec2.amazonaws.com") for service in trusted_services(described)):
@@ -153,6 +156,17 @@ def _role_faults(facts: Facts, name: str, role: str) -> Iterator[Fault]:
             f"aws iam attach-role-policy --role-name {role} --policy-arn arn:aws:iam::aws:policy/{CNI_POLICY}",
             safe=True,
         )
+
+
+def _role_remedy(facts: Facts, name: str, role: str) -> str:
+    """The usual role where it exists: the name is misspelt. Else the role, with what its nodes need."""
+    usual = usual_node_role(facts.cluster)
+    answer = facts.answers.get(f"role {usual}")
+    if usual != role and answer is not None and answer.data:
+        return f'kubectl patch ec2nodeclass {name} --type=merge -p \'{{"spec":{{"role":"{usual}"}}}}\''
+    attach = f"aws iam attach-role-policy --role-name {role} --policy-arn arn:aws:iam::aws:policy/"
+    create = f"aws iam create-role --role-name {role} --assume-role-policy-document '{EC2_TRUST}'"
+    return " && ".join([create, *(attach + policy for policy in FIRST_POLICIES)])
 
 
 def _cni_uses_node_role(facts: Facts) -> bool:

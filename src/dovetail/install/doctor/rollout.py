@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import timedelta
+from ipaddress import ip_address
 
 from dovetail.install.doctor.controller import controllers, karpenter_version
 from dovetail.install.doctor.controller_pods import unschedulable_message
@@ -199,9 +201,29 @@ def _dns_service_faults(facts: Facts, deployment: Json, subject: str) -> Iterato
         yield failure(
             subject,
             message("no Service of kube-system selects its pods: no name is resolved in the cluster"),
-            f"aws eks create-addon --cluster-name {facts.cluster} --addon-name coredns --resolve-conflicts OVERWRITE"
-            f" --region {facts.region}",
+            _dns_service(facts, labels),
         )
+
+
+def _dns_service(facts: Facts, labels: Json) -> str:
+    """The Service with the address that kubelets give to pods: the tenth of the range whose first the API has."""
+    api = facts.named(SERVICES.name, "kubernetes", "default") or {}
+    try:
+        address = str(ip_address(str((api.get("spec") or {}).get("clusterIP"))) + 9)
+    except ValueError:
+        return (
+            f"aws eks create-addon --cluster-name {facts.cluster} --addon-name coredns --resolve-conflicts OVERWRITE"
+            f" --region {facts.region}"
+        )
+    ports = [{"name": f"dns{suffix}", "port": 53, "protocol": name} for suffix, name in (("", "UDP"), ("-tcp", "TCP"))]
+    selector = {"k8s-app": labels["k8s-app"]} if "k8s-app" in labels else dict(labels)
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "kube-dns", "namespace": "kube-system", "labels": selector},
+        "spec": {"clusterIP": address, "selector": selector, "ports": ports},
+    }
+    return f"echo '{json.dumps(service, separators=(',', ':'))}' | kubectl apply -f -"
 
 
 def _was_killed(facts: Facts, pod: Json) -> bool:

@@ -71,8 +71,6 @@ def _endpoint_faults(facts: Facts, subject: str, closed: Sequence[Json]) -> Iter
     listed = shortened([str(row["SubnetId"]) for row in closed])
     vpc = closed[0].get("VpcId")
     if missing:
-        first = missing[0]
-        kind = "Gateway" if first == "s3" else f"Interface --subnet-ids {closed[0]['SubnetId']}"
         yield failure(
             subject,
             message(
@@ -82,9 +80,7 @@ def _endpoint_faults(facts: Facts, subject: str, closed: Sequence[Json]) -> Iter
                 listed=listed,
                 missing=", ".join(missing),
             ),
-            f"aws ec2 create-vpc-endpoint --vpc-id {vpc} --service-name com.amazonaws.{facts.region}.{first}"
-            f" --vpc-endpoint-type {kind} --region {facts.region}"
-            + (message("  # and for {missing}", missing=", ".join(missing[1:])) if len(missing) > 1 else ""),
+            _create_endpoints(facts, str(vpc), missing, str(closed[0]["SubnetId"])),
         )
     running = controllers(facts)
     cluster = facts.items("cluster subnets")
@@ -103,8 +99,7 @@ def _endpoint_faults(facts: Facts, subject: str, closed: Sequence[Json]) -> Iter
                 vpc=vpc,
                 lacking=", ".join(lacking),
             ),
-            f"aws ec2 create-vpc-endpoint --vpc-id {vpc} --service-name com.amazonaws.{facts.region}.{lacking[0]}"
-            f" --vpc-endpoint-type Interface --region {facts.region}",
+            _create_endpoints(facts, str(vpc), lacking, str(closed[0]["SubnetId"])),
         )
     if environment(deployment).get("ISOLATED_VPC") != "true":
         yield warning(
@@ -116,3 +111,18 @@ def _endpoint_faults(facts: Facts, subject: str, closed: Sequence[Json]) -> Iter
             f"kubectl set env deployment/{deployment['metadata']['name']} -n {deployment['metadata']['namespace']}"
             " ISOLATED_VPC=true",
         )
+
+
+def _create_endpoints(facts: Facts, vpc: str, services: Sequence[str], subnet: str) -> str:
+    """The commands for all of them; that of S3 is a gateway in the route table, and costs nothing."""
+    commands = []
+    for service in services:
+        kind = f"Interface --subnet-ids {subnet}"
+        if service == "s3":
+            table = str(_table(facts, subnet).get("RouteTableId") or "")
+            kind = "Gateway" + (f" --route-table-ids {table}" if table else "")
+        commands.append(
+            f"aws ec2 create-vpc-endpoint --vpc-id {vpc} --service-name com.amazonaws.{facts.region}.{service}"
+            f" --vpc-endpoint-type {kind} --region {facts.region}"
+        )
+    return " && ".join(commands)

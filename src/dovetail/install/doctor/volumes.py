@@ -6,16 +6,19 @@ a moment after its launch, and nothing but its state says why.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dovetail.install.doctor.access import policy_document
 from dovetail.install.doctor.controller_policy import controller_role, denials
 from dovetail.install.doctor.facts import Facts, Fault, Json, State, failure
-from dovetail.install.doctor.permissions import VOLUME_KEY
+from dovetail.install.doctor.permissions import VOLUME_KEY, Denial
 from dovetail.kube.resources import EC2NODECLASSES, STORAGECLASSES
 from dovetail.language import message
 
+#: What EC2 needs of a key that encrypts a volume.
+GRANTED = ("kms:CreateGrant", "kms:Decrypt", "kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext", "kms:ReEncrypt*")
 USES = ("kms:*", "kms:CreateGrant", "kms:Create*", "*")
 
 
@@ -46,7 +49,7 @@ def _key_faults(facts: Facts, subject: str, where: str, key: str, *, launches: b
         yield failure(
             subject,
             message("{where} does not exist: {effect}", where=where, effect=effect),
-            message("aws kms list-keys --region {region}  # then name one", region=facts.region),
+            _without_key(facts, subject, key),
         )
         return
     if state != "Enabled":
@@ -60,6 +63,25 @@ def _key_faults(facts: Facts, subject: str, where: str, key: str, *, launches: b
         return
     if launches and described.get("KeyManager") != "AWS":
         yield from _use_faults(facts, subject, where, described, effect)
+
+
+def _without_key(facts: Facts, subject: str, key: str) -> str:
+    """Volumes of an EC2NodeClass are encrypted with the account's default key where none is named."""
+    kind, _, name = subject.partition("/")
+    if kind != "ec2nodeclass":
+        return message("aws kms list-keys --region {region}  # then name one", region=facts.region)
+    node_class = facts.named(EC2NODECLASSES.name, name) or {}
+    rows = (node_class.get("spec") or {}).get("blockDeviceMappings") or ()
+    removed = [
+        {"op": "remove", "path": f"/spec/blockDeviceMappings/{index}/ebs/kmsKeyID"}
+        for index, mapping in enumerate(rows)
+        if (mapping.get("ebs") or {}).get("kmsKeyID") == key
+    ]
+    return message(
+        "kubectl patch ec2nodeclass {name} --type=json -p '{patch}'  # the account's default key is used then",
+        name=name,
+        patch=json.dumps(removed, separators=(",", ":")),
+    )
 
 
 def _use_faults(facts: Facts, subject: str, where: str, key: Json, effect: str) -> Iterator[Fault]:
@@ -107,6 +129,9 @@ def _use_faults(facts: Facts, subject: str, where: str, key: Json, effect: str) 
         if delegated
         else message("the key's policy admits neither the role {role} nor the account", role=role)
     )
+    if delegated:
+        yield failure(subject, f"{where}: {cause}: {effect}", _allow_use(role, key, refused[0]))
+        return
     yield failure(
         subject,
         f"{where}: {cause}: {effect}",
@@ -114,6 +139,17 @@ def _use_faults(facts: Facts, subject: str, where: str, key: Json, effect: str) 
         f" {_account_arn(key)}:role/{role} --operations CreateGrant Decrypt GenerateDataKeyWithoutPlaintext"
         f" ReEncryptFrom ReEncryptTo DescribeKey --region {facts.region}",
     )
+
+
+def _allow_use(role: str, key: Json, refused: Denial) -> str:
+    """The policy that lets a role use a key; a Deny has to go instead."""
+    if refused.is_explicit and refused.policy:
+        option = "--policy-arn" if refused.policy.startswith("arn:") else "--policy-name"
+        command = "detach-role-policy" if refused.policy.startswith("arn:") else "delete-role-policy"
+        return f"aws iam {command} --role-name {role} {option} {refused.policy}"
+    statement = {"Effect": "Allow", "Action": list(GRANTED), "Resource": key["Arn"]}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [statement]}, separators=(",", ":"))
+    return f"aws iam put-role-policy --role-name {role} --policy-name volume-key --policy-document '{document}'"
 
 
 def _names(source: str, key: Json) -> bool:
