@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from dovetail.cloud.aws import catalog
 from dovetail.language import message, source, translated
 from dovetail.language.system_errors import system_error
 from dovetail.model.spelling import nearest
@@ -22,6 +23,8 @@ KIND = "ClusterConfig"
 API_GROUP = "eksctl.io/"
 DEFAULT_SIZE = 2
 DEFAULT_TYPE = "m5.large"
+#: What eksctl calls the type of a group with an instances distribution.
+MIXED = "mixed"
 DEFAULT_VOLUME_GIB = 80
 _EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
 
@@ -111,12 +114,15 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 #: Fields by place: a kind of value, a table of fields, a list of one table, or a reason why it means nothing here.
 TEXT, INT, FLOAT, BOOL, TEXTS, MAP, TAINTS = "text", "int", "float", "bool", "texts", "map", "taints"
-DOCUMENT = "document"
+DOCUMENT, PERCENT, TYPE, TYPES = "document", "percent", "type", "types"
 _NOTHING = source("means nothing in the lab")
 #: Under which a table keeps where it stands; no field of eksctl is called so.
 LINE = "#"
 _MEANT = {
     INT: source("a whole number"),
+    PERCENT: source("a whole number"),
+    TYPE: source("a text"),
+    TYPES: source("a list of texts"),
     FLOAT: source("a number"),
     BOOL: source("true or false"),
     TEXT: source("a text"),
@@ -137,7 +143,7 @@ _OFF = Ignored()
 _SSH = {"allow": _OFF, "publicKeyName": _OFF, "publicKeyPath": _OFF, "publicKey": _OFF, "enableSsm": _OFF,
         "sourceSecurityGroupIds": _OFF}  # fmt: skip
 _GROUP: dict[str, Any] = {
-    "name": TEXT, "instanceType": TEXT, "minSize": INT, "maxSize": INT, "desiredCapacity": INT, "labels": MAP,
+    "name": TEXT, "instanceType": TYPE, "minSize": INT, "maxSize": INT, "desiredCapacity": INT, "labels": MAP,
     "taints": TAINTS, "tags": MAP, "volumeSize": INT, "maxPodsPerNode": INT, "ssh": _OFF, "iam": _OFF,
     "amiFamily": _OFF, "ami": _OFF, "volumeType": _OFF, "volumeEncrypted": _OFF, "volumeKmsKeyID": _OFF,
     "volumeIOPS": _OFF, "volumeThroughput": _OFF, "volumeName": _OFF, "privateNetworking": _OFF,
@@ -148,8 +154,8 @@ _GROUP: dict[str, Any] = {
     "capacityReservation": _OFF,
 }  # fmt: skip
 _DISTRIBUTION = {
-    "instanceTypes": TEXTS, "maxPrice": FLOAT, "onDemandBaseCapacity": INT,
-    "onDemandPercentageAboveBaseCapacity": INT, "spotAllocationStrategy": TEXT, "spotInstancePools": _OFF,
+    "instanceTypes": TYPES, "maxPrice": FLOAT, "onDemandBaseCapacity": INT,
+    "onDemandPercentageAboveBaseCapacity": PERCENT, "spotAllocationStrategy": TEXT, "spotInstancePools": _OFF,
     "capacityRebalance": _OFF,
 }  # fmt: skip
 _SELF_MANAGED = _GROUP | {
@@ -159,7 +165,7 @@ _SELF_MANAGED = _GROUP | {
     "containerRuntime": _OFF, "maxInstanceLifetime": _OFF, "updatePolicy": _OFF, "localZones": _OFF,
 }  # fmt: skip
 _MANAGED = _GROUP | {
-    "instanceTypes": TEXTS, "spot": BOOL, "updateConfig": _OFF, "launchTemplate": _OFF, "releaseVersion": _OFF,
+    "instanceTypes": TYPES, "spot": BOOL, "updateConfig": _OFF, "launchTemplate": _OFF, "releaseVersion": _OFF,
     "nodeRepairConfig": _OFF,
 }  # fmt: skip
 _SERVICE_ACCOUNT: dict[str, Any] = {
@@ -205,6 +211,8 @@ class _Reader:
     def __init__(self, source: str) -> None:
         self.source = source
         self.ignored: list[str] = []
+        #: Where each field stands.
+        self.lines: dict[str, str] = {}
 
     def refuse(self, node: yaml.Node, field: str, text: str) -> ConfigRefused:
         return ConfigRefused(f"{self.source}:{node.start_mark.line + 1}: {field}: {text}")
@@ -236,15 +244,18 @@ class _Reader:
                 )
             if name in fields:
                 raise self.refuse(key, place, message("stands there twice; keep one"))
+            self.lines[place] = f"{self.source}:{key.start_mark.line + 1}"
             fields[name] = self.read(value, schema[name], place)
         return {**fields, LINE: f"{self.source}:{node.start_mark.line + 1}"}
 
     def _value(self, node: yaml.Node, kind: str, field: str) -> Any:
         value = yaml.SafeLoader("").construct_object(node, deep=True)
         match kind:
-            case "int" if isinstance(value, int) and not isinstance(value, bool):
+            case "int" | "percent" if isinstance(value, int) and not isinstance(value, bool):
                 if value < 0:
                     raise self.refuse(node, field, message("{value} is below 0", value=value))
+                if kind == PERCENT and value > 100:
+                    raise self.refuse(node, field, message("{value} is above 100", value=value))
                 return value
             case "float" if isinstance(value, int | float) and not isinstance(value, bool):
                 return float(value)
@@ -252,6 +263,12 @@ class _Reader:
                 return value
             case "text" if isinstance(value, str | int | float) and not isinstance(value, bool):
                 return str(node.value)
+            case "type" if isinstance(value, str):
+                return self._instance_type(node, value, field)
+            case "types" if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
+                assert isinstance(node, yaml.SequenceNode)
+                entries = zip(node.value, value, strict=True)
+                return tuple(self._instance_type(entry, name, field) for entry, name in entries)
             case "texts" if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
                 return tuple(value)
             case "map" if isinstance(value, dict):
@@ -261,6 +278,13 @@ class _Reader:
             case "taints" if isinstance(value, dict | list):
                 return self._taints(node, value, field)
         raise self.refuse(node, field, message("{value!r} must be {kind}", value=value, kind=message(_MEANT[kind])))
+
+    def _instance_type(self, node: yaml.Node, name: str, field: str) -> str:
+        if name != MIXED and name not in catalog.specs():
+            near = nearest(name, catalog.specs())
+            hint = message("; did you mean {near}?", near=near) if near else ""
+            raise self.refuse(node, field, message("no instance type {name!r}", name=name) + hint)
+        return name
 
     def _taints(self, node: yaml.Node, value: Any, field: str) -> tuple[tuple[str, str, str], ...]:
         taints: list[tuple[str, str, str]] = []
@@ -334,7 +358,8 @@ def parse(text: str, source: str = "cluster.yaml") -> ClusterConfig:
             raise ConfigRefused(
                 message("{source}:1: metadata.{field}: is missing; eksctl needs it", source=source, field=field)
             )
-    cidr = _cidr(source, document)
+    _check_region(reader, metadata["region"])
+    cidr = _cidr(reader.lines.get("vpc.cidr", source), document)
     iam = document.get("iam") or {}
     accounts = tuple(_service_account(entry) for entry in iam.get("serviceAccounts") or ())
     karpenter = document.get("karpenter")
@@ -343,13 +368,13 @@ def parse(text: str, source: str = "cluster.yaml") -> ClusterConfig:
             raise ConfigRefused(
                 message(
                     "{source}: {field}: needs iam.withOIDC: true, without which no pod can take a role",
-                    source=source,
+                    source=reader.lines[field],
                     field=field,
                 )
             )
-    groups = [_group(source, entry, False) for entry in document.get("nodeGroups") or ()]
-    groups += [_group(source, entry, True) for entry in document.get("managedNodeGroups") or ()]
-    _check_names(source, groups)
+    groups = [_group(entry, False) for entry in document.get("nodeGroups") or ()]
+    groups += [_group(entry, True) for entry in document.get("managedNodeGroups") or ()]
+    _check_names(reader, document, groups)
     return ClusterConfig(
         name=metadata["name"], region=metadata["region"], version=metadata.get("version") or "", cidr=cidr,
         with_oidc=bool(iam.get("withOIDC")), groups=tuple(groups), ignored=tuple(reader.ignored),
@@ -359,6 +384,16 @@ def parse(text: str, source: str = "cluster.yaml") -> ClusterConfig:
             interruption_queue=bool(karpenter.get("withSpotInterruptionQueue"))
         ),
     )  # fmt: skip
+
+
+def _check_region(reader: _Reader, region: str) -> None:
+    if region not in catalog.regions():
+        near = nearest(region, catalog.regions())
+        hint = message("; did you mean {near}?", near=near) if near else ""
+        refusal = message(
+            "{line}: metadata.region: no region {region!r}", line=reader.lines["metadata.region"], region=region
+        )
+        raise ConfigRefused(refusal + hint)
 
 
 def _cidr(source: str, document: Mapping[str, Any]) -> str:
@@ -382,23 +417,31 @@ def _cidr(source: str, document: Mapping[str, Any]) -> str:
     return str(cidr)
 
 
-def _check_names(source: str, groups: Sequence[NodeGroupConfig]) -> None:
-    names = [group.name for group in groups]
-    for name in names:
-        if names.count(name) > 1:
+def _check_names(reader: _Reader, document: Mapping[str, Any], groups: Sequence[NodeGroupConfig]) -> None:
+    places = [
+        f"{kind}[{index}].name"
+        for kind in ("nodeGroups", "managedNodeGroups")
+        for index in range(len(document.get(kind) or ()))
+    ]
+    names: set[str] = set()
+    for place, group in zip(places, groups, strict=True):
+        if group.name in names:
             raise ConfigRefused(
                 message(
-                    "{source}: two node groups are named {name}; give each a name of its own", source=source, name=name
+                    "{source}: two node groups are named {name}; give each a name of its own",
+                    source=reader.lines[place],
+                    name=group.name,
                 )
             )
+        names.add(group.name)
 
 
-def _group(source: str, entry: Mapping[str, Any], managed: bool) -> NodeGroupConfig:
-    name = entry.get("name") or ""
+def _group(entry: Mapping[str, Any], managed: bool) -> NodeGroupConfig:
+    source, name = entry[LINE], entry.get("name") or ""
     if not name:
         raise ConfigRefused(message("{source}: a node group has no name; give it one", source=source))
     mixed = entry.get("instancesDistribution") or {}
-    if mixed and entry.get("instanceType") and entry["instanceType"] != "mixed":
+    if mixed and entry.get("instanceType") and entry["instanceType"] != MIXED:
         raise ConfigRefused(
             message(
                 "{source}: node group {name}: instanceType and instancesDistribution exclude each other",

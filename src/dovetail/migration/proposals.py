@@ -32,7 +32,7 @@ OLDEST_GENERATION = 3
 MAX_NAME_CHARACTERS = 63
 #: Labels of these domains say which group a node is of; they are taken over only where a pod asks for them.
 _GROUP_DOMAINS = ("eks.amazonaws.com", "alpha.eksctl.io")
-_GROUP_LABELS = frozenset({"amiType", "capacityType", "k8sVersion", "cluster-name", "nodegroup-name"})
+_GROUP_LABELS = frozenset({"amiType", "capacityType", "diskSize", "k8sVersion", "cluster-name", "nodegroup-name"})
 _PROVIDER_DOMAINS = (
     "kubernetes.io",
     "k8s.io",

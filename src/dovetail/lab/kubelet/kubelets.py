@@ -89,6 +89,8 @@ class Kubelets:
         self.doubtful.pop(instance.name, None)
         if instance.boot_seconds:
             await asyncio.sleep(instance.boot_seconds)
+            if self.seats.get(instance.name) is not seat:
+                return  # the instance was ended while it booted
         await self.registration.register(seat)
         for key in self._waiting.pop(instance.name, {}):
             pod = self._pods.get(key)
