@@ -252,3 +252,22 @@ def test_a_claim_that_names_no_class_has_the_default_one() -> None:
         claims={"default/a": msgspec.convert(claim, PersistentVolumeClaim)},
     )
     assert plan.nodes[0].choice.zone == "z2"
+
+
+def test_a_full_target_is_refused_where_other_nodes_do_not_matter() -> None:
+    """Pods without spreads, affinities and claims are checked against their targets alone; those are checked whole."""
+    running = [pod(f"running-{index}") for index in range(2)]
+    states = (node("full", cpu="1", pods=(running[0],)), node("free", pods=(running[1],)))
+    plan, snapshot = _plan(pod("new"), nodes=states)
+    assert plan.placements["default/new"].node == "free"
+    wrong = replace(plan, placements={"default/new": Placement(node="full")})
+    assert _rules(wrong, snapshot) == {"fit"}
+
+
+def test_anti_affinity_of_a_pod_on_another_node_of_the_zone_is_checked() -> None:
+    guard = pod("guard", labels={"app": "guard"}, **near("podAntiAffinity", ZONE))
+    states = (node("guarded", pods=(guard,)), node("free"))
+    pending = (pod("new", labels={"app": "web"}),)
+    snapshot = Snapshot(pools=(pool(types=(LARGE,)),), pending=pending, nodes=states)
+    wrong = Plan(placements={"default/new": Placement(node="free")}, nodes=(), cost=Cost(per_hour=0.0))
+    assert _rules(wrong, snapshot) == {"fit"}

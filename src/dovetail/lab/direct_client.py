@@ -30,6 +30,9 @@ class DirectTransport(Protocol):
     def report(self, namespace: str, name: str, body: Mapping[str, Any]) -> bool:
         """Apply a strategic patch to a pod's status."""
 
+    def update_status(self, resource: Resource, body: Mapping[str, Any]) -> bytes | None:
+        """Replace the status of an object; the stored object."""
+
 
 class DirectKube(Kube):
     """A client that asks the transport first whether it takes a write without a request."""
@@ -64,6 +67,15 @@ class DirectKube(Kube):
             if made is not None:
                 return made
         return await super().create(resource, body, namespace, dry_run=dry_run, type=type)
+
+    async def update(
+        self, resource: Resource, body: Body, *, subresource: str | None = None, type: type[T] = AS_DICT
+    ) -> T:
+        if self._direct is not None and subresource == "status" and isinstance(body, Mapping):
+            written = self._direct.update_status(resource, body)
+            if written is not None:
+                return decode(written, type)
+        return await super().update(resource, body, subresource=subresource, type=type)
 
     async def patch(
         self,

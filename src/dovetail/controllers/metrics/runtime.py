@@ -7,8 +7,7 @@ retried) is left out and listed in docs/metrics.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -70,6 +69,9 @@ class RuntimeMetrics:
 
     def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
         self._clock = clock
+        self._children: dict[str, _ControllerChildren] = {}
+        self._request_counters: dict[tuple[str, str], tuple[Counter, Counter]] = {}
+        self._request_durations: dict[tuple[str, ...], Histogram] = {}
         controller = ("controller",)
         queue = ("controller", "name")
 
@@ -129,33 +131,75 @@ class RuntimeMetrics:
         self.most.labels(controller).set(workers)
         return QueueMetrics(self, controller, depth, self._clock.monotonic)
 
-    @contextmanager
-    def reconciliation(self, controller: str, expected: tuple[type[Exception], ...]) -> Iterator[None]:
+    def reconciliation(self, controller: str, expected: tuple[type[Exception], ...]) -> _CountedReconciliation:
         """Count one reconciliation. Failures other than `expected` are the ones Go would have panicked with."""
-        began = self._clock.monotonic()
-        self.active.labels(controller).inc()
-        result = "success"
-        try:
-            yield
-        except Exception as problem:
-            result = "error"
-            self.errors.labels(controller).inc()
-            if not isinstance(problem, expected):
-                self.panics.labels(controller).inc()
-            raise
-        finally:
-            self.active.labels(controller).dec()
-            self.reconciled.labels(controller, result).inc()
-            self.seconds.labels(controller).observe(self._clock.monotonic() - began)
+        children = self._children.get(controller)
+        if children is None:
+            children = self._children[controller] = _ControllerChildren(self, controller)
+        return _CountedReconciliation(children, expected, self._clock.monotonic)
 
     def observe_request(self, request: Request, answer: int | KubeError, seconds: float) -> None:
         """One request: its status, or the error that there was instead of an answer."""
         code = str(answer) if isinstance(answer, int) else "<error>"
-        self.requests.labels(code, request.method).inc()
-        self.rest_requests.labels(code, request.method).inc()
+        counters = self._request_counters.get((code, request.method))
+        if counters is None:
+            counters = self.requests.labels(code, request.method), self.rest_requests.labels(code, request.method)
+            self._request_counters[code, request.method] = counters
+        for counter in counters:
+            counter.inc()
         address = address_of(request)
         if address[0] != "WATCH":
-            self.request_seconds.labels(*address).observe(seconds)
+            durations = self._request_durations.get(address)
+            if durations is None:
+                durations = self._request_durations[address] = self.request_seconds.labels(*address)
+            durations.observe(seconds)
+
+
+class _ControllerChildren:
+    """The series of one controller, looked up once: reconciliations are many."""
+
+    def __init__(self, metrics: RuntimeMetrics, controller: str) -> None:
+        self.active = metrics.active.labels(controller)
+        self.seconds = metrics.seconds.labels(controller)
+        self._of = metrics
+        self._controller = controller
+        self._reconciled: dict[str, Counter] = {}
+
+    def count(self, result: str) -> None:
+        counter = self._reconciled.get(result)
+        if counter is None:
+            counter = self._reconciled[result] = self._of.reconciled.labels(self._controller, result)
+        counter.inc()
+
+    def fail(self, panic: bool) -> None:
+        self._of.errors.labels(self._controller).inc()
+        if panic:
+            self._of.panics.labels(self._controller).inc()
+
+
+class _CountedReconciliation:
+    """One reconciliation under way."""
+
+    __slots__ = ("_began", "_children", "_expected", "_now")
+
+    def __init__(
+        self, children: _ControllerChildren, expected: tuple[type[Exception], ...], now: Callable[[], float]
+    ) -> None:
+        self._children = children
+        self._expected = expected
+        self._now = now
+
+    def __enter__(self) -> None:
+        self._began = self._now()
+        self._children.active.inc()
+
+    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
+        failed = isinstance(problem, Exception)
+        if failed:
+            self._children.fail(panic=not isinstance(problem, self._expected))
+        self._children.active.dec()
+        self._children.count("error" if failed else "success")
+        self._children.seconds.observe(self._now() - self._began)
 
 
 def address_of(request: Request) -> tuple[str, str, str, str, str]:

@@ -62,16 +62,15 @@ class GarbageCollection:
     async def _orphan_claims(self, instances: tuple[Instance, ...]) -> None:
         context = self._context
         listed = {instance.provider_id for instance in instances}
-        launched = [
-            claim
-            for claim in tuple(context.cluster_state.claims.store.all())
-            if claim.status.provider_id and claim.metadata.deletion_timestamp is None and claim.is_true("Launched")
-        ]
-        terminated, unlisted = await self._unlisted(
-            claim for claim in launched if claim.status.provider_id not in listed
-        )
-        many = len(unlisted) > max(MAX_UNLISTED, MAX_UNLISTED_SHARE * len(launched))
-        context.safety.set(SafeModeCause.CLOUD_EMPTY, _cloud_empty(len(unlisted), len(launched)) if many else None)
+        claims = tuple(context.cluster_state.claims.store.all())
+        missing = [claim for claim in claims if claim.status.provider_id not in listed and _is_launched(claim)]
+        if not missing:
+            context.safety.set(SafeModeCause.CLOUD_EMPTY, None)
+            return
+        launched = sum(map(_is_launched, claims))
+        terminated, unlisted = await self._unlisted(missing)
+        many = len(unlisted) > max(MAX_UNLISTED, MAX_UNLISTED_SHARE * launched)
+        context.safety.set(SafeModeCause.CLOUD_EMPTY, _cloud_empty(len(unlisted), launched) if many else None)
         for claim in [*terminated, *(() if many else unlisted)]:
             if self._may_exist(claim):
                 continue
@@ -112,10 +111,10 @@ class GarbageCollection:
         orphans = [
             instance
             for instance in instances
-            if instance.state == "running"
-            and instance.created < oldest
-            and instance.provider_id not in owned
+            if instance.provider_id not in owned
             and instance.claim_uid not in owned
+            and instance.state == "running"
+            and instance.created < oldest
             and await self._orphaned(instance)
         ]
         self._orphans = {orphan.provider_id: self._orphans.get(orphan.provider_id, now) for orphan in orphans}
@@ -171,6 +170,12 @@ class GarbageCollection:
         )
         since = self._context.clock.monotonic() - MANY_ORPHANS_AGE_S
         return [instance for instance in orphans if self._orphans[instance.provider_id] <= since]
+
+
+def _is_launched(claim: NodeClaim) -> bool:
+    """Whether the cloud should list an instance of the NodeClaim."""
+    meta = claim.metadata
+    return bool(claim.status.provider_id) and meta.deletion_timestamp is None and claim.is_true("Launched")
 
 
 def _cloud_empty(unlisted: int, claims: int) -> str:

@@ -52,9 +52,12 @@ def verify(plan: Plan, snapshot: Snapshot) -> list[Violation]:
     if violations:
         return violations
     targets = {placement.node for placement in plan.placements.values() if placement.node is not None}
-    planned_cluster = PlannedCluster(_without_moved(snapshot, plan), plan.nodes, pods.values(), targets)
-    offerings_cache = PlannedOfferingsCache(planned_cluster)
     infos = {key: pod_info(pod) for key, pod in pods.items() if plan.placements[key].unschedulable is None}
+    stays = _without_moved(snapshot, plan)
+    if not _depends_on_other_nodes(infos.values(), stays):
+        stays = replace(stays, nodes=tuple(state for state in stays.nodes if state.name in targets))
+    planned_cluster = PlannedCluster(stays, plan.nodes, pods.values(), targets)
+    offerings_cache = PlannedOfferingsCache(planned_cluster)
     violations += _cost(plan, snapshot)
     violations += _limits(plan, snapshot, offerings_cache)
     violations += _reservations(plan, snapshot, offerings_cache)
@@ -86,6 +89,16 @@ def _is_recreated(pod: Pod) -> bool:
 def _without_moved(snapshot: Snapshot, plan: Plan) -> Snapshot:
     removed = set(plan.remove)
     return replace(snapshot, nodes=tuple(state for state in snapshot.nodes if state.name not in removed))
+
+
+def _depends_on_other_nodes(infos: Iterable[PodInfo], snapshot: Snapshot) -> bool:
+    """Whether what runs on nodes that get no pod can matter: to spreads, pod affinities, claims, or anti-affinities."""
+    if snapshot.default_spread:
+        return True
+    shapes = {id(info.shape): info.shape for info in infos}.values()
+    if any(shape.spread or shape.affinity or shape.anti_affinity or shape.volumes for shape in shapes):
+        return True
+    return any(pod.spec.affinity is not None for state in snapshot.nodes for pod in state.pods)
 
 
 def _placements(plan: Plan, pods: dict[str, Pod]) -> list[Violation]:
