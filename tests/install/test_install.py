@@ -299,6 +299,31 @@ def test_a_fresh_cluster_is_installed_and_a_repetition_changes_nothing(endpoint:
     tell(endpoint, story, nodes=2)
 
 
+def test_an_edit_is_named_and_taken_back_but_not_of_the_first_pool(endpoint: AwsEndpoint) -> None:
+    async def story(site: Site) -> None:
+        await site.install()
+        wrong = {"metadata": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/other"}}}
+        await site.kube.patch(kinds.SERVICEACCOUNTS, "karpenter", wrong, "karpenter", manager="operator")
+        await site.kube.patch(
+            kinds.DEPLOYMENTS, "karpenter", {"spec": {"replicas": 0}}, "karpenter", manager="operator"
+        )
+        limits = {"spec": {"limits": {"cpu": "8"}}}
+        await site.kube.patch(kinds.NODEPOOLS, "default", limits, manager="operator")
+        _, _, changes = await site.planned()
+        assert {part.title: change.why for part, change in changes if change.status is StepStatus.CHANGE} == {
+            "ServiceAccount karpenter/karpenter": "metadata.annotations.eks.amazonaws.com/role-arn was edited",
+            "Deployment karpenter/karpenter": "spec.replicas was edited",
+        }
+        assert len(await site.install()) == 2
+        assert await site.install() == []
+        deployment = await site.kube.get(kinds.DEPLOYMENTS, "karpenter", "karpenter")
+        assert deployment["spec"]["replicas"] == 2
+        assert (await site.kube.get(kinds.NODEPOOLS, "default"))["spec"]["limits"] == {"cpu": "8"}
+        await site.uninstall()
+
+    tell(endpoint, story, nodes=2)
+
+
 def test_everything_at_aws_carries_the_owner_tag(endpoint: AwsEndpoint) -> None:
     async def story(site: Site) -> None:
         await site.install()
@@ -507,7 +532,7 @@ def test_uninstall_refuses_while_nodes_would_be_lost_and_keeps_them_if_asked(end
         await site.install()
         await site.kube.create(kinds.NODECLAIMS, _claim("default-abcde"))
         whole = await site.state()
-        with pytest.raises(RefusedError, match=r"1 nodes would be lost \(default-abcde\); --drain .* --keep-nodes"):
+        with pytest.raises(RefusedError, match=r"1 node would be lost \(default-abcde\); --drain .* --keep-nodes"):
             await site.uninstall()
         assert await site.state() == whole, "a refusal touches nothing"
         await site.uninstall(Nodes.KEEP)

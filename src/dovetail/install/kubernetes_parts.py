@@ -18,6 +18,7 @@ from dovetail.install.steps import EXISTS, NOTHING_TO_REMOVE, Account, Change, S
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import CONFIGMAPS, Resource
 from dovetail.language import message
+from dovetail.model.quantity import parse
 
 #: What was applied last, so that a repetition writes nothing; and the ConfigMap's lines that are ours.
 APPLIED = "dovetail.sh/applied-hash"
@@ -74,11 +75,15 @@ def marked(obj: Json, release: Release, owner: str) -> Json:
 
 
 class Object(msgspec.Struct, frozen=True, kw_only=True):
-    """An object that is wholly ours. `keep`: one of this name that is not ours is used as it is."""
+    """An object that is wholly ours. `keep`: one of this name that is not ours is used as it is.
+
+    `editable`: once made it is the operator's to edit; otherwise an edit is taken back by a repetition.
+    """
 
     body: Json
     owner: str
     keep: bool = False
+    editable: bool = False
 
     @property
     def resource(self) -> Resource:
@@ -113,8 +118,12 @@ class Object(msgspec.Struct, frozen=True, kw_only=True):
             return Change(StepStatus.EXISTS, why=message("was there before; used as it is"))
         if there["metadata"].get("deletionTimestamp"):
             return Change(StepStatus.CHANGE, (apply,), why=message("is being deleted"))
-        wanted = self.body["metadata"]["annotations"][APPLIED]
-        return EXISTS if annotations.get(APPLIED) == wanted else Change(StepStatus.CHANGE, (apply,))
+        if annotations.get(APPLIED) != self.body["metadata"]["annotations"][APPLIED]:
+            return Change(StepStatus.CHANGE, (apply,))
+        edited = "" if self.editable else difference(self.body, there)
+        if edited:
+            return Change(StepStatus.CHANGE, (apply,), why=message("{field} was edited", field=edited))
+        return EXISTS
 
     def removal(self, there: Any) -> Change:
         if there is None:
@@ -124,6 +133,42 @@ class Object(msgspec.Struct, frozen=True, kw_only=True):
         return Change(
             StepStatus.REMOVE, (Write(verb="delete", resource=self.resource, name=self.name, namespace=self.namespace),)
         )
+
+
+def difference(wanted: Any, there: Any, path: str = "") -> str:
+    """The path of the first field that is not as wanted; empty if all are. Fields that only the server has count not.
+
+    An empty value may be absent, and quantities are compared by their amount: the server writes them in its own form.
+    """
+    if isinstance(wanted, Mapping) and isinstance(there, Mapping):
+        for key, value in wanted.items():
+            field = f"{path}.{key}" if path else str(key)
+            if differing := difference(value, there.get(key), field):
+                return differing
+        return ""
+    if isinstance(wanted, list) and isinstance(there, list):
+        if len(wanted) != len(there):
+            return path
+        pairs = enumerate(zip(wanted, there, strict=True))
+        return next((differing for index, pair in pairs if (differing := difference(*pair, f"{path}[{index}]"))), "")
+    if wanted == there or (not wanted and there is None) or _same_amount(wanted, there):
+        return ""
+    return path
+
+
+def _same_amount(wanted: Any, there: Any) -> bool:
+    amount = _amount(wanted)
+    return amount is not None and amount == _amount(there)
+
+
+def _amount(value: Any) -> int | None:
+    """A quantity as a number; None where it is none."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        return parse(str(value)).nano
+    except ValueError:
+        return None
 
 
 class MappedRole(msgspec.Struct, frozen=True, kw_only=True):

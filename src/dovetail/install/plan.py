@@ -267,7 +267,10 @@ def _first_pool(discovered: Found, site: Site) -> list[InstallPart]:
             "disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "1m"},
         },
     }
-    return [Object(body=annotated(obj, site.cluster), owner=site.cluster, keep=True) for obj in (node_class, node_pool)]
+    return [
+        Object(body=annotated(obj, site.cluster), owner=site.cluster, keep=True, editable=True)
+        for obj in (node_class, node_pool)
+    ]
 
 
 def annotated(obj: Json, owner: str) -> Json:

@@ -27,7 +27,7 @@ from dovetail.kube.resources import (
     SECRETS,
     Resource,
 )
-from dovetail.language import message
+from dovetail.language import message, plural
 from dovetail.model.kinds.crds import KINDS
 from dovetail.model.taints import PREFER_NO_SCHEDULE, UNSCHEDULABLE
 from dovetail.model.wellknown import PLACING
@@ -59,10 +59,12 @@ def plan_removal(discovered: Found, planned: Installation, nodes: Nodes) -> Remo
     if discovered.node_claims and nodes is Nodes.REFUSE:
         shown = ", ".join(discovered.node_claims[:5]) + (" …" if len(discovered.node_claims) > 5 else "")
         raise RefusedError(
-            message(
-                "{count} nodes would be lost ({shown}); --drain moves their pods and ends them, "
+            plural(
+                "{n} node would be lost ({shown}); --drain moves its pods and ends it, "
+                "--keep-nodes leaves it running without an autoscaler",
+                "{n} nodes would be lost ({shown}); --drain moves their pods and ends them, "
                 "--keep-nodes leaves them running without an autoscaler",
-                count=len(discovered.node_claims),
+                n=len(discovered.node_claims),
                 shown=shown,
             )
         )

@@ -118,7 +118,7 @@ async def wait_until(test: Callable[[], Any], timeout_s: float, clock: Any) -> W
 
 
 def available(account: Account, name: str, namespace: str) -> Callable[[], Any]:
-    """A Deployment with a replica that is ready."""
+    """A Deployment with a replica that is ready, and none left of an earlier revision."""
 
     async def look() -> tuple[bool, str]:
         try:
@@ -128,7 +128,12 @@ def available(account: Account, name: str, namespace: str) -> Callable[[], Any]:
         status, wanted = deployment.get("status") or {}, deployment["spec"].get("replicas", 1)
         if status.get("observedGeneration", 0) < deployment["metadata"].get("generation", 0):
             return False, message("the Deployment was not looked at yet")
-        ready = status.get("availableReplicas", 0)
+        ready, earlier = (
+            status.get("availableReplicas", 0),
+            status.get("replicas", 0) - status.get("updatedReplicas", 0),
+        )
+        if earlier > 0:
+            return False, message("pods of an earlier revision still run: {earlier}", earlier=earlier)
         return ready >= min(1, wanted), message("{ready} of {wanted} replicas are ready", ready=ready, wanted=wanted)
 
     return look

@@ -8,7 +8,10 @@ import json
 from typing import Any
 
 import boto3
+import msgspec
 import pytest
+from botocore import UNSIGNED
+from botocore.config import Config
 from botocore.exceptions import ClientError
 from botocore.signers import RequestSigner
 
@@ -177,10 +180,52 @@ def test_cloudtrail_shows_who_launched_what(endpoint: AwsEndpoint) -> None:
     assert len(trail.lookup_events(LookupAttributes=by_name)["Events"]) == 1
     reads = [{"AttributeKey": "EventName", "AttributeValue": "LookupEvents"}]
     assert not trail.lookup_events(LookupAttributes=reads)["Events"]
-    # a refused call is no launch
+    assert identity["principalId"] == f"{identity['sessionContext']['sessionIssuer']['principalId']}:s1"
+    # a refused call launches nothing, and says why
     with pytest.raises(ClientError):
         authorization.launch(authorization.as_controller(endpoint, "ec2"), **{"kubernetes.io/cluster/demo": "no"})
-    assert len(trail.lookup_events(LookupAttributes=by_name)["Events"]) == 1
+    refused, _ = trail.lookup_events(LookupAttributes=by_name)["Events"]
+    assert json.loads(refused["CloudTrailEvent"])["errorCode"] == "Client.UnauthorizedOperation"
+    launches = [{"AttributeKey": "EventName", "AttributeValue": "RunInstances"}]
+    assert len(trail.lookup_events(LookupAttributes=launches)["Events"]) == 1
+
+
+def test_cloudtrail_shows_the_provider_of_a_service_account_and_a_token_that_was_refused(endpoint: AwsEndpoint) -> None:
+    issuer = "https://oidc.eks.us-west-2.amazonaws.com/id/TRAIL"
+    site = msgspec.structs.replace(authorization.SITE, issuer=issuer.removeprefix("https://"))
+    iam, trail = account.client(endpoint, "iam"), account.client(endpoint, "cloudtrail")
+    iam.create_open_id_connect_provider(Url=issuer, ClientIDList=["sts.amazonaws.com"], ThumbprintList=["0" * 40])
+    trust = json.dumps(documents.controller_trust(site))
+    arn = iam.create_role(RoleName="by-token", AssumeRolePolicyDocument=trust)["Role"]["Arn"]
+    sts = boto3.client(
+        "sts", region_name="us-west-2", endpoint_url=endpoint.url, config=Config(signature_version=UNSIGNED)
+    )
+    arguments = {"RoleArn": arn, "RoleSessionName": "karpenter"}
+
+    def token(service_account: str) -> str:
+        return endpoint.web_identity.token(issuer, site.namespace, service_account)
+
+    with pytest.raises(ClientError, match="AccessDenied"):
+        sts.assume_role_with_web_identity(WebIdentityToken=token("other"), **arguments)
+    (event,) = trail.lookup_events(
+        LookupAttributes=[{"AttributeKey": "EventName", "AttributeValue": "AssumeRoleWithWebIdentity"}]
+    )["Events"]
+    record = json.loads(event["CloudTrailEvent"])
+    assert record["errorCode"] == "AccessDenied"
+    assert record["userIdentity"]["userName"] == f"system:serviceaccount:{site.namespace}:other"
+    assert "WebIdentityToken" not in record["requestParameters"]
+    given = sts.assume_role_with_web_identity(WebIdentityToken=token(site.service_account), **arguments)["Credentials"]
+    session = boto3.session.Session(
+        given["AccessKeyId"], given["SecretAccessKey"], given["SessionToken"], region_name="us-west-2"
+    )
+    with pytest.raises(ClientError):
+        session.client("ec2", endpoint_url=endpoint.url).describe_images()
+    (event,) = trail.lookup_events(
+        LookupAttributes=[{"AttributeKey": "EventName", "AttributeValue": "DescribeImages"}]
+    )["Events"]
+    context = json.loads(event["CloudTrailEvent"])["userIdentity"]["sessionContext"]
+    assert context["webIdFederationData"]["federatedProvider"].endswith(f":oidc-provider/{site.issuer}")
+    assert context["attributes"]["creationDate"]
 
 
 def test_add_ons_are_listed_created_and_deleted(endpoint: AwsEndpoint) -> None:

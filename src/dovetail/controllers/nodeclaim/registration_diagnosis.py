@@ -1,4 +1,4 @@
-"""Registration diagnosis: instances that run and do not register, or end before they could, and why.
+"""Registration diagnosis: instances that run and do not register, end before they could, or have no network, and why.
 
 An instance that ended leaves a NodeClaim that would wait in vain for a quarter of an hour. It is deleted as soon as
 the cloud reports it, and its NodePool pauses for a while, because the next instance would end the same way.
@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from dovetail.cloud.aws.awsauth import refusal
 from dovetail.cloud.provider import CloudError, InstanceNotFound
-from dovetail.cluster.indexes import JOINING, STAGE
+from dovetail.cluster.indexes import JOINING, NOT_CONSOLIDATABLE, STAGE
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.history.provisioning import never_joined
@@ -20,12 +20,21 @@ from dovetail.controllers.worker import every, reconcile_ids
 from dovetail.kube.errors import Forbidden, KubeError, NotFound
 from dovetail.kube.resources import CONFIGMAPS
 from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.meta import condition
 
 PERIOD_S = 30.0
+#: What lets an instance look itself up, without which it does not join.
+JOIN_POLICY = "AmazonEKSWorkerNodePolicy"
+#: What lets aws-node give pods addresses, and what lets its images be pulled.
+NETWORK_POLICY, PULL_POLICY = "AmazonEKS_CNI_Policy", "AmazonEC2ContainerRegistryReadOnly"
+#: How a kubelet says that there is no network plugin.
+NO_NETWORK = "cni plugin not initialized"
 #: Diagnoses that are recorded once and remembered.
 MAX_REMEMBERED = 1000
 #: After this long without a node the instance is looked up, and after that long the cause is searched for.
 LOOKUP_AFTER, DIAGNOSE_AFTER = timedelta(seconds=20), timedelta(seconds=90)
+#: After this long without a known cause, what to check is named: an instance has booted by then.
+UNEXPLAINED_AFTER = timedelta(seconds=120)
 
 
 class RegistrationDiagnosis:
@@ -48,7 +57,7 @@ class RegistrationDiagnosis:
             waited = now - launched.last_transition_time
             try:
                 if waited >= LOOKUP_AFTER and not await self._is_ended(claim) and waited >= DIAGNOSE_AFTER:
-                    await self._diagnose(claim)
+                    await self._diagnose(claim, waited)
             except (CloudError, KubeError) as problem:  # one NodeClaim's failure keeps no other from its check
                 self._context.log.error(
                     "Reconciler error",
@@ -56,6 +65,33 @@ class RegistrationDiagnosis:
                     NodeClaim=logs.ref(claim.name),
                     error=str(problem),
                 )
+        for claim in self._context.cluster_state.claims.store.by(STAGE, NOT_CONSOLIDATABLE):
+            registered = claim.condition("Registered")
+            since = registered.last_transition_time if registered is not None and registered.status == "True" else None
+            initialized = claim.condition("Initialized")
+            is_initialized = initialized is not None and initialized.status == "True"
+            if since is not None and not is_initialized and now - since >= DIAGNOSE_AFTER:
+                self._report_network(claim)
+
+    def _report_network(self, claim: NodeClaim) -> None:
+        """An event for a node that is not ready because its network plugin has not started."""
+        context = self._context
+        node = context.cluster_state.node_for(claim)
+        ready = condition(node.status.conditions, "Ready") if node is not None else None
+        if node is None or ready is None or ready.status == "True" or NO_NETWORK not in ready.message:
+            return
+        name = node.metadata.name
+        why = (
+            f"Node {name} is not ready, its network plugin has not started: see kubectl get pods -n kube-system"
+            f" -l k8s-app=aws-node --field-selector spec.nodeName={name}, and check that its role has the policies"
+            f" {NETWORK_POLICY} and {PULL_POLICY}"
+        )
+        for pod in waiting_for(context, claim):
+            context.event_publisher.publish(pod, "Warning", "NodeNetworkNotReady", why)
+        if context.event_publisher.publish_on_node_and_claim(node, claim, "Warning", "NodeNetworkNotReady", why):
+            context.log.error(
+                "node has no network", controller="nodeclaim.joining", NodeClaim=logs.ref(claim.name), error=why
+            )
 
     async def _is_ended(self, claim: NodeClaim) -> bool:
         """Whether the instance is known to have ended; then its NodeClaim is deleted. Not found is not ended."""
@@ -80,20 +116,9 @@ class RegistrationDiagnosis:
         )
         await delete(context, claim, "instance_terminated")
 
-    async def _diagnose(self, claim: NodeClaim) -> None:
+    async def _diagnose(self, claim: NodeClaim, waited: timedelta) -> None:
         context = self._context
-        node_class = context.cluster_state.node_classes.store.get(claim.spec.node_class_ref.name)
-        role = await context.cloud.node_role(node_class) if node_class else None
-        if role is None:
-            return
-        try:
-            config_map = await context.kube.get(CONFIGMAPS, "aws-auth", "kube-system")
-        except NotFound:
-            config_map = {}
-        except Forbidden:
-            config_map = None
-        data = config_map.get("data") if config_map is not None else None
-        why = refusal(role.arn, data, role.admitted, aws_auth_read=config_map is not None)
+        why = await self._cause(claim, waited)
         if why is None:
             return
         message = f"Instance runs and has not joined the cluster: {why} (NEVER_JOINED)"
@@ -113,3 +138,43 @@ class RegistrationDiagnosis:
             context.log.error(
                 "instance has not joined", controller="nodeclaim.joining", NodeClaim=logs.ref(claim.name), error=why
             )
+
+    async def _cause(self, claim: NodeClaim, waited: timedelta) -> str | None:
+        """Why the instance does not join, or what to check; None while there is nothing to say."""
+        context = self._context
+        node_class = context.cluster_state.node_classes.store.get(claim.spec.node_class_ref.name)
+        profile = ((node_class or {}).get("status") or {}).get("instanceProfile")
+        if node_class is None or not profile:
+            return None
+        role = await context.cloud.node_role(node_class)
+        if role is None:
+            return unknown_role(profile) if waited >= UNEXPLAINED_AFTER else None
+        try:
+            config_map = await context.kube.get(CONFIGMAPS, "aws-auth", "kube-system")
+        except NotFound:
+            config_map = {}
+        except Forbidden:
+            config_map = None
+        data = config_map.get("data") if config_map is not None else None
+        why = refusal(role.arn, data, role.admitted, aws_auth_read=config_map is not None)
+        if why is None and waited >= UNEXPLAINED_AFTER:
+            return mapped_role(role.arn, claim.status.provider_id.rpartition("/")[2])
+        return why
+
+
+def unknown_role(profile: str) -> str:
+    """What to check where the controller may not ask which role an instance profile has."""
+    return (
+        f"the controller may not ask IAM for the role of instance profile {profile} (iam:GetInstanceProfile): check"
+        " that the profile has a role, that the ConfigMap aws-auth in kube-system maps this role with the groups"
+        " system:bootstrappers and system:nodes or that it has an access entry of type EC2_LINUX, and that it has the"
+        f" policy {JOIN_POLICY}"
+    )
+
+
+def mapped_role(role_arn: str, instance_id: str) -> str:
+    """What to check where the role is let in."""
+    return (
+        f"{role_arn} is let in: check that it has the policy {JOIN_POLICY}, that its subnet and security groups reach"
+        f" the API server, and its console output: aws ec2 get-console-output --latest --instance-id {instance_id}"
+    )

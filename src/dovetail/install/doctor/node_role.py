@@ -135,13 +135,21 @@ def _role_faults(facts: Facts, name: str, role: str) -> Iterator[Fault]:
     ):
         if not attached & policies:
             first = "AmazonEKSWorkerNodePolicy" if policies is JOIN_POLICIES else "AmazonEC2ContainerRegistryPullOnly"
+            lacking = message(
+                "it has none of the policies {policies}: its nodes cannot {purpose}",
+                policies=", ".join(sorted(policies)),
+                purpose=purpose,
+            )
+            if policies is JOIN_POLICIES and CNI_POLICY in attached:
+                lacking = message(
+                    "it has none of the policies {policies}: its nodes join by what {cni_policy} allows, and pods on "
+                    "them get no credentials of Pod Identity",
+                    policies=", ".join(sorted(policies)),
+                    cni_policy=CNI_POLICY,
+                )
             yield failure(
                 f"role/{role}",
-                message(
-                    "it has none of the policies {policies}: its nodes cannot {purpose}",
-                    policies=", ".join(sorted(policies)),
-                    purpose=purpose,
-                ),
+                lacking,
                 f"aws iam attach-role-policy --role-name {role} --policy-arn arn:aws:iam::aws:policy/{first}",
                 safe=True,
             )

@@ -35,6 +35,8 @@ class Principal(msgspec.Struct, frozen=True):
     tags: Mapping[str, str] = {}
     #: A permissions boundary: what it does not allow is refused, whatever the policies say.
     boundary: tuple[Mapping[str, Any], ...] | None = None
+    #: Of a role's session: the id of the role.
+    role_id: str = ""
 
 
 class AccessDenied(msgspec.Struct, frozen=True):
@@ -98,7 +100,7 @@ class Authorization:
         if role is None:
             return Principal(arn, role_arn, ())
         tags = {tag["Key"]: tag["Value"] for tag in role.tags or ()}
-        return Principal(arn, role_arn, self._policies(role), {**tags, **session_tags}, self._boundary(role))
+        return Principal(arn, role_arn, self._policies(role), {**tags, **session_tags}, self._boundary(role), role.id)
 
     def user(self, name: str) -> Principal:
         iam = self._endpoint.backend("iam", "aws")

@@ -13,15 +13,20 @@ from dovetail.cloud.aws import capacity, catalog
 from dovetail.cloud.aws.awsauth import NODES, refusal
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import NotFound
-from dovetail.kube.resources import CONFIGMAPS
+from dovetail.kube.resources import CONFIGMAPS, DAEMONSETS, SERVICEACCOUNTS
 from dovetail.lab.aws import user_data
 from dovetail.lab.aws.account import AwsAccount
+from dovetail.lab.aws.authorization import judge
 from dovetail.lab.aws.endpoint import ACCOUNT, AwsEndpoint
 from dovetail.lab.aws.eventbridge import Bridge
+from dovetail.lab.aws.permissions import Permission
 from dovetail.lab.instances import SimulatedInstance, host_name
 from dovetail.lab.kubelet.kubelets import Kubelets
+from dovetail.lab.programs.execution import ROLE_ANNOTATION
 
 LOOK_SECONDS = 0.5
+RETRY_SECONDS = 10.0
+CNI = "aws-node"
 GONE = ("shutting-down", "terminated", "stopping", "stopped")
 
 
@@ -103,12 +108,12 @@ class Ec2:
             if self.stuck.get(instance.id) != why:
                 self.stuck[instance.id] = why
                 self._note(f"{instance.id} runs and has not joined: {why}")
-            await asyncio.sleep(10)  # a kubelet goes on asking; a mapping added later lets it in
+            await asyncio.sleep(RETRY_SECONDS)  # a kubelet goes on asking; a mapping added later lets it in
         assert intent is not None
         self.stuck.pop(instance.id, None)
         simulated = self._simulated(instance, intent)
         self._joined[instance.id] = simulated.name
-        await self._fleet.join(simulated)
+        await self._fleet.join(simulated, lambda: self._network(instance))
 
     async def _refusal(self, instance: Any, intent: user_data.Intent | None) -> str | None:
         if intent is None:
@@ -122,7 +127,40 @@ class Ec2:
         entries = list(self._endpoint.front.entries.get(self._account.cluster, {}).values())
         role = self._role(instance)
         admitted = any(entry["principalArn"] == role and NODES in entry["kubernetesGroups"] for entry in entries)
-        return refusal(role, config_map.get("data"), admitted)
+        why = refusal(role, config_map.get("data"), admitted)
+        if why is None and role is not None and not self._may(role, "ec2:DescribeInstances"):
+            return f"{role} may not ec2:DescribeInstances, by which an instance learns its name"
+        return why
+
+    async def _network(self, instance: Any) -> None:
+        """Wait until aws-node can give pods addresses, in a cluster that has it: before that its node is not ready."""
+        noted = ""
+        while why := await self._network_problem(self._role(instance) or ""):
+            if why != noted:
+                noted = why
+                self._note(f"{instance.id} is a node without a network: {why}")
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _network_problem(self, node_role: str) -> str:
+        try:
+            await self._kube.get(DAEMONSETS, CNI, "kube-system", type=dict)
+        except NotFound:
+            return ""
+        if not self._may(node_role, "ecr:GetAuthorizationToken"):
+            return f"{node_role} may not pull the images of kube-system from ECR"
+        try:
+            account = await self._kube.get(SERVICEACCOUNTS, CNI, "kube-system", type=dict)
+        except NotFound:
+            account = {"metadata": {}}
+        own = (account["metadata"].get("annotations") or {}).get(ROLE_ANNOTATION, "")
+        own = own or self._endpoint.pod_identity.role_of(self._account.cluster, "kube-system", CNI)
+        role = own or node_role
+        return "" if self._may(role, "ec2:AssignPrivateIpAddresses") else f"{role} may not ec2:AssignPrivateIpAddresses"
+
+    def _may(self, role: str, action: str) -> bool:
+        """Whether the role's policies allow an action on some resource."""
+        principal = self._endpoint.authorization.named(role)
+        return principal is not None and judge(principal, Permission(action, None)) is None
 
     def _role(self, instance: Any) -> str | None:
         profile = instance.iam_instance_profile

@@ -95,7 +95,8 @@ class AwsEndpoint:
             self.trail.answer,
         ]
         served = self.trail.around(self.front)
-        gate = Gate(served, self.credentials_of, self.web_identity, wall, self.authorization.answer)
+        judged = self.authorization.answer
+        gate = Gate(served, self.credentials_of, self.web_identity, wall, judged, self.trail.refused)
         self._server = make_server("127.0.0.1", port, gate, threaded=True, request_handler=Quiet)
         self._thread = threading.Thread(target=self._server.serve_forever, name="aws-endpoint", daemon=True)
         self._thread.start()

@@ -56,8 +56,10 @@ class Gate:
         web_identity: WebIdentity,
         now: Callable[[], datetime],
         authorize: Callable[[Environ], Answer | None] = lambda environ: None,
+        record_refusal: Callable[[Environ, Answer], None] = lambda environ, answer: None,
     ) -> None:
         self._inner = inner
+        self._record_refusal = record_refusal
         self._authorize = authorize
         self._web_identity = web_identity
         self._credentials_of = credentials_of
@@ -97,13 +99,18 @@ class Gate:
             try:
                 self._web_identity.check(environ)
             except IdentityRefused as refusal:
-                return error(environ, 403, refusal.code, refusal.message)
+                return self._recorded(environ, error(environ, 403, refusal.code, refusal.message))
             return None
         try:
             verify(environ, self._credentials_of, self._now())
         except SignatureRefused as refused_signature:
             return error(environ, 403, refused_signature.code, refused_signature.message)
-        return self._authorize(environ)
+        denied = self._authorize(environ)
+        return self._recorded(environ, denied) if denied is not None else None
+
+    def _recorded(self, environ: Environ, answer: Answer) -> Answer:
+        self._record_refusal(environ, answer)
+        return answer
 
 
 def _not_served(environ: Environ, status: int) -> Answer:

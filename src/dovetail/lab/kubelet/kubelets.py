@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import math
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -82,8 +83,8 @@ class Kubelets:
 
     # The interface for clouds
 
-    async def join(self, instance: SimulatedInstance) -> None:
-        """Boot the instance and register its Node."""
+    async def join(self, instance: SimulatedInstance, network: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Boot the instance and register its Node; `network` waits until its pods get addresses."""
         seat = Seat(instance)
         self.seats[instance.name] = seat
         self.doubtful.pop(instance.name, None)
@@ -91,7 +92,7 @@ class Kubelets:
             await asyncio.sleep(instance.boot_seconds)
             if self.seats.get(instance.name) is not seat:
                 return  # the instance was ended while it booted
-        await self.registration.register(seat)
+        await self.registration.register(seat, network)
         for key in self._waiting.pop(instance.name, {}):
             pod = self._pods.get(key)
             if pod is not None and pod.spec.node_name == instance.name:

@@ -7,7 +7,7 @@ with a lifecycle controller in the same process that asks the fleet itself) they
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -64,7 +64,7 @@ class Registration:
         self._hurry = asyncio.Event()
         self._posted: dict[str, float] = {}
 
-    async def register(self, seat: Seat) -> None:
+    async def register(self, seat: Seat, network: Callable[[], Awaitable[None]] | None = None) -> None:
         instance = seat.instance
         now = self._now(seat)
         ready = instance.ready_seconds <= 0
@@ -90,6 +90,8 @@ class Registration:
             self._is_ready(seat)
         else:
             await asyncio.sleep(instance.ready_seconds)
+            if network is not None:
+                await network()
             seat.ready_since = self._now(seat)
             self._is_ready(seat)
             await self.post(seat)
