@@ -719,7 +719,8 @@ def _rest(command: str, without: str) -> str:
     if without.startswith(" --"):
         return command.replace(without, "")
     if without.startswith("--set"):
-        return "".join(line for line in command.splitlines(keepends=True) if without not in line)
+        kept = "".join(line for line in command.splitlines(keepends=True) if without not in line)
+        return kept.removesuffix("\\\n") + "\n" if kept.endswith("\\\n") else kept
     if without.startswith("kind:"):
         head, _, body = command.partition("\n")
         documents = body.removesuffix("EOF\n").split("---\n")
