@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import msgspec
 import pytest
 
 from dovetail.clock import run_virtual
+from dovetail.controllers.history.decisions import Decision
+from dovetail.controllers.history.store import ConfigMaps
 from dovetail.lab.durations import Seconds
 from dovetail.lab.scenario.runner import ScenarioOutcome, play
 from dovetail.lab.scenario.schema import Expect, ScenarioError, convert, read
@@ -40,6 +43,23 @@ def _marked(path: Path) -> Any:
 def test_the_incident_ends_as_expected(path: Path) -> None:
     outcome, log = run(path)
     assert not outcome.problems, "\n".join([*outcome.problems, *log[-15:]])
+
+
+def test_the_same_seed_stores_the_same_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long the host took to plan is no part of it."""
+    stored: list[list[Decision]] = []
+    append = ConfigMaps.append
+
+    async def keep(store: ConfigMaps, decisions: Iterable[Decision]) -> None:
+        decisions = list(decisions)
+        stored[-1] += decisions
+        await append(store, decisions)
+
+    monkeypatch.setattr(ConfigMaps, "append", keep)
+    for _ in range(2):
+        stored.append([])
+        run(FOLDER / "f30-interruptions.yaml")
+    assert stored[0] and stored[0] == stored[1]
 
 
 def test_an_expectation_that_does_not_hold_is_a_problem() -> None:
