@@ -30,7 +30,7 @@ from dovetail.autoscalers.vpa.rightsizing import (
 )
 from dovetail.autoscalers.vpa.rightsizing_writes import write_patches, write_vpas
 from dovetail.autoscalers.vpa.usage import Aggregation, ContainerUsage
-from dovetail.cli.rightsize import rightsize
+from dovetail.cli.rightsize import nothing_to_apply, rightsize
 from dovetail.clock import run_virtual
 from dovetail.kube.resources import CRDS, DEPLOYMENTS, Resource
 from dovetail.lab.cluster import Lab
@@ -356,6 +356,12 @@ def test_vpas_are_created_for_workloads_that_have_none() -> None:
         assert [item.state for item in await write_vpas(lab.kube, asked, targeted, "Initial")] == ["exists"]
 
     in_lab(body)
+
+
+def test_nothing_to_apply_says_whether_there_is_no_proposal_or_a_vpa_already() -> None:
+    assert "no workload has a proposal" in nothing_to_apply(report(proposed(known=False)), "vpa")
+    assert "no workload has a proposal" in nothing_to_apply(report(), "patch")
+    assert "has a VerticalPodAutoscaler" in nothing_to_apply(report(proposed()), "vpa")
 
 
 def test_apply_needs_a_cluster(tmp_path: Path) -> None:

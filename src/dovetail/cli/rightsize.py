@@ -161,9 +161,15 @@ def _apply(
         why = f": {item.why}" if item.why else ""
         click.echo(f"{item.object} {states[item.state]}{why}", err=True)
     if not done:
-        click.echo(message("nothing to apply: no workload has a proposal"), err=True)
+        click.echo(nothing_to_apply(report, applied), err=True)
     if any(item.state == "refused" for item in done):
         raise click.exceptions.Exit(1)
+
+
+def nothing_to_apply(report: RightsizingReport, applied: str) -> str:
+    if applied == "vpa" and any(not workload.unknown for workload in report.workloads):
+        return message("nothing to apply: every workload with a proposal has a VerticalPodAutoscaler")
+    return message("nothing to apply: no workload has a proposal")
 
 
 def _seconds(flag: str, text: str) -> float:
