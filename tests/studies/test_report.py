@@ -73,6 +73,14 @@ def test_medians_carry_their_spread() -> None:
     assert words.dollars(figure([2.0, 2.0])) == "$2.00"
 
 
+def test_a_difference_of_less_than_a_cent_is_visible() -> None:
+    assert [words.dollars(figure([amount])) for amount in (0.0312, 0.0279, 1234.5)] == [
+        "$0.0312",
+        "$0.0279",
+        "$1,234.50",
+    ]
+
+
 @pytest.mark.parametrize("language", words.LANGUAGES)
 def test_pods_that_differ_under_vpa_are_named_with_their_bounds(language: str) -> None:
     """Who evicts more has the smaller pods: its cost is not that of better packing, and no bar lies below its bound."""

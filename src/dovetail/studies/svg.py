@@ -61,7 +61,7 @@ def bars(
                 x, y = first + place * wide, _y(bar.mark, top)
                 parts.append(
                     f'<line class="bound" x1="{x - 3:.1f}" x2="{x + wide * 0.9 + 3:.1f}" y1="{y:.1f}" y2="{y:.1f}">'
-                    f"<title>{escape(mark_label)} {bar.mark:.2f}</title></line>"
+                    f"<title>{escape(mark_label)} {bar.mark:{',.2f' if bar.mark >= 1 else '.4f'}}</title></line>"
                 )
         parts += _label(start + group_width / 2, group.label)
     entries = [*legend, *([(mark_label, "bound")] if mark_label else [])]

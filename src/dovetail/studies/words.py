@@ -23,7 +23,8 @@ def number(figure: Figure, form: str, unit: str = "", scale: float = 1.0) -> str
 
 
 def dollars(figure: Figure) -> str:
-    return "$" + number(figure, ".2f")
+    """Less than a dollar in hundredths of a cent: a walk-through of minutes costs some cents, and so does its bound."""
+    return "$" + number(figure, ",.2f" if figure.median >= 1 else ".4f")
 
 
 def count(figure: Figure) -> str:
