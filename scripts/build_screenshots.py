@@ -142,6 +142,7 @@ def draw(page: Page, base: str) -> None:
     expect(page.locator("[data-figure=pending] .value")).to_have_text("1", timeout=SETTLING_S * 1000)
     expect(page.locator("a.n.joining, a.n.launching")).to_have_count(0, timeout=SETTLING_S * 1000)
     expect(page.locator("[data-figure=cpu] small")).not_to_contain_text("unknown", timeout=SETTLING_S * 1000)
+    expect(page.locator("[data-figure=bound] small")).to_contain_text("gap", timeout=SETTLING_S * 1000)
     page.goto(f"{base}/pending")
     unschedulable = page.locator("tbody a").first.inner_text().partition("/")[2]
     IMAGES.mkdir(parents=True, exist_ok=True)
