@@ -240,7 +240,7 @@ def test_a_budget_that_allows_none_for_a_while_is_waited_for_and_a_stall_lets_th
         assert result is not None and result.outcome is RunOutcome.STALLED
         assert "web" in result.why
         nodes = (await move.kube.list(NODES)).items
-        assert not any(node["spec"].get("unschedulable") for node in nodes)
+        assert nodes and not any(node["spec"].get("unschedulable") for node in nodes)
         record = await move.record()
         assert record is not None and record.phase is Phase.STOPPED
 
