@@ -125,9 +125,19 @@ def test_a_pool_with_two_taints_is_further_away_than_one_with_a_single_requireme
     """Each taint needs a toleration of its own."""
     two = (*TAINT, {"key": "night", "effect": "NoSchedule"})
     refused = why(
-        pod("p", nodeSelector=TEAM), pool("tainted", labels=TEAM, taints=two), pool("other", labels={"team": "b"})
+        pod("p", nodeSelector={ZONE: "z1"}),
+        pool("tainted", taints=two),
+        pool("other", requirements=(requirement(ZONE, "z2"),)),
     )
     assert (refused.code, next(iter(refused.pools))) == ("NO_TYPE_MATCHES", "other")
+
+
+def test_a_label_of_the_operator_says_which_pool_is_meant_whatever_its_taints() -> None:
+    two = (*TAINT, {"key": "night", "effect": "NoSchedule"})
+    refused = why(
+        pod("p", nodeSelector=TEAM), pool("tainted", labels=TEAM, taints=two), pool("other", labels={"team": "b"})
+    )
+    assert (refused.code, next(iter(refused.pools))) == ("UNTOLERATED_TAINT", "tainted")
 
 
 def test_a_pool_of_contradictory_requirements_is_not_blamed_for_a_pod_that_no_offering_satisfies() -> None:

@@ -218,10 +218,10 @@ def _claims(request: AwsRequest) -> Mapping[str, str]:
     """The claims of a token, whether or not its signature holds."""
     try:
         body = str(request.parameters.get("WebIdentityToken", "")).split(".")[1]
-        claims: Mapping[str, str] = json.loads(base64.urlsafe_b64decode(body + "=="))
+        claims = json.loads(base64.urlsafe_b64decode(body + "=="))
     except (IndexError, ValueError):
         return {}
-    return claims
+    return {name: str(value) for name, value in claims.items()} if isinstance(claims, dict) else {}
 
 
 def _error_code(request: AwsRequest, body: bytes) -> str:
@@ -255,8 +255,8 @@ def _run_parameters(instance: Any) -> Json:
 
 
 def _user_name(identity: Mapping[str, Any]) -> str:
-    """Of a role's session, the session's name."""
-    return str(identity.get("userName") or str(identity["arn"]).rpartition("/")[2].rpartition(":")[2])
+    """Of a role's session, the session's name; empty for a token that names no subject."""
+    return str(identity.get("userName") or str(identity.get("arn", "")).rpartition("/")[2].rpartition(":")[2])
 
 
 def _has(event: Mapping[str, Any], key: str, value: str) -> bool:
