@@ -70,6 +70,8 @@ def test_a_missing_role_mapping_is_named_as_the_cause_and_mapping_it_helps(lab: 
     statement = '{"Effect":"Allow","Principal":{"Service":"ec2.amazonaws.com"},"Action":"sts:AssumeRole"}'
     trust = f'{{"Version":"2012-10-17","Statement":[{statement}]}}'
     lab.run(f"aws iam create-role --role-name StrangerRole --assume-role-policy-document '{trust}'")
+    for policy in ("AmazonEKSWorkerNodePolicy", "AmazonEKS_CNI_Policy", "AmazonEC2ContainerRegistryReadOnly"):
+        lab.run(f"aws iam attach-role-policy --role-name StrangerRole --policy-arn arn:aws:iam::aws:policy/{policy}")
     lab.apply(manifests.UNMAPPED)
     said = lab.until(lambda: "StrangerRole" in (text := lab.run("kubectl get events")) and text)
     assert "aws-auth" in said and "access entry" in said
