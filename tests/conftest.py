@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gettext
 import os
 import sys
 from collections.abc import Iterator
@@ -28,13 +27,10 @@ def log_configuration() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def english_reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A command that was run in process has chosen the language of its whole process; the next test reads English."""
-    domain = gettext.textdomain()
-    monkeypatch.delenv("LANGUAGE", raising=False)
+def english_reader() -> Iterator[None]:
+    """A test may choose a language for its whole process; the next test reads English."""
     yield
     language.use("en")
-    gettext.textdomain(domain)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gettext
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -13,7 +15,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from click.testing import CliRunner
 
+from dovetail.cli.main import main
 from dovetail.install.doctor.checks import CHECKS
 from dovetail.language import columns, message, speaking
 from dovetail.language.recognition import recognized
@@ -197,6 +201,20 @@ def test_the_language_follows_option_then_variable_then_locale() -> None:
     assert english not in run("nope", DOVETAIL_LANG="ko", LC_ALL="C").stderr
     assert english not in run("nope", LC_ALL="ko_KR.UTF-8", LANG="C").stderr
     assert english in run("nope", LC_ALL="C", LANG="ko_KR.UTF-8").stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("migrate", "--help"), ("migrate", "node-groups", "--help"), ("simulate", "-h")]
+)
+def test_every_reader_of_one_process_gets_help_in_the_language_of_the_reader(arguments: tuple[str, ...]) -> None:
+    """Commands are shared by all who call them; their help, and Click's own sentences, are not."""
+    korean, english, korean_again = (
+        CliRunner().invoke(main, [*arguments, "--lang", chosen]).stdout for chosen in ("ko", "en", "ko")
+    )
+    assert "사용법: " in korean and "Usage: " in english
+    assert not re.search("[가-힣]", english), english
+    assert korean_again == korean != english
+    assert "LANGUAGE" not in os.environ and gettext.textdomain() == "messages"
 
 
 def test_the_catalogue_is_read_within_ten_milliseconds() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import errno
+import gettext
 import importlib
 import inspect
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -83,7 +86,9 @@ class LazyGroup(click.Group):
                 if near
                 else message("no command '{name}'", name=name)
             )
-        command = getattr(importlib.import_module(entry[0]), name.replace("-", "_"))
+        with _click_sentences("en"):  # the source of every translation, whatever the first reader of this process reads
+            module = importlib.import_module(entry[0])
+        command = getattr(module, name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return _localized(command)
 
@@ -100,9 +105,9 @@ class LazyGroup(click.Group):
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **named: Any) -> Any:
         arguments = list(sys.argv[1:] if args is None else args)
-        _speak(_language_option(arguments))
-        _localized(self, children=False)
-        return super().main(arguments, *rest, **named)
+        chosen = language.choose(_language_option(arguments))
+        with language.speaking(chosen), _click_sentences(chosen):
+            return click.Group.main(_localized(self), arguments, *rest, **named)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -144,40 +149,61 @@ def _language_option(arguments: Sequence[str]) -> str | None:
     return None
 
 
-def _speak(option: str | None) -> None:
-    chosen = language.choose(option)
-    language.use(chosen)
-    if chosen != "en":
-        # Click asks the standard library's gettext for its own sentences ("Usage", "No such option").
-        import gettext
+@contextmanager
+def _click_sentences(chosen: str) -> Iterator[None]:
+    """Inside, Click's own sentences ("Usage", "No such option") are in this language.
 
+    Click asks the standard library's gettext for them, which knows a domain and an environment of the whole process.
+    """
+    domain, environment = gettext.textdomain(), os.environ.get("LANGUAGE")
+    if chosen == "en":
+        gettext.textdomain("messages")  # the one that Python starts with; it has no catalogue
+    else:
         gettext.bindtextdomain(language.CLICK_DOMAIN, str(language.LOCALES))
         gettext.textdomain(language.CLICK_DOMAIN)
         os.environ["LANGUAGE"] = chosen
+    try:
+        yield
+    finally:
+        gettext.textdomain(domain)
+        if environment is None:
+            os.environ.pop("LANGUAGE", None)
+        else:
+            os.environ["LANGUAGE"] = environment
 
 
-def _localized(command: click.Command, *, children: bool = True) -> click.Command:
-    """The command with `--lang`, and its help in the reader's language."""
+def _localized(command: click.Command) -> click.Command:
+    """A copy of the command with `--lang`, and its help in the reader's language.
+
+    A copy, because the command itself serves readers of other languages later in this process.
+    """
+    localized = copy.copy(command)
+    localized.params = [_translated_parameter(parameter) for parameter in command.params]
     if not any(parameter.name == "lang" for parameter in command.params):
-        command.params.append(
-            click.Option(
-                ["--lang"],
-                type=click.Choice(language.LANGUAGES),
-                expose_value=False,
-                help=LANGUAGE_HELP,
-            )
+        languages = click.Choice(language.LANGUAGES)
+        localized.params.append(
+            click.Option(["--lang"], type=languages, expose_value=False, help=translated(LANGUAGE_HELP))
         )
     if language.current() != "en":
         for field in ("help", "short_help", "epilog"):
             if text := getattr(command, field):
-                setattr(command, field, translated(inspect.cleandoc(text)))
-        for parameter in command.params:
-            if isinstance(parameter, click.Option) and parameter.help:
-                parameter.help = translated(parameter.help)
-    if children and isinstance(command, click.Group):
-        for child in command.commands.values():
-            _localized(child)
-    return command
+                setattr(localized, field, translated(inspect.cleandoc(text)))
+    if isinstance(localized, click.Group):
+        localized.commands = {name: _localized(child) for name, child in localized.commands.items()}
+    return localized
+
+
+def _translated_parameter(parameter: click.Parameter) -> click.Parameter:
+    """The parameter with its help, and the name of a file in its usage, in the reader's language."""
+    if language.current() == "en":
+        return parameter
+    localized = copy.copy(parameter)
+    if isinstance(localized, click.Option) and localized.help:
+        localized.help = translated(localized.help)
+    if isinstance(localized.type, click.Path):
+        localized.type = copy.copy(localized.type)
+        localized.type.name = translated(localized.type.name)
+    return localized
 
 
 def _fail_on_write() -> None:
