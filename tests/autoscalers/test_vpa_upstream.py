@@ -11,11 +11,12 @@ import pytest
 
 from dovetail.autoscalers.vpa.api import CHECKPOINTS, VPAS
 from dovetail.autoscalers.vpa.crds import definitions
+from dovetail.autoscalers.vpa.metrics_api import POD_METRICS
 from dovetail.chance import Chance
 from dovetail.clock import Clock, run_scaled
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError
-from dovetail.kube.resources import CORE_EVENTS, CRDS, DEPLOYMENTS, PODS
+from dovetail.kube.resources import CORE_EVENTS, CRDS, DEPLOYMENTS, LEASES, PODS
 from dovetail.kube.transport import Request
 from dovetail.lab.apiserver import tls
 from dovetail.lab.cluster import Lab, LabParts
@@ -38,6 +39,9 @@ Json = dict[str, Any]
 OURS, UPSTREAM = "ours", "default"
 USERS = {name: (name, ["system:masters"]) for name in (OURS, UPSTREAM)}
 PODS_OF_EACH = 2
+STATUS_LEASE = "vpa-admission-controller"
+#: A busy host takes long to start three programs.
+READY_TIMEOUT_S = 240.0
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -234,7 +238,7 @@ async def walk(commands: dict[str, list[str]]) -> Walk:
         for name, command in commands.items():
             flags = [f"--kubeconfig={plane.kubeconfig}", f"--address=127.0.0.1:{free_ports(1)[0]}", *own[name]]
             stack.enter_context(running([*command, *flags], plane.folder / f"{name}.log"))
-        await asyncio.sleep(35)  # the webhook is registered, its lease renewed, and metrics have been scraped
+        await ready(lab.kube)
         await lab.kube.create(VPAS, autoscaler())
         for _ in range(60):
             pods = [
@@ -257,6 +261,23 @@ async def walk(commands: dict[str, list[str]]) -> Walk:
             annotations=sorted({name for pod in pods for name in pod["metadata"].get("annotations") or {}}),
             evictions=sum(event.get("count", 1) for event in events if event["reason"] == "EvictedByVPA"),
         )
+
+
+async def ready(kube: Kube) -> None:
+    """Until the admission controller has renewed its lease, which it does after registering, and metrics are served.
+
+    A VPA that is created before the webhook is called keeps an empty mode, with either implementation.
+    """
+    async with asyncio.timeout(READY_TIMEOUT_S):
+        while True:
+            try:
+                lease = await kube.get(LEASES, STATUS_LEASE, "kube-system")
+                measured = await kube.list(POD_METRICS, "default")
+                if lease["spec"].get("renewTime") and len(measured.items) == 2:
+                    return
+            except KubeError:
+                pass
+            await asyncio.sleep(1)
 
 
 @pytest.mark.slow

@@ -118,7 +118,8 @@ class AdmissionController:
         async with asyncio.TaskGroup() as tasks:
             for watch in (self._vpas.run, self._limit_ranges.run, self._workloads.run):
                 tasks.create_task(watch())
-            await self._limit_ranges.synced.wait()
+            for watched in (self._vpas, self._limit_ranges):
+                await watched.synced.wait()
             await self._workloads.synced()
             self._held = await self._insist(self._certificate)
             async with serve(self.review, self._held) as renew:
