@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,9 +17,10 @@ from dovetail.language import current, message
 
 if TYPE_CHECKING:
     from dovetail.studies.report import StudyComparison
+    from dovetail.studies.run import Run
     from dovetail.studies.setups import Setup
     from dovetail.studies.sources import WorkloadSource
-    from dovetail.studies.study import OnProgress, RunCache
+    from dovetail.studies.study import OnProgress, RunCache, Task
     from dovetail.studies.workloads.workload import Workload
 
 #: The page that is written where none is named.
@@ -99,52 +100,65 @@ def compare(
 
     language = current()
     if listing:
-        for name, built_in in BUILT_IN.items():
-            click.echo(f"{name:<14} {built_in.about[language]}")
+        click.echo("\n".join(f"{name:<14} {built_in.about[language]}" for name, built_in in BUILT_IN.items()))
         return
     from dovetail.cli.compare_on_kubernetes import JobOptions, collect, manifests, print_manifests
-    from dovetail.lab.scenario.schema import ScenarioError
     from dovetail.studies import study
-    from dovetail.studies.job_collection import log_line
     from dovetail.studies.report import StudyComparison
-    from dovetail.studies.setups import UnknownSetup, all_setups, parse
+    from dovetail.studies.setups import all_setups, parse
 
-    try:
+    with _user_errors(no_cache):
         source = _source(workload, recording, place)
         base = source.workload(first)
         setups = tuple(map(parse, chosen)) or all_setups(hpa=base.has_hpa, vpa=base.has_vpa)
         _check_setups(setups, base)
-        wanted = study.tasks(source, setups, range(first, first + seeds))
+        tasks = study.tasks(source, setups, range(first, first + seeds))
         job = JobOptions(image, namespace, service_account, results, dry_run, kubeconfig, context)
         if place != "kubernetes":
             job.refuse_here()
         if no_cache and (folder is not None or part is not None or place == "kubernetes"):
             raise click.UsageError(message("--no-cache keeps nothing; leave it out, or --cache, --part and --on"))
-        objects = manifests(source, _options(chosen, seeds, first), wanted, job) if place == "kubernetes" else []
+        objects = manifests(source, _options(chosen, seeds, first), tasks, job) if place == "kubernetes" else []
         if dry_run:
             print_manifests(objects)
             return
         if part is not None:
-            wanted = wanted[part[0] :: part[1]]
+            tasks = tasks[part[0] :: part[1]]
         target = None if part is not None else page or (DEFAULT_PAGE if form == "text" else None)
         _check_writable(target)
         kept = _cache(folder, no_cache)
         with _progress() as on_progress:
             if objects:
-                collect(objects, wanted, kept, job, on_progress)
-            runs = study.execute(wanted, jobs or os.cpu_count() or 1, kept, on_progress)
+                collect(objects, tasks, kept, job, on_progress)
+            runs = study.execute(tasks, jobs or os.cpu_count() or 1, kept, on_progress)
+    if part is None:
+        _show(StudyComparison(base, tuple(runs), _command(source, chosen, seeds, first, language)), form, target)
+    elif form == "json":
+        _print_part(tasks, runs)
+
+
+@contextmanager
+def _user_errors(no_cache: bool) -> Iterator[None]:
+    """A wrong scenario or set-up, and an interrupt, as what the user reads."""
+    from dovetail.lab.scenario.schema import ScenarioError
+    from dovetail.studies.setups import UnknownSetup
+
+    try:
+        yield
     except (ScenarioError, UnknownSetup) as error:
         raise UserError(str(error)) from error
     except KeyboardInterrupt:
         if no_cache:
             raise UserError(message("interrupted")) from None
         raise UserError(message("interrupted; finished runs are kept: the same command goes on from here")) from None
-    if part is not None:
-        if form == "json":
-            for task, run in zip(wanted, runs, strict=True):
-                click.echo(log_line(task.key(), run))
-        return
-    _show(StudyComparison(base, tuple(runs), _command(source, chosen, seeds, first, language)), form, target)
+
+
+def _print_part(tasks: Sequence[Task], runs: Sequence[Run]) -> None:
+    """A line for each run of a part, as the collector of a Job reads it."""
+    from dovetail.studies.job_collection import log_line
+
+    for task, run in zip(tasks, runs, strict=True):
+        click.echo(log_line(task.key(), run))
 
 
 def _check_setups(setups: Iterable[Setup], base: Workload) -> None:

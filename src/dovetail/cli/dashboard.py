@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from dovetail.offline.growing_recording import GrowingRecording
     from dovetail.web.run import ServeOptions
 
+#: Fewer can be guessed.
+MIN_TOKEN_CHARS = 16
+
 
 @click.command()
 @click.option("--port", type=click.IntRange(0, 65535), default=None, help="Port; 8090, or a free one if that is taken.")
@@ -86,25 +89,7 @@ def dashboard(
     from dovetail.cli import cluster_session
     from dovetail.web.run import ServeOptions
 
-    if auth == "url" and host not in ("127.0.0.1", "localhost", "::1"):
-        raise UserError(
-            message(
-                "--listen {host}: a token in a URL is for the loopback; add --auth kubernetes, or leave it out",
-                host=host,
-            )
-        )
-    if token is not None and auth != "url":
-        raise UserError(
-            message("--token: is for --auth url; with --auth {auth} viewers have credentials of their own", auth=auth)
-        )
-    if token is not None and len(token) < MIN_TOKEN_CHARS:
-        raise UserError(
-            message(
-                "--token: {count} characters can be guessed; give at least {min_token_chars}",
-                count=len(token),
-                min_token_chars=MIN_TOKEN_CHARS,
-            )
-        )
+    _check_access(auth, host, token)
     options = ServeOptions(
         auth=auth,
         host=host,
@@ -139,7 +124,27 @@ def dashboard(
         _serve_scenario(scenario, seed, options, open_browser)
 
 
-MIN_TOKEN_CHARS = 16
+def _check_access(auth: str, host: str, token: str | None) -> None:
+    """Refuse a token in a URL beyond this host, and one that is of no use or can be guessed."""
+    if auth == "url" and host not in ("127.0.0.1", "localhost", "::1"):
+        raise UserError(
+            message(
+                "--listen {host}: a token in a URL is for the loopback; add --auth kubernetes, or leave it out",
+                host=host,
+            )
+        )
+    if token is not None and auth != "url":
+        raise UserError(
+            message("--token: is for --auth url; with --auth {auth} viewers have credentials of their own", auth=auth)
+        )
+    if token is not None and len(token) < MIN_TOKEN_CHARS:
+        raise UserError(
+            message(
+                "--token: {count} characters can be guessed; give at least {min_token_chars}",
+                count=len(token),
+                min_token_chars=MIN_TOKEN_CHARS,
+            )
+        )
 
 
 def _serve(kubeconfig: str | None, context: str | None, options: ServeOptions, open_browser: bool) -> None:

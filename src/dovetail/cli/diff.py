@@ -109,11 +109,10 @@ def diff(
     from dovetail.cli import diff_inputs as inputs
     from dovetail.offline.diff import changes, limits
     from dovetail.offline.diff.cluster import complete
-    from dovetail.offline.diff.prediction import summary
     from dovetail.studies.what_if.predict import predict
     from dovetail.studies.what_if.run import WhatIfInput
 
-    asked = changes.DiffOptions(
+    options = changes.DiffOptions(
         deletions=deletions,
         replicas=replicas,
         prices=prices,
@@ -129,29 +128,29 @@ def diff(
     read = _source(sources, recording, instant, kubeconfig, context)
     types, where = inputs.instance_types(read, catalog, region)
     cluster = complete(read.objects)
-    change = changes.read_change(
-        map(read.narrow, documents), asked, cluster, {instance_type.name: instance_type for instance_type in types}
-    )
+    change = changes.read_change(map(read.narrow, documents), options, cluster, {kind.name: kind for kind in types})
     if change.empty:
         raise UserError(
             message("nothing to compare: name manifests with -f, or a change such as --scale deployment/web=50")
         )
+    now, market = read.now, inputs.market(boot_s)
     setup = WhatIfInput(
-        cluster=cluster,
-        types=types,
-        region=where,
-        now=read.now,
-        horizon_s=horizon_s,
-        market=inputs.market(boot_s),
-        seed=seed,
+        cluster=cluster, types=types, region=where, now=now, horizon_s=horizon_s, market=market, seed=seed
     )
     with waiting(message("running the cluster in virtual time …")):
         prediction = predict(setup, change)
+    sys.exit(_print(prediction, bounds, output, verbose))
+
+
+def _print(prediction: Prediction, bounds: Sequence[Limit], output: str, verbose: bool) -> int:
+    """Print the prediction and the limits that it exceeds; returns the exit status."""
+    from dovetail.offline.diff.prediction import summary
+
     exceeded = [limit for limit in bounds if limit.exceeded(summary(prediction))]
     click.echo(_report(prediction, exceeded, output, verbose))
     for limit in exceeded:
         click.echo(message("limit exceeded: {limit}", limit=limit.text), err=True)
-    sys.exit(EXCEEDED if exceeded else CHANGED if prediction.changed else UNCHANGED)
+    return EXCEEDED if exceeded else CHANGED if prediction.changed else UNCHANGED
 
 
 def _source(

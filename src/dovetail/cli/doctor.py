@@ -81,7 +81,37 @@ def doctor(
     if rbac:
         _print_rights()
         return
-    wanted = _wanted(only, pre)
+    ids = _ids(only, pre)
+    _check_options(source, bundle, fix=fix, dry_run=dry_run)
+    place = _Place(cluster, region, kubeconfig, context, lab)
+    facts = _read(source) if source else place.collect(logs=bundle is not None)
+    if bundle:
+        _write(bundle, facts)
+        return
+    with data_in_english(output):
+        findings = _at_endpoint(report(facts, ids, pre=pre))
+    if fix and dry_run:
+        _print_remedies(findings)
+        return
+    failures: list[str] = []
+    if fix:
+        failures = _mend(findings, place)
+        facts = place.collect()
+        with data_in_english(output):
+            findings = _at_endpoint(report(facts, ids, pre=pre))
+    if output == "json":
+        _print_json(findings)
+    else:
+        _show(facts, findings, pre)
+    if failures:
+        raise UserError("; ".join(failures))
+    if any(finding.status is Status.FAILED for finding in findings):
+        raise SystemExit(1)
+
+
+def _check_options(source: Path | None, bundle: Path | None, *, fix: bool, dry_run: bool) -> None:
+    from dovetail.errors import UserError
+
     if source and bundle:
         raise UserError(message("--collect and --from are opposites; give one of them"))
     if dry_run and not fix:
@@ -92,36 +122,16 @@ def doctor(
         )
     if bundle and fix:
         raise UserError(message("--collect makes no check, so there is nothing to mend; leave out --fix"))
-    place = _Place(cluster, region, kubeconfig, context, lab)
-    facts = _read(source) if source else place.collect(logs=bundle is not None)
-    if bundle:
-        _write(bundle, facts)
-        return
-    with data_in_english(output):
-        findings = _at_endpoint(report(facts, wanted, pre=pre))
-    if fix and dry_run:
-        _print_remedies(findings)
-        return
-    failures: list[str] = []
-    if fix:
-        failures = _mend(findings, place)
-        facts = place.collect()
-        with data_in_english(output):
-            findings = _at_endpoint(report(facts, wanted, pre=pre))
-    if output == "json":
-        import msgspec
-
-        rows = [{key: getattr(finding, key) for key in KEYS} for finding in findings]
-        click.echo(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
-    else:
-        _show(facts, findings, pre)
-    if failures:
-        raise UserError("; ".join(failures))
-    if any(finding.status is Status.FAILED for finding in findings):
-        raise SystemExit(1)
 
 
-def _wanted(only: Sequence[str], pre: bool) -> list[str]:
+def _print_json(findings: Sequence[Finding]) -> None:
+    import msgspec
+
+    rows = [{key: getattr(finding, key) for key in KEYS} for finding in findings]
+    click.echo(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
+
+
+def _ids(only: Sequence[str], pre: bool) -> list[str]:
     """The ids that are asked for, as typed in one option or in several."""
     from dovetail.errors import UserError
     from dovetail.install.doctor.checks import CHECKS, checks_of

@@ -13,7 +13,9 @@ from dovetail.language import english, message
 from dovetail.language.recognition import recognized
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from datetime import datetime
+    from typing import Never
 
     from dovetail.cli.cluster_session import ClusterSession
     from dovetail.cli.explain_subjects import ExplainOptions, ExplainSubject
@@ -90,23 +92,12 @@ def explain(
         return
 
     async def question(cluster: ClusterSession) -> Answer | None:
-        import asyncio
-
         cluster.cluster_state.tolerate_absent(NODEPOOLS, NODECLAIMS)
-        asked = ExplainOptions(why or "", what_if, _moment(moment, cluster.now), verbose > 0 or form == "json")
-        if not watch:
-            await cluster.read()
-            return await _answer(cluster, subject, asked, history_namespace)
-        shown = ""
-        async with cluster.following():
-            while True:
-                cluster.now = cluster.kube.clock.now()
-                answer = await _answer(cluster, subject, asked, history_namespace)
-                text = _text(answer, verbose, form)
-                if text != shown:
-                    click.echo(f"{cluster.now:%H:%M:%S}  {text}" if form == "text" else text)
-                    shown = text
-                await asyncio.sleep(WATCH_INTERVAL_S)
+        options = ExplainOptions(why or "", what_if, _moment(moment, cluster.now), verbose > 0 or form == "json")
+        if watch:
+            await _watch(cluster, lambda: _answer(cluster, subject, options, history_namespace), verbose, form)
+        await cluster.read()
+        return await _answer(cluster, subject, options, history_namespace)
 
     try:
         answer = ask(cluster_session.kubeconfig(kubeconfig, lab), context, question)
@@ -114,6 +105,21 @@ def explain(
         raise UserError(str(problem.args[0])) from problem
     if answer is not None:
         _print(answer, verbose, form)
+
+
+async def _watch(cluster: ClusterSession, answer: Callable[[], Awaitable[Answer]], verbose: int, form: str) -> Never:
+    """Print the answer whenever it changes, until interrupted."""
+    import asyncio
+
+    shown = ""
+    async with cluster.following():
+        while True:
+            cluster.now = cluster.kube.clock.now()
+            text = _text(await answer(), verbose, form)
+            if text != shown:
+                click.echo(f"{cluster.now:%H:%M:%S}  {text}" if form == "text" else text)
+                shown = text
+            await asyncio.sleep(WATCH_INTERVAL_S)
 
 
 async def _answer(

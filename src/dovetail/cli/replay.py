@@ -15,7 +15,9 @@ from dovetail.language import message
 if TYPE_CHECKING:
     from dovetail.controllers.history.decisions import Decision
     from dovetail.lab.scenario.schema import ScenarioStep
-    from dovetail.studies.recorded.replay import Replay
+    from dovetail.offline.recording import Recording
+    from dovetail.studies.recorded.beside import VersionProcess
+    from dovetail.studies.recorded.replay import Replay, ReplayOptions
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _AUTOSCALERS = ["none", "dovetail", "karpenter", "cluster-autoscaler"]
@@ -64,24 +66,16 @@ def replay(
     """
     import msgspec
 
-    from dovetail.cli.terminal import quiet_logs, waiting
-    from dovetail.lab.scenario.schema import ScenarioError
-    from dovetail.offline.recording import read
+    from dovetail.cli.terminal import quiet_logs
     from dovetail.offline.recording.writer import check_absent
     from dovetail.studies.recorded import beside
     from dovetail.studies.recorded.replay import ReplayOptions
-    from dovetail.studies.recorded.replay import replay as play
     from dovetail.studies.setups import NodeAutoscaler
 
-    recording = read(file)
-    if recording.interrupted_at is not None:
-        click.echo(
-            message("{path} was interrupted: it is played until {end}", path=file, end=recording.end.isoformat()),
-            err=True,
-        )
+    recording = _recording(file)
     if pools and autoscaler == "none":
         raise UserError(message("--nodepool: the recorded nodes need none; name an --autoscaler"))
-    question = ReplayOptions(
+    options = ReplayOptions(
         autoscaler=None if autoscaler == "none" else NodeAutoscaler(autoscaler),
         pools=_pools(pools),
         steps=tuple(map(_step, faults)),
@@ -93,32 +87,54 @@ def replay(
     _check_folder("--svg", svg)
     _check_folder("--record", target)
     quiet_logs()
+    if target is not None:
+        check_absent(target)
     with ExitStack() as stack:
-        if target is None:
-            from tempfile import TemporaryDirectory
-
-            target = Path(stack.enter_context(TemporaryDirectory())) / "replay.dvrec"
-        else:
-            check_absent(target)
         other = None
         if program is not None:
             other = beside.VersionProcess(program, _arguments(file, pools, faults, seed))
             stack.callback(other.kill)
-        try:
-            with waiting(message("playing {path} …", path=file)):
-                outcome = play(recording, question, target)
-                if other is not None:
-                    outcome = msgspec.structs.replace(outcome, other_version=other.beside(outcome))
-        except ScenarioError as problem:
-            raise UserError(str(problem)) from problem
-        except msgspec.ValidationError as problem:
-            raise UserError(
-                message("{path}: an object is malformed: {problem}", path=file, problem=problem)
-            ) from problem
+        outcome = _play(recording, options, target, other, file)
     if history is not None:
         dry_run = beside.dry_run(recording, outcome.recorded, decisions, history)
         outcome = msgspec.structs.replace(outcome, dry_run=dry_run)
     _show(outcome, form, svg)
+
+
+def _recording(file: Path) -> Recording:
+    from dovetail.offline.recording import read
+
+    recording = read(file)
+    if recording.interrupted_at is not None:
+        click.echo(
+            message("{path} was interrupted: it is played until {end}", path=file, end=recording.end.isoformat()),
+            err=True,
+        )
+    return recording
+
+
+def _play(
+    recording: Recording, options: ReplayOptions, target: Path | None, other: VersionProcess | None, file: Path
+) -> Replay:
+    """The replay, beside the other version's; recorded to `target`, or for as long as it lasts."""
+    from tempfile import TemporaryDirectory
+
+    import msgspec
+
+    from dovetail.cli.terminal import waiting
+    from dovetail.lab.scenario.schema import ScenarioError
+    from dovetail.studies.recorded.replay import replay
+
+    try:
+        with TemporaryDirectory() as folder, waiting(message("playing {path} …", path=file)):
+            outcome = replay(recording, options, target or Path(folder) / "replay.dvrec")
+            if other is None:
+                return outcome
+            return msgspec.structs.replace(outcome, other_version=other.beside(outcome))
+    except ScenarioError as problem:
+        raise UserError(str(problem)) from problem
+    except msgspec.ValidationError as problem:
+        raise UserError(message("{path}: an object is malformed: {problem}", path=file, problem=problem)) from problem
 
 
 def _show(outcome: Replay, form: str, svg: Path | None) -> None:

@@ -14,7 +14,7 @@ from dovetail.language.recognition import recognized
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dovetail.autoscalers.vpa.rightsizing import Planned, RightsizingReport, UsageEvidence, WorkloadKey
+    from dovetail.autoscalers.vpa.rightsizing import FleetCost, Planned, RightsizingReport, UsageEvidence, WorkloadKey
     from dovetail.model.pods import Pod
     from dovetail.offline.objects import Objects
     from dovetail.planner.snapshot import NodeState, Snapshot
@@ -71,11 +71,8 @@ def rightsize(
         UsageEvidence,
         advise,
         all_pods,
-        as_json,
-        as_patches,
         daemon_pods,
         price,
-        unpatched,
     )
     from dovetail.cloud.aws.catalog import load
     from dovetail.offline import snapshot as snapshot_module
@@ -108,6 +105,16 @@ def rightsize(
     with data_in_english("json" if output == "yaml" else output):
         advice = advise(pods, evidence, vpas, estimators=EstimatorSettings(), min_history_s=history_s)
     report = price(snapshot, advice, lambda chosen: _planned(chosen, seed), _quoted, _node_price)
+    _print(report, output)
+    if "patch" in (output, applied):
+        _note_unpatched(report)
+    if applied:
+        _apply(report, set(vpas), applied, update_mode, kubeconfig, context)
+
+
+def _print(report: RightsizingReport, output: str) -> None:
+    from dovetail.autoscalers.vpa.rightsizing import as_json, as_patches
+
     if output == "text":
         click.echo("\n".join(_text(report)))
     elif output == "json":
@@ -120,17 +127,20 @@ def rightsize(
         dump = yaml.safe_dump_all if output == "patch" else yaml.safe_dump
         shown: Any = as_patches(report) if output == "patch" else as_json(report)
         click.echo(dump(shown, sort_keys=False), nl=False)
-    if "patch" in (output, applied):
-        for key in unpatched(report):
-            note = message(
-                "note: {workload} has a proposal, but the requests of a {kind} cannot be changed; set them where the "
-                "next one is made",
-                workload=str(key),
-                kind=key.kind,
-            )
-            click.echo(note, err=True)
-    if applied:
-        _apply(report, set(vpas), applied, update_mode, kubeconfig, context)
+
+
+def _note_unpatched(report: RightsizingReport) -> None:
+    """Name the workloads whose proposal no patch can set."""
+    from dovetail.autoscalers.vpa.rightsizing import unpatched
+
+    for key in unpatched(report):
+        note = message(
+            "note: {workload} has a proposal, but the requests of a {kind} cannot be changed; set them where the "
+            "next one is made",
+            workload=str(key),
+            kind=key.kind,
+        )
+        click.echo(note, err=True)
 
 
 def _apply(
@@ -395,7 +405,19 @@ def _node_price(node: NodeState) -> float | None:
 
 
 def _text(report: RightsizingReport) -> Iterator[str]:
-    from dovetail.autoscalers.vpa.rightsizing import HOURS_A_MONTH
+    yield from _workload_table(report)
+    yield ""
+    yield from _cost_lines(report.cost)
+    unknown = [item for item in report.workloads if item.unknown]
+    if unknown:
+        yield ""
+        yield message("not known, and left as they are:")
+        for item in unknown:
+            yield f"  {item.key}: {item.unknown}"
+
+
+def _workload_table(report: RightsizingReport) -> Iterator[str]:
+    """A line for each container: requests and usage now, the proposal, and what it saves."""
     from dovetail.language.columns import table
     from dovetail.model.quantity import whole
 
@@ -425,8 +447,12 @@ def _text(report: RightsizingReport) -> Iterator[str]:
                 )
             )
     yield from table(rows)
-    cost = report.cost
-    yield ""
+
+
+def _cost_lines(cost: FleetCost) -> Iterator[str]:
+    """The fleet's cost with both kinds of requests, the nodes without a price, and pods that fit nowhere."""
+    from dovetail.autoscalers.vpa.rightsizing import HOURS_A_MONTH
+
     for label, per_hour in (
         (message("nodes now"), cost.nodes_now),
         (message("planned with the requests of now"), cost.planned_now),
@@ -459,9 +485,3 @@ def _text(report: RightsizingReport) -> Iterator[str]:
     ):
         if count:
             yield message("{count} pods have no place {label}; `dovetail plan` says why", count=count, label=label)
-    unknown = [item for item in report.workloads if item.unknown]
-    if unknown:
-        yield ""
-        yield message("not known, and left as they are:")
-        for item in unknown:
-            yield f"  {item.key}: {item.unknown}"

@@ -104,13 +104,8 @@ async def _run(options: AutoscalerProgram) -> None:
     connection = load(options.kubeconfig, options.context)
     # Files and flags are read before the first log line: a wrong one is answered in one line, on stderr alone.
     cloud: Cloud | None = _simulated(options, clock, chance) if options.provider == "simulated" else None
-    if cloud is None and not settings.cluster_name:
-        raise UserError(
-            message(
-                "--cluster-name: is required on AWS, the name of the EKS cluster [CLUSTER_NAME]; "
-                "in the chart it is settings.clusterName"
-            )
-        )
+    if cloud is None:
+        _check_cluster_name(settings)
     announce(log, settings, os.environ)
     beside_paced = Paced(connection.transport(), clock, settings.kube_client_qps, settings.kube_client_burst)
     unpaced = Kube(connection.transport(), clock, chance=chance.child("lease"))
@@ -156,6 +151,16 @@ async def _run(options: AutoscalerProgram) -> None:
             await client.close()
         log.info("stopped dovetail", uptime=round(clock.monotonic() - began, 3))
         output.close()
+
+
+def _check_cluster_name(settings: Settings) -> None:
+    if not settings.cluster_name:
+        raise UserError(
+            message(
+                "--cluster-name: is required on AWS, the name of the EKS cluster [CLUSTER_NAME]; "
+                "in the chart it is settings.clusterName"
+            )
+        )
 
 
 async def _not_a_second(server: str, kube: Kube) -> None:

@@ -68,15 +68,7 @@ def simulate(
         folder = file.parent if file is not None else Path()
         validation.check(scenario, folder, str(file))
         if check:
-            name = file or message("seed {seed}", seed=drawn)
-            click.echo(
-                message(
-                    "{name}: a scenario of {count} steps over {span}",
-                    name=name,
-                    count=len(scenario.steps),
-                    span=_span(scenario.duration),
-                )
-            )
+            _print_size(scenario, str(file or message("seed {seed}", seed=drawn)))
             return
         samples = Samples(scenario.duration)
         extras: list[Extra] = [samples.run] if report is not None else []
@@ -101,6 +93,11 @@ def simulate(
         _table(outcome)
     if outcome.problems:
         raise SystemExit(1)
+
+
+def _print_size(scenario: Scenario, name: str) -> None:
+    steps, span = len(scenario.steps), _span(scenario.duration)
+    click.echo(message("{name}: a scenario of {count} steps over {span}", name=name, count=steps, span=span))
 
 
 def _opened(option: str, path: Path | None) -> TextIO:

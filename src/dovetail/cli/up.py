@@ -128,54 +128,64 @@ def up(
     detach: bool,
 ) -> None:
     """Start the lab: a cluster in one process."""
-    from dovetail.lab import apiserver_only as alone
     from dovetail.lab.up import LabSettings
 
     configured = _configured(cluster_config, autoscaler)
     if configured is not None:
         cluster_name, region = configured.name, configured.region
         fresh = fresh or configured.karpenter is None
-    names, log = _zones(zones, region), os.environ.get(_LOG, "")
+    names = _zones(zones, region)
     _check_names(name, cluster_name)
     _check_nodes(nodes, autoscaler, fresh, needs_node=configured is None and not bare)
     if recover:
         _check_recover(data, control_plane)
-    config = config or Path("kubeconfig.yaml" if name == DEFAULT_NAME else f"kubeconfig-{name}.yaml")
-    if port is None:
-        port = 6443 if name == DEFAULT_NAME else 0
+    default_config = Path("kubeconfig.yaml" if name == DEFAULT_NAME else f"kubeconfig-{name}.yaml")
+    settings = LabSettings(
+        nodes=nodes,
+        node_type=node_type,
+        zones=names,
+        boot=boot,
+        speed=speed,
+        seed=seed,
+        data=data,
+        recover=recover,
+        name=name,
+        kubeconfig=config or default_config,
+        port=port if port is not None else 6443 if name == DEFAULT_NAME else 0,
+        token=token,
+        control_plane=control_plane,
+        cluster_name=cluster_name,
+        region=region,
+        autoscaler=autoscaler,
+        fresh=fresh,
+        gates=_gates(gates),
+        log=os.environ.get(_LOG, ""),
+        config=configured,
+    )
+    _start(settings, bare=bare, plain=plain, detach=detach)
+
+
+def _start(settings: LabSettings, *, bare: bool, plain: bool, detach: bool) -> None:
+    from dovetail.lab import apiserver_only
+
     _make_room()
     try:
         if detach:
-            _detach(name, with_page=not bare)
+            _detach(settings.name, with_page=not bare)
         elif bare:
-            alone.run(port, config, token, data, click.echo, log, recover, name)
-        else:
-            _run(
-                LabSettings(
-                    nodes=nodes,
-                    node_type=node_type,
-                    zones=names,
-                    boot=boot,
-                    speed=speed,
-                    seed=seed,
-                    data=data,
-                    recover=recover,
-                    name=name,
-                    kubeconfig=config,
-                    port=port,
-                    token=token,
-                    control_plane=control_plane,
-                    cluster_name=cluster_name,
-                    region=region,
-                    autoscaler=autoscaler,
-                    fresh=fresh,
-                    gates=_gates(gates),
-                    log=log,
-                    config=configured,
-                ),
-                plain,
+            apiserver_only.run(
+                settings.port,
+                settings.kubeconfig,
+                settings.token,
+                settings.data,
+                click.echo,
+                settings.log,
+                settings.recover,
+                settings.name,
             )
-    except alone.StartError as error:
+        else:
+            _run(settings, plain)
+    except apiserver_only.StartError as error:
         raise UserError(str(error)) from error
 
 
