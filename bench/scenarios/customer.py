@@ -186,6 +186,18 @@ class CustomerCluster:
             )
         if self.some(0.2):
             self._pool("windows", ["on-demand"], [need(OS, "In", "windows")], taint="NoSchedule")
+        self._platform_daemons()
+        if self.some(0.25):
+            turn = chance.choice(("-20%", "+15%"))
+            self._overlay([need(f"{AWS}category", "In", "m")], weight=10, priceAdjustment=turn)
+            self._overlay(
+                [need(f"{AWS}generation", "Lte", "6"), need(CAPACITY, "In", "on-demand")],
+                weight=5,
+                priceAdjustment="+0.03",
+            )
+            self._overlay([need(f"{AWS}cpu", "Gte", "8")], capacity={"example.com/fuse": "10"})
+
+    def _platform_daemons(self) -> None:
         everywhere = [{"operator": "Exists"}]
         self._daemon("cni", box(50, 100), tolerations=everywhere, hostNetwork=True)
         if self.some(0.6):
@@ -203,16 +215,7 @@ class CustomerCluster:
                 },
             )
         if self.some(0.3):
-            self._daemon("logs", box(chance.choice((200, 500)), 512))
-        if self.some(0.25):
-            turn = chance.choice(("-20%", "+15%"))
-            self._overlay([need(f"{AWS}category", "In", "m")], weight=10, priceAdjustment=turn)
-            self._overlay(
-                [need(f"{AWS}generation", "Lte", "6"), need(CAPACITY, "In", "on-demand")],
-                weight=5,
-                priceAdjustment="+0.03",
-            )
-            self._overlay([need(f"{AWS}cpu", "Gte", "8")], capacity={"example.com/fuse": "10"})
+            self._daemon("logs", box(self.chance.choice((200, 500)), 512))
 
     def _limits(self) -> Object:
         small: tuple[Object, ...] = ({"cpu": "24"}, {"memory": "96Gi"}, {"nodes": "4"})

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,7 @@ from dovetail.errors import UserError
 from dovetail.language import current, message
 
 if TYPE_CHECKING:
+    from dovetail.cli.compare_on_kubernetes import JobOptions
     from dovetail.studies.report import StudyComparison
     from dovetail.studies.run import Run
     from dovetail.studies.setups import Setup
@@ -96,13 +97,10 @@ def compare(
     charts and with the advantages and disadvantages that were measured. Runs are kept: the same comparison again takes
     no time, and an interrupted one goes on where it was.
     """
-    from dovetail.studies.workloads.built_in import BUILT_IN
-
-    language = current()
     if listing:
-        click.echo("\n".join(f"{name:<14} {built_in.about[language]}" for name, built_in in BUILT_IN.items()))
+        _list_workloads()
         return
-    from dovetail.cli.compare_on_kubernetes import JobOptions, collect, manifests, print_manifests
+    from dovetail.cli.compare_on_kubernetes import JobOptions, manifests, print_manifests
     from dovetail.studies import study
     from dovetail.studies.report import StudyComparison
     from dovetail.studies.setups import all_setups, parse
@@ -126,15 +124,31 @@ def compare(
             tasks = tasks[part[0] :: part[1]]
         target = None if part is not None else page or (DEFAULT_PAGE if form == "text" else None)
         _check_writable(target)
-        kept = _cache(folder, no_cache)
-        with _progress() as on_progress:
-            if objects:
-                collect(objects, tasks, kept, job, on_progress)
-            runs = study.execute(tasks, jobs or os.cpu_count() or 1, kept, on_progress)
+        runs = _execute(tasks, _cache(folder, no_cache), job, objects, jobs or os.cpu_count() or 1)
     if part is None:
-        _show(StudyComparison(base, tuple(runs), _command(source, chosen, seeds, first, language)), form, target)
+        _show(StudyComparison(base, tuple(runs), _command(source, chosen, seeds, first, current())), form, target)
     elif form == "json":
         _print_part(tasks, runs)
+
+
+def _list_workloads() -> None:
+    from dovetail.studies.workloads.built_in import BUILT_IN
+
+    for name, built_in in BUILT_IN.items():
+        click.echo(f"{name:<14} {built_in.about[current()]}")
+
+
+def _execute(
+    tasks: Sequence[Task], kept: RunCache, job: JobOptions, objects: Sequence[dict[str, Any]], processes: int
+) -> list[Run]:
+    """The runs of all tasks; those of a Job are collected first, where `objects` are its manifests."""
+    from dovetail.cli.compare_on_kubernetes import collect
+    from dovetail.studies import study
+
+    with _progress() as on_progress:
+        if objects:
+            collect(objects, tasks, kept, job, on_progress)
+        return study.execute(tasks, processes, kept, on_progress)
 
 
 @contextmanager

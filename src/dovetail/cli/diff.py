@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dovetail.cli.diff_inputs import Input
+    from dovetail.offline.diff.changes import ProposedChange
     from dovetail.offline.diff.limits import Limit
     from dovetail.offline.diff.prediction import Prediction
 
@@ -129,10 +130,7 @@ def diff(
     types, where = inputs.instance_types(read, catalog, region)
     cluster = complete(read.objects)
     change = changes.read_change(map(read.narrow, documents), options, cluster, {kind.name: kind for kind in types})
-    if change.empty:
-        raise UserError(
-            message("nothing to compare: name manifests with -f, or a change such as --scale deployment/web=50")
-        )
+    _check_change(change)
     now, market = read.now, inputs.market(boot_s)
     setup = WhatIfInput(
         cluster=cluster, types=types, region=where, now=now, horizon_s=horizon_s, market=market, seed=seed
@@ -140,6 +138,13 @@ def diff(
     with waiting(message("running the cluster in virtual time …")):
         prediction = predict(setup, change)
     sys.exit(_print(prediction, bounds, output, verbose))
+
+
+def _check_change(change: ProposedChange) -> None:
+    if change.empty:
+        raise UserError(
+            message("nothing to compare: name manifests with -f, or a change such as --scale deployment/web=50")
+        )
 
 
 def _print(prediction: Prediction, bounds: Sequence[Limit], output: str, verbose: bool) -> int:

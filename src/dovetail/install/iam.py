@@ -188,15 +188,8 @@ def _node_lifecycle(site: Site) -> list[Json]:
         ),
     ]
     if site.reboots:
-        statements.append(
-            _allow(
-                "AllowScopedReboot",
-                ["ec2:RebootInstances"],
-                site.ec2("instance"),
-                StringEquals=owned,
-                StringLike=pooled,
-            )
-        )
+        own, reboot = site.ec2("instance"), ["ec2:RebootInstances"]
+        statements.append(_allow("AllowScopedReboot", reboot, own, StringEquals=owned, StringLike=pooled))
     return statements
 
 

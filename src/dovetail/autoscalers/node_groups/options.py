@@ -84,13 +84,7 @@ def discovery(settings: ParsedFlags) -> GroupDiscovery:
 
 
 def options(settings: ParsedFlags) -> AutoscalingOptions:
-    drain = DrainRules(
-        skip_system_pods=settings["skip-nodes-with-system-pods"],
-        skip_local_storage=settings["skip-nodes-with-local-storage"],
-        skip_custom_controller_pods=settings["skip-nodes-with-custom-controller-pods"],
-        min_replica_count=settings["min-replica-count"],
-        system_pod_timeout_s=settings["blocking-system-pod-distruption-timeout"],
-    )
+    """What the loop is configured with, by its flags."""
     return AutoscalingOptions(
         namespace=settings["namespace"],
         requests=_request_backoff(settings),
@@ -126,37 +120,59 @@ def options(settings: ParsedFlags) -> AutoscalingOptions:
             settings["max-node-group-backoff-duration"],
             settings["node-group-backoff-reset-timeout"],
         ),
-        scale_up=ScaleUpSettings(
-            max_nodes_total=settings["max-nodes-total"],
-            max_nodes_per_scale_up=settings["max-nodes-per-scaleup"],
-            max_group_binpacking_s=settings["max-nodegroup-binpacking-duration"],
-            max_binpacking_s=settings["max-binpacking-time"],
-            balance_similar=settings["balance-similar-node-groups"],
-        ),
-        scale_down=ScaleDownSettings(
-            unneeded_s=settings["scale-down-unneeded-time"],
-            max_parallelism=settings["max-scale-down-parallelism"],
-            simulation_timeout_s=settings["scale-down-simulation-timeout"],
-            unremovable_recheck_s=settings["unremovable-node-recheck-timeout"],
-            eligibility=EligibilityRules(
-                settings["scale-down-unready-enabled"], settings["ignore-mirror-pods-utilization"]
-            ),
-            drain=drain,
-        ),
-        actuation=ActuationSettings(
-            max_parallelism=settings["max-scale-down-parallelism"],
-            max_drain_parallelism=settings["max-drain-parallelism"],
-            delay_after_taint_s=settings["node-delete-delay-after-taint"],
-            max_graceful_termination_s=float(settings["max-graceful-termination-sec"]),
-            max_pod_eviction_s=settings["max-pod-eviction-time"],
-            deletion_delay_timeout_s=settings["node-deletion-delay-timeout"],
-            cordon=settings["cordon-node-before-terminating"],
-            daemonset_eviction_empty=settings["daemonset-eviction-for-empty-nodes"],
-            daemonset_eviction_occupied=settings["daemonset-eviction-for-occupied-nodes"],
-            expendable_cutoff=settings["expendable-pods-priority-cutoff"],
-            drain=drain,
-        ),
+        scale_up=_scale_up(settings),
+        scale_down=_scale_down(settings),
+        actuation=_actuation(settings),
         comparator=_comparator(settings),
+    )
+
+
+def _scale_up(settings: ParsedFlags) -> ScaleUpSettings:
+    return ScaleUpSettings(
+        max_nodes_total=settings["max-nodes-total"],
+        max_nodes_per_scale_up=settings["max-nodes-per-scaleup"],
+        max_group_binpacking_s=settings["max-nodegroup-binpacking-duration"],
+        max_binpacking_s=settings["max-binpacking-time"],
+        balance_similar=settings["balance-similar-node-groups"],
+    )
+
+
+def _scale_down(settings: ParsedFlags) -> ScaleDownSettings:
+    return ScaleDownSettings(
+        unneeded_s=settings["scale-down-unneeded-time"],
+        max_parallelism=settings["max-scale-down-parallelism"],
+        simulation_timeout_s=settings["scale-down-simulation-timeout"],
+        unremovable_recheck_s=settings["unremovable-node-recheck-timeout"],
+        eligibility=EligibilityRules(
+            settings["scale-down-unready-enabled"], settings["ignore-mirror-pods-utilization"]
+        ),
+        drain=_drain_rules(settings),
+    )
+
+
+def _actuation(settings: ParsedFlags) -> ActuationSettings:
+    return ActuationSettings(
+        max_parallelism=settings["max-scale-down-parallelism"],
+        max_drain_parallelism=settings["max-drain-parallelism"],
+        delay_after_taint_s=settings["node-delete-delay-after-taint"],
+        max_graceful_termination_s=float(settings["max-graceful-termination-sec"]),
+        max_pod_eviction_s=settings["max-pod-eviction-time"],
+        deletion_delay_timeout_s=settings["node-deletion-delay-timeout"],
+        cordon=settings["cordon-node-before-terminating"],
+        daemonset_eviction_empty=settings["daemonset-eviction-for-empty-nodes"],
+        daemonset_eviction_occupied=settings["daemonset-eviction-for-occupied-nodes"],
+        expendable_cutoff=settings["expendable-pods-priority-cutoff"],
+        drain=_drain_rules(settings),
+    )
+
+
+def _drain_rules(settings: ParsedFlags) -> DrainRules:
+    return DrainRules(
+        skip_system_pods=settings["skip-nodes-with-system-pods"],
+        skip_local_storage=settings["skip-nodes-with-local-storage"],
+        skip_custom_controller_pods=settings["skip-nodes-with-custom-controller-pods"],
+        min_replica_count=settings["min-replica-count"],
+        system_pod_timeout_s=settings["blocking-system-pod-distruption-timeout"],
     )
 
 

@@ -143,16 +143,7 @@ async def _lead(
             tasks.create_task(watch.run(), name="watch")
             await recording.announce()
             await watch.synced()
-            reports = Reports(
-                recording.node_event,
-                recording.pod_event,
-                recording.status_event,
-                lambda message: recording.log("actuator", message),
-                lambda done: metrics.evicted_pods.labels("succeeded" if done else "failed").inc(),
-                removed,
-                lambda: cooldown.failed(clock.now()),
-                lambda deletion: cooldown.group_failed(deletion.group, clock.now()),
-            )
+            reports = _reports(recording, metrics, cooldown, clock, removed)
             requests = None
             if options.requests is not None:
                 log = functools.partial(recording.log, "provisioningrequests")
@@ -165,11 +156,36 @@ async def _lead(
             await handle.autoscaler.run()
     finally:
         handle.autoscaler = None
-        try:
-            async with asyncio.timeout(CLEAN_UP_S):
-                await asyncio.shield(recording.withdraw())
-        except (TimeoutError, LeadershipLost):
-            klog.error("main", "the status ConfigMap was left as it is")
+        await _withdraw(recording, klog)
+
+
+def _reports(
+    recording: LoopRecorder,
+    metrics: ClusterAutoscalerMetrics,
+    cooldown: Cooldown,
+    clock: Clock,
+    removed: Callable[[Deletion], None],
+) -> Reports:
+    """Where the actuator reports what it does."""
+    return Reports(
+        recording.node_event,
+        recording.pod_event,
+        recording.status_event,
+        lambda message: recording.log("actuator", message),
+        lambda done: metrics.evicted_pods.labels("succeeded" if done else "failed").inc(),
+        removed,
+        lambda: cooldown.failed(clock.now()),
+        lambda deletion: cooldown.group_failed(deletion.group, clock.now()),
+    )
+
+
+async def _withdraw(recording: LoopRecorder, klog: Klog) -> None:
+    """Clear the status ConfigMap at the end, unless another replica leads or the API server does not answer."""
+    try:
+        async with asyncio.timeout(CLEAN_UP_S):
+            await asyncio.shield(recording.withdraw())
+    except (TimeoutError, LeadershipLost):
+        klog.error("main", "the status ConfigMap was left as it is")
 
 
 @asynccontextmanager

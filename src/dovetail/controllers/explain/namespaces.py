@@ -79,15 +79,7 @@ def namespace(cluster_state: ClusterState, name: str, price: Price) -> Answer:
             message("about ${requested:.2f} a month", requested=(requested + idle) * HOURS_PER_MONTH),
             *shortened([share_text(share) for share in shares]),
         ),
-        deep=tuple(
-            shortened(
-                [
-                    message("pod {pod} on {node_name}", pod=pod.metadata.name, node_name=pod.spec.node_name)
-                    for pod in bound
-                ],
-                100,
-            )
-        ),
+        deep=tuple(shortened(list(map(_pod_text, bound)), 100)),
         facts={
             "pods": len(bound),
             "waiting": waiting,
@@ -97,6 +89,10 @@ def namespace(cluster_state: ClusterState, name: str, price: Price) -> Answer:
             "nodes": msgspec.to_builtins(shares),
         },
     )
+
+
+def _pod_text(pod: Pod) -> str:
+    return message("pod {pod} on {node_name}", pod=pod.metadata.name, node_name=pod.spec.node_name)
 
 
 def share_text(share: Share) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -57,25 +57,29 @@ def nodegroup(status: Json, name: str, events: Sequence[Event] = (), explanation
             size,
             *_bill(more),
             *_staying(explanations or {}, members),
-            message(
-                "health {status} since {lastTransitionTime}",
-                status=health.get("status"),
-                lastTransitionTime=health.get("lastTransitionTime"),
-            ),
-            message(
-                "scale-up {status} since {lastTransitionTime}",
-                status=up.get("status"),
-                lastTransitionTime=up.get("lastTransitionTime"),
-            ),
-            message(
-                "scale-down {status} since {lastTransitionTime}",
-                status=down.get("status"),
-                lastTransitionTime=down.get("lastTransitionTime"),
-            ),
+            *_transitions(health, up, down),
             *shortened([message("pod {name}: {text}", name=event.key, text=event.message) for event in pods[-20:]], 10),
         ),
         deep=tuple(event_lines(reported)),
         facts={"health": dict(health), "scaleUp": dict(up), "scaleDown": dict(down), "bill": dict(more)},
+    )
+
+
+def _transitions(health: Json, up: Json, down: Json) -> Iterator[str]:
+    yield message(
+        "health {status} since {lastTransitionTime}",
+        status=health.get("status"),
+        lastTransitionTime=health.get("lastTransitionTime"),
+    )
+    yield message(
+        "scale-up {status} since {lastTransitionTime}",
+        status=up.get("status"),
+        lastTransitionTime=up.get("lastTransitionTime"),
+    )
+    yield message(
+        "scale-down {status} since {lastTransitionTime}",
+        status=down.get("status"),
+        lastTransitionTime=down.get("lastTransitionTime"),
     )
 
 

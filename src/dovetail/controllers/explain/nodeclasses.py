@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from dovetail.cluster.state import ClusterState
-from dovetail.cluster.unusable_nodepools import of_class
+from dovetail.cluster.unusable_nodepools import UnusableCause, of_class
 from dovetail.controllers.explain.answer import (
     Answer,
     Event,
@@ -51,28 +51,7 @@ def nodeclass(
     )
     cause = of_class(node_class, "EC2NodeClass")
     subject = f"ec2nodeclass/{name}"
-    if (node_class.get("metadata") or {}).get("deletionTimestamp"):
-        held = message(": {count} NodeClaim(s) still use it", count=len(claims)) if claims else ""
-        line, code, remedy = (
-            message("is being deleted{held}", held=held),
-            "",
-            message("delete its NodeClaims, or wait until they are gone"),
-        )
-    elif cause is not None:
-        said = cause.why.partition(f"{name}: ")[2] or cause.why
-        line, code, remedy = (
-            message("is not ready: {said}; {remedy} ({code})", said=said, remedy=cause.remedy, code=cause.code),
-            cause.code,
-            cause.remedy,
-        )
-    elif not status.get("conditions"):
-        line, code, remedy = (
-            message("has not been reconciled: no controller has written its status"),
-            "",
-            message("see the controller's log"),
-        )
-    else:
-        line, code, remedy = message("is ready; used by {used}", used=used), "", ""
+    line, code, remedy = _state(node_class, name, len(claims), used, cause)
     conditions = [condition_text(condition) for condition in status.get("conditions") or ()]
     about = [decision for decision in decisions if concerns(decision, name)]
     return Answer(
@@ -89,6 +68,24 @@ def nodeclass(
             "nodeClaims": len(claims),
         },
     )
+
+
+def _state(
+    node_class: dict[str, Any], name: str, claims: int, used: str, cause: UnusableCause | None
+) -> tuple[str, str, str]:
+    """Its state in words that follow its name, the reason code, and the remedy."""
+    if (node_class.get("metadata") or {}).get("deletionTimestamp"):
+        held = message(": {count} NodeClaim(s) still use it", count=claims) if claims else ""
+        remedy = message("delete its NodeClaims, or wait until they are gone")
+        return message("is being deleted{held}", held=held), "", remedy
+    if cause is not None:
+        said = cause.why.partition(f"{name}: ")[2] or cause.why
+        line = message("is not ready: {said}; {remedy} ({code})", said=said, remedy=cause.remedy, code=cause.code)
+        return line, cause.code, cause.remedy
+    if not (node_class.get("status") or {}).get("conditions"):
+        line = message("has not been reconciled: no controller has written its status")
+        return line, "", message("see the controller's log")
+    return message("is ready; used by {used}", used=used), "", ""
 
 
 def _resolved(status: dict[str, Any]) -> list[str]:

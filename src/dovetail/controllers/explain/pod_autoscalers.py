@@ -63,19 +63,7 @@ def hpa(obj: Json, events: Sequence[Event] = (), vpas: Sequence[Json] = ()) -> A
         line = message("cannot scale {what}: {said}", what=what, said=_said(able))
         remedy, blamed = message("see that the target exists and may be scaled"), what
     elif active.get("status") == "False":
-        line = message(
-            "keeps {what} at {current} replicas: no metric can be read: {said}",
-            what=what,
-            current=current,
-            said=_said(active),
-        )
-        if active.get("reason") == "ScalingDisabled":
-            line = message("is off: {what} has 0 replicas", what=what)
-            remedy, blamed = message("scale the target to at least 1"), what
-        elif "request" in str(active.get("message")):
-            remedy, blamed = message("give every container of the target a cpu or memory request"), what
-        else:
-            remedy, blamed = message("see that the metrics server answers: kubectl top pods"), f"hpa/{key}"
+        line, remedy, blamed = _without_metrics(active, what, current, f"hpa/{key}")
     elif not status.get("conditions"):
         line = message("has not been reconciled: no controller has written its status")
     elif limited.get("status") == "True":
@@ -115,6 +103,21 @@ def hpa(obj: Json, events: Sequence[Event] = (), vpas: Sequence[Json] = ()) -> A
         deep=tuple(event_lines(about_object(events, "HorizontalPodAutoscaler", key))),
         facts={"current": current, "desired": desired, "min": least, "max": most, "target": what},
     )
+
+
+def _without_metrics(active: Json, target: str, current: int, subject: str) -> tuple[str, str, str]:
+    """ScalingActive is False: its line, the remedy, and the object to change."""
+    if active.get("reason") == "ScalingDisabled":
+        return message("is off: {what} has 0 replicas", what=target), message("scale the target to at least 1"), target
+    line = message(
+        "keeps {what} at {current} replicas: no metric can be read: {said}",
+        what=target,
+        current=current,
+        said=_said(active),
+    )
+    if "request" in str(active.get("message")):
+        return line, message("give every container of the target a cpu or memory request"), target
+    return line, message("see that the metrics server answers: kubectl top pods"), subject
 
 
 def _said(condition: Json) -> str:

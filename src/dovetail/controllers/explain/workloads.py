@@ -64,15 +64,7 @@ def workload(
     line = message("{count} of {total} pod(s) have a node", count=len(running), total=total)
     missing = total - len(running) - len(waiting)
     if ordered:
-        first = ordered[0]
-        line += f"; {len(first)} {_common(first[0][1], first[0][0])}"
-        line += (
-            message(
-                "; and {count} for {count_2} other cause(s)", count=len(waiting) - len(first), count_2=len(ordered) - 1
-            )
-            if len(ordered) > 1
-            else ""
-        )
+        line += _causes(ordered)
     elif missing > 0:
         line += message("; {missing} not created yet", missing=missing) + (f": {failed[0]}" if failed else "")
     details = [
@@ -109,6 +101,16 @@ def workload(
             "causes": [_cause(group) for group in ordered],
         },
     )
+
+
+def _causes(groups: Sequence[Sequence[tuple[Pod, Answer]]]) -> str:
+    """What the largest group waits for, and how many pods wait for other things."""
+    first, others = groups[0], groups[1:]
+    text = f"; {len(first)} {_common(first[0][1], first[0][0])}"
+    if others:
+        count = sum(map(len, others))
+        text += message("; and {count} for {count_2} other cause(s)", count=count, count_2=len(others))
+    return text
 
 
 def _by_cause(waiting: Iterable[Pod], explain: Callable[[Pod], Answer]) -> list[list[tuple[Pod, Answer]]]:

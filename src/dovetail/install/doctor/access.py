@@ -123,6 +123,11 @@ def _join_faults(facts: Facts, name: str, windows: bool, role: str, arn: str, mo
             safe="API" in mode,
         )
         return
+    yield from _shared_role_faults(facts, name, role, arn, create if "API" in mode else "")
+
+
+def _shared_role_faults(facts: Facts, name: str, role: str, arn: str, create: str) -> Iterator[Fault]:
+    """A node group of the same role, whose deletion would take the mapping; `create` makes an access entry."""
     for group in facts.items("node groups"):
         if group.get("nodeRole") == arn:
             yield warning(
@@ -134,10 +139,8 @@ def _join_faults(facts: Facts, name: str, windows: bool, role: str, arn: str, mo
                     role=role,
                     name=name,
                 ),
-                create
-                if "API" in mode
-                else message("kubectl edit ec2nodeclass {name}  # a role of its own in spec.role", name=name),
-                safe="API" in mode,
+                create or message("kubectl edit ec2nodeclass {name}  # a role of its own in spec.role", name=name),
+                safe=bool(create),
             )
 
 

@@ -381,20 +381,25 @@ def check_ready(facts: Facts) -> Iterator[Fault]:
                 ),
             )
             continue
-        for row in _first_causes(pool):
-            if row["type"] == "NodeClassReady":
-                continue  # the EC2NodeClass has the cause
-            text = message(
-                "condition {type} is False ({reason}): {message}",
-                type=row["type"],
-                reason=row.get("reason", ""),
-                message=row.get("message", ""),
-            )
-            remedy = f"kubectl describe nodepool {name}"
-            if row["type"] == "NodeRegistrationHealthy":
-                yield warning(f"nodepool/{name}", text, remedy)
-            else:
-                yield failure(f"nodepool/{name}", text, remedy, symptom=row["type"] != "ValidationSucceeded")
+        yield from _node_pool_condition_faults(pool)
+
+
+def _node_pool_condition_faults(pool: Json) -> Iterator[Fault]:
+    name = pool["metadata"]["name"]
+    for row in _first_causes(pool):
+        if row["type"] == "NodeClassReady":
+            continue  # the EC2NodeClass has the cause
+        text = message(
+            "condition {type} is False ({reason}): {message}",
+            type=row["type"],
+            reason=row.get("reason", ""),
+            message=row.get("message", ""),
+        )
+        remedy = f"kubectl describe nodepool {name}"
+        if row["type"] == "NodeRegistrationHealthy":
+            yield warning(f"nodepool/{name}", text, remedy)
+        else:
+            yield failure(f"nodepool/{name}", text, remedy, symptom=row["type"] != "ValidationSucceeded")
 
 
 def _first_causes(obj: Json) -> list[Json]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -68,6 +68,14 @@ def check_controller_runs(facts: Facts) -> Iterator[Fault]:
             message("status.readyReplicas is 0: no replica of the controller is ready") + cause,
             _former_template(deployment) if states else f"kubectl logs -n {namespace} deployment/{name} --tail=50",
         )
+    yield from _own_node_faults(facts, pods)
+    for pod in pods:
+        yield from _restart_faults(facts, pod)
+    yield from _request_faults(facts, deployment, subject)
+
+
+def _own_node_faults(facts: Facts, pods: Sequence[Json]) -> Iterator[Fault]:
+    """Replicas on nodes that they may remove themselves."""
     managed = {
         node["metadata"]["name"]: node["metadata"]["labels"][NODEPOOL_LABEL]
         for node in facts.items(NODES.name)
@@ -84,10 +92,9 @@ def check_controller_runs(facts: Facts) -> Iterator[Fault]:
                     node=node,
                     managed=managed[node],
                 ),
-                f"kubectl cordon {node} && kubectl delete pod {pod['metadata']['name']} -n {namespace}",
+                f"kubectl cordon {node} && kubectl delete pod {pod['metadata']['name']}"
+                f" -n {pod['metadata']['namespace']}",
             )
-        yield from _restart_faults(facts, pod)
-    yield from _request_faults(facts, deployment, subject)
 
 
 def _cluster_name_faults(facts: Facts, deployment: Json, subject: str) -> Iterator[Fault]:

@@ -89,7 +89,12 @@ class ControllerRole(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def trials(role: ControllerRole) -> list[Trial]:
-    ec2 = f"arn:{role.partition}:ec2:{role.region}:{role.account}"
+    """One simulation for each thing that the role is needed for, and for the rights that it should not have."""
+    return [*_ec2_trials(role), *_feature_trials(role), *_pass_role_trials(role), *_key_and_spot_trials(role)]
+
+
+def _request_context(role: ControllerRole) -> dict[str, str]:
+    """The context of a request that carries the controller's tags, for what has them."""
     tags = {
         f"kubernetes.io/cluster/{role.cluster}": "owned",
         EKS_CLUSTER: role.cluster,
@@ -97,12 +102,21 @@ def trials(role: ControllerRole) -> list[Trial]:
         NODECLASS: "default",
         REGION_TAG: role.region,
     }
-    region = {"aws:RequestedRegion": role.region}
     tagged = {f"aws:{kind}/{key}": value for kind in ("RequestTag", "ResourceTag") for key, value in tags.items()}
-    tagged |= {f"ec2:ResourceTag/{key}": value for key, value in tags.items()} | region
+    return tagged | {f"ec2:ResourceTag/{key}": value for key, value in tags.items()} | _region_context(role)
+
+
+def _region_context(role: ControllerRole) -> dict[str, str]:
+    return {"aws:RequestedRegion": role.region}
+
+
+def _ec2_trials(role: ControllerRole) -> list[Trial]:
+    """Launch, tag and terminate instances, and read what a launch needs; terminate no others."""
+    ec2 = f"arn:{role.partition}:ec2:{role.region}:{role.account}"
+    region, tagged = _region_context(role), _request_context(role)
     launch = ("ec2:CreateFleet", "ec2:RunInstances")
     name = f"{PROVISIONER_NAME}/default" if role.names_provisioners else "default/default-any"
-    made = [
+    return [
         Trial(purpose=LAUNCH, actions=launch, resource=f"{ec2}:instance/*", context=tagged),
         Trial(purpose=LAUNCH, actions=launch, resource=f"{ec2}:subnet/*", context=tagged),
         Trial(
@@ -141,6 +155,12 @@ def trials(role: ControllerRole) -> list[Trial]:
             context={"aws:ResourceTag/kubernetes.io/cluster/another": "owned", **region},
         ),
     ]
+
+
+def _feature_trials(role: ControllerRole) -> list[Trial]:
+    """What only some clusters use: AMI aliases, the queue, Dovetail's own reads, instance profiles."""
+    region, tagged = _region_context(role), _request_context(role)
+    made: list[Trial] = []
     if role.reads_aliases:
         parameter = f"arn:{role.partition}:ssm:{role.region}::parameter/aws/service/eks/optimized-ami"
         made.append(Trial(purpose=LAUNCH, actions=("ssm:GetParameter",), resource=parameter, context=region))
@@ -157,14 +177,26 @@ def trials(role: ControllerRole) -> list[Trial]:
         made.append(Trial(purpose=LAUNCH, actions=actions, resource=profile, context=tagged))
         removal = ("iam:DeleteInstanceProfile", "iam:RemoveRoleFromInstanceProfile")
         made.append(Trial(purpose=REMOVAL, actions=removal, resource=profile, context=tagged))
+    return made
+
+
+def _pass_role_trials(role: ControllerRole) -> list[Trial]:
+    """Pass the node roles to EC2, and no other role to another service."""
+    region = _region_context(role)
     passed = {"iam:PassedToService": "ec2.amazonaws.com" + (".cn" if role.partition == "aws-cn" else ""), **region}
-    made += [
+    made = [
         Trial(purpose=PASS_ROLE, actions=("iam:PassRole",), resource=node_role, context=passed)
         for node_role in role.node_roles
     ]
     other = f"arn:{role.partition}:iam::{role.account}:role/any-other-role"
     anywhere = {**passed, "iam:PassedToService": "lambda.amazonaws.com"}
     made.append(Trial(purpose=BROAD_PASS_ROLE, actions=("iam:PassRole",), resource=other, context=anywhere))
+    return made
+
+
+def _key_and_spot_trials(role: ControllerRole) -> list[Trial]:
+    """Use the keys of encrypted volumes, and create the service-linked role of spot."""
+    region = _region_context(role)
     through_ec2 = {
         "kms:ViaService": f"ec2.{role.region}.amazonaws.com",
         "kms:CallerAccount": role.account,
@@ -172,7 +204,7 @@ def trials(role: ControllerRole) -> list[Trial]:
         **region,
     }
     actions = ("kms:CreateGrant", "kms:Decrypt", "kms:GenerateDataKeyWithoutPlaintext")
-    made += [Trial(purpose=VOLUME_KEY, actions=actions, resource=key, context=through_ec2) for key in role.keys]
+    made = [Trial(purpose=VOLUME_KEY, actions=actions, resource=key, context=through_ec2) for key in role.keys]
     if role.spot:
         made.append(
             Trial(

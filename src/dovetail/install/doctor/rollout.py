@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from ipaddress import ip_address
 
@@ -173,6 +173,11 @@ def _dns_faults(facts: Facts, deployment: Json) -> Iterator[Fault]:
                 f"kubectl describe deployment {name} -n kube-system",
             )
     yield from _dns_service_faults(facts, deployment, subject)
+    yield from _dns_node_faults(nodes, pods)
+
+
+def _dns_node_faults(nodes: Mapping[str, Json], pods: Sequence[Json]) -> Iterator[Fault]:
+    """Nodes that are too small for the DNS that runs on them."""
     for host in sorted({str(pod["spec"].get("nodeName")) for pod in pods}):
         memory = quantity.resources((nodes.get(host, {}).get("status") or {}).get("allocatable") or {}).get("memory")
         if memory is not None and memory < SMALLEST_DNS_NODE_BYTES:
