@@ -14,7 +14,7 @@ from dovetail.install.doctor.permissions import LAUNCH, PASS_ROLE, UNWANTED, Con
 from dovetail.install.policy import PolicyDecision, decide
 from dovetail.kube import resources as kinds
 from tests.e2e import installation_steps as steps
-from tests.install.test_doctor_checks import EXPECTED_DENIALS, claim, facts, pool
+from tests.install.doctor_facts import EXPECTED_DENIALS, claim, facts, pool
 
 ACCOUNT, CLUSTER, REGION = "123456789012", "demo", "ap-northeast-2"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/KarpenterControllerRole-{CLUSTER}"

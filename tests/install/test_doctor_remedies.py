@@ -9,7 +9,7 @@ from dovetail.install.doctor.collect import APISERVICES, CLUSTERROLEBINDINGS, CL
 from dovetail.install.doctor.facts import Finding, SourceAnswer, State, Status
 from dovetail.install.rbac import RULES, Scope, grants
 from dovetail.kube import resources as kinds
-from tests.install.test_doctor_checks import (
+from tests.install.doctor_facts import (
     ALL_RULES,
     CLOSED_TABLE,
     KARPENTER,

@@ -22,7 +22,8 @@ from dovetail.install.doctor.checks import CHECKS
 from dovetail.language import columns, message, speaking
 from dovetail.language.recognition import recognized
 from dovetail.offline.evaluation import PlanEvaluation
-from tests.install.test_doctor_checks import CASES, of
+from tests.install.doctor_facts import of
+from tests.install.test_doctor_report import ALL_CASES
 
 ROOT = Path(__file__).parents[2]
 CORPUS = ROOT / "tests" / "explain" / "corpus.jsonl"
@@ -135,7 +136,7 @@ def test_an_unknown_language_is_refused_in_the_language_of_the_environment() -> 
 
 def test_every_finding_of_the_doctor_is_in_korean(check_korean: ModuleType, korean: None) -> None:
     found = set()
-    for check, status, _, answers in CASES:
+    for check, status, _, answers in ALL_CASES:
         for row in of(check, answers):
             if row.status is not status:
                 continue
@@ -143,7 +144,7 @@ def test_every_finding_of_the_doctor_is_in_korean(check_korean: ModuleType, kore
             given = json.dumps(answers, default=str, ensure_ascii=False)
             for sentence in check_korean.english_sentences(f"{row.message}\n{row.remedy}"):
                 assert sentence in given, (check, row.message, row.remedy)
-    assert found == {check.id for check in CHECKS} & {case[0] for case in CASES}
+    assert found == {check.id for check in CHECKS} & {case[0] for case in ALL_CASES}
     assert not [check.title for check in CHECKS if message(check.title) == check.title]
 
 

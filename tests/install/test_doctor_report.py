@@ -1,0 +1,274 @@
+"""The report of `dovetail doctor`: healthy clusters, what was not read, secrets, and symptoms of other faults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dovetail.install.doctor.checks import CHECKS, checks_of, report
+from dovetail.install.doctor.collect import (
+    AWS_AUTH,
+    LISTED,
+    METRICS,
+    SECRET_TEXT,
+    trimmed,
+    without_secrets,
+)
+from dovetail.install.doctor.facts import Facts, SourceAnswer, State
+from dovetail.install.doctor.node_groups import DISCOVERY
+from dovetail.kube import resources as kinds
+from tests.install import test_doctor_account as account
+from tests.install import test_doctor_before as before
+from tests.install import test_doctor_capacity as capacity
+from tests.install import test_doctor_controller as controller
+from tests.install import test_doctor_workloads as workloads
+from tests.install.doctor_facts import (
+    ALL_RULES,
+    ARN,
+    BUNDLED,
+    CLAIMS,
+    CLASS,
+    CLASSES,
+    CLOSED_TABLE,
+    CONTROLLER_POD,
+    DEPLOYMENTS,
+    ENCRYPTED,
+    EXPECTED_DENIALS,
+    FAILED,
+    GROUPS,
+    KARPENTER,
+    KEY_USE,
+    LEASE,
+    NODES,
+    NOT_CHECKED,
+    NOW,
+    OPEN_QUEUE,
+    OPEN_TABLE,
+    PODS,
+    POOLS,
+    SPOT,
+    THREE,
+    VOLUME_KEY,
+    WARNING,
+    ago,
+    api_mode,
+    changed_pool,
+    claim,
+    cluster_autoscaler,
+    coredns,
+    crowded,
+    daemon_set,
+    denial,
+    deployment,
+    dns_pod,
+    endpoints,
+    facts,
+    group,
+    node,
+    not_ready,
+    of,
+    pool,
+    ready_node,
+    stand_in,
+    subnet,
+    tainted_pool,
+    with_queue,
+)
+
+ALL_CASES = [*before.CASES, *account.CASES, *controller.CASES, *capacity.CASES, *workloads.CASES]
+
+
+HEALTHY: dict[str, dict[str, Any]] = {
+    "Cluster Autoscaler alone": {
+        **cluster_autoscaler(f"{DISCOVERY}=asg:tag=a,b", "--nodes=1:3:ng"),
+        GROUPS: [group("a", "b", "c")],
+        **{kind: SourceAnswer(state=State.ABSENT) for kind in (CLASSES, POOLS, CLAIMS)},
+    },
+    "Karpenter": {
+        CLASSES: [CLASS],
+        POOLS: [pool(requirements=SPOT)],
+        DEPLOYMENTS: [with_queue("demo")],
+        "queue demo": OPEN_QUEUE,
+        "rules of demo": ALL_RULES,
+        kinds.CRDS.name: THREE,
+        kinds.LEASES.name: [LEASE],
+        kinds.SERVICEACCOUNTS.name: [{"metadata": {"name": "karpenter", "namespace": "kube-system"}}],
+        "eks:ListPodIdentityAssociations": [{"namespace": "kube-system", "serviceAccount": "karpenter"}],
+        kinds.DAEMONSETS.name: [
+            {**daemon_set("eks-pod-identity-agent"), "status": {"numberReady": 1}},
+            daemon_set("aws-node", annotated=True),
+        ],
+        "policies of nodes": [
+            {"PolicyName": name}
+            for name in (
+                "AmazonEKSWorkerNodePolicy",
+                "AmazonEC2ContainerRegistryPullOnly",
+                "AmazonEKS_CNI_Policy",
+            )
+        ],
+        "controller association": {"roleArn": "arn:aws:iam::111122223333:role/controller"},
+        "role controller": {
+            "AssumeRolePolicyDocument": {
+                "Statement": [{"Effect": "Allow", "Principal": {"Service": "pods.eks.amazonaws.com"}}]
+            }
+        },
+        CLAIMS: [claim(Registered=("True", ago(hours=1)), Initialized=("True", ago(hours=1)))],
+        NODES: [node()],
+        PODS: [CONTROLLER_POD],
+    },
+    "a controller without leader election": {
+        DEPLOYMENTS: [stand_in()],
+        CLASSES: [CLASS],
+        POOLS: [pool(requirements=SPOT)],
+        kinds.CRDS.name: BUNDLED,
+    },
+    "access entries": {
+        CLASSES: [CLASS],
+        "eks:DescribeCluster": api_mode("API"),
+        "access entry nodes": {"type": "EC2_LINUX"},
+        AWS_AUTH: SourceAnswer(state=State.ABSENT),
+    },
+    "policies of one's own": {CLASSES: [CLASS], "policies of nodes": [{"PolicyName": "OurNodes"}]},
+    "IPv6": {
+        CLASSES: [CLASS],
+        "eks:DescribeCluster": {**api_mode("CONFIG_MAP"), "kubernetesNetworkConfig": {"ipFamily": "ipv6"}},
+        "subnets of default": [subnet("s", "a", free=3), subnet("t", "b", free=3)],
+    },
+    "private subnets with endpoints": {
+        CLASSES: [CLASS],
+        "route tables": [CLOSED_TABLE],
+        "VPC endpoints": endpoints("ec2", "ecr.api", "ecr.dkr", "s3", "sts"),
+    },
+    "public subnets": {
+        CLASSES: [CLASS],
+        "subnets of default": [{**subnet("s", "a"), "MapPublicIpOnLaunch": True}, subnet("t", "b")],
+        "route tables": [
+            {
+                "Associations": [{"SubnetId": "s"}],
+                "Routes": [{"DestinationCidrBlock": "0.0.0.0/0", "GatewayId": "igw-1"}],
+            },
+            OPEN_TABLE,
+        ],
+    },
+    "prefix delegation": {
+        **crowded(),
+        kinds.DAEMONSETS.name: [daemon_set("aws-node", annotated=True, ENABLE_PREFIX_DELEGATION="true")],
+        "policies of nodes": [{"PolicyName": "OurNodes"}],
+    },
+    "another network": {**crowded(), kinds.DAEMONSETS.name: [daemon_set("cilium", annotated=True)]},
+    "a key that IAM grants": {
+        CLASSES: [ENCRYPTED],
+        "key k": VOLUME_KEY,
+        "policy of key k": {"Statement": [{**KEY_USE, "Principal": {"AWS": "arn:aws:iam::1:root"}}]},
+    },
+    "fresh EKS": {
+        **{kind: SourceAnswer(state=State.ABSENT) for kind in (CLASSES, POOLS, CLAIMS)},
+        DEPLOYMENTS: [coredns(ready=2)],
+        PODS: [dns_pod()],
+        NODES: [ready_node("n1"), ready_node("n2")],
+        kinds.DAEMONSETS.name: [daemon_set("aws-node", annotated=True), daemon_set("kube-proxy", annotated=True)],
+        METRICS: SourceAnswer(state=State.ABSENT),
+        "node groups": [{"nodegroupName": "g", "nodeRole": ARN}],
+    },
+    "Fargate": {
+        DEPLOYMENTS: [coredns(ready=2)],
+        PODS: [{**dns_pod(), "spec": {"nodeName": "fargate-1", "containers": []}}],
+        NODES: [
+            {
+                **ready_node("fargate-1"),
+                "metadata": {"name": "fargate-1", "labels": {"eks.amazonaws.com/compute-type": "fargate"}},
+                "spec": {"taints": [{"key": "eks.amazonaws.com/compute-type", "effect": "NoSchedule"}]},
+            }
+        ],
+    },
+    "several node groups": {
+        CLASSES: [CLASS],
+        "eks:DescribeCluster": api_mode("API_AND_CONFIG_MAP"),
+        "access entry nodes": {"type": "EC2_LINUX"},
+        "node groups": [{"nodegroupName": name, "nodeRole": f"{ARN}-{name}"} for name in ("a", "b", "c")],
+    },
+    "many pools": {
+        CLASSES: [CLASS],
+        kinds.DAEMONSETS.name: [daemon_set("kube-proxy", annotated=True)],
+        POOLS: [
+            {**tainted_pool("taints", f"team-{number}"), "metadata": {"name": f"team-{number}"}} for number in range(60)
+        ],
+    },
+    "DNS on nodes with room": {DEPLOYMENTS: [coredns(ready=2)], PODS: [dns_pod()], NODES: [node()]},
+    "a changed pool that rolls": {CLASSES: [CLASS], **changed_pool(Drifted=("True", ago(minutes=2)))},
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_cluster_gives_no_failure_and_no_warning(name: str) -> None:
+    findings = report(facts(answers=HEALTHY[name]))
+    assert len(findings) >= len(checks_of())
+    assert [row for row in findings if row.status in (FAILED, WARNING)] == []
+
+
+def test_every_check_has_a_case() -> None:
+    assert {check.id for check in CHECKS} == {case[0] for case in ALL_CASES}
+
+
+def test_what_was_not_read_is_never_passed() -> None:
+    """Absent evidence is not evidence: without a single source no check passes."""
+    refused = SourceAnswer(state=State.REFUSED, right="list everything", message="no")
+    nothing = Facts(time=NOW, answers={resource.name: refused for resource in LISTED})
+    for pre in (False, True):
+        findings = report(nothing, pre=pre)
+        assert len(findings) == len(checks_of(pre=pre))
+        assert {row.status for row in findings} == {NOT_CHECKED}
+
+
+def test_secrets_are_not_kept() -> None:
+    container = {
+        "name": "c",
+        "args": ["--token=abc"],
+        "env": [{"name": "PASSWORD", "value": "abc"}, {"name": "CLUSTER_NAME", "value": "demo"}],
+    }
+    pod = {"metadata": {"labels": {"data": "kept"}}, "spec": {"userData": "abc", "containers": [container]}}
+    kept = without_secrets(pod)
+    assert "abc" not in str(kept)
+    assert kept["metadata"]["labels"] == {"data": "kept"}
+    assert kept["spec"]["containers"][0]["env"] == [{"name": "CLUSTER_NAME", "value": "demo"}]
+    whole = {"metadata": {"name": "p", "annotations": {"a": "abc"}}, "spec": {"containers": [container]}}
+    assert "abc" not in str(trimmed(kinds.PODS, whole))
+    lines = 'level=info token="abcdef" key AKIAABCDEFGHIJKLMNOP Authorization: Bearer abcdef'
+    assert "abcdef" not in SECRET_TEXT.sub("", lines)
+    assert "AKIA" not in SECRET_TEXT.sub("", lines)
+
+
+def test_a_symptom_only_warns_where_its_cause_failed() -> None:
+    """A controller without credentials is not ready: the credentials fail, the rest follows."""
+    lone = deployment(KARPENTER, readyReplicas=0)
+    lone["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "AWS_ACCESS_KEY_ID"}]
+    alone = {row.id: row for row in report(facts(answers={DEPLOYMENTS: [lone], kinds.CRDS.name: THREE}))}
+    assert alone["D09"].status is FAILED
+    account = [{"metadata": {"name": "karpenter", "namespace": "kube-system"}}]
+    both = {DEPLOYMENTS: [deployment(KARPENTER, readyReplicas=0)], kinds.SERVICEACCOUNTS.name: account}
+    both[kinds.CRDS.name] = THREE
+    findings = {row.id: row for row in report(facts(answers=both))}
+    assert findings["D04"].status is FAILED
+    assert (findings["D09"].status, "D04 is the likely cause" in findings["D09"].message) == (WARNING, True)
+    assert {row.id: row for row in report(facts(answers=both), ["D09"])}["D09"].status is WARNING
+
+
+def test_a_denied_launch_is_one_finding_with_the_command_that_ends_it() -> None:
+    """A further policy does not undo a Deny, so the refused dry run must not propose one beside the right command."""
+    resources = ("arn:aws:ec2:*:*:instance/*", "arn:aws:ec2:*:*:subnet/*")
+    denied = [
+        {**denial("launch", "ec2:CreateFleet", resource), "decision": "explicitDeny", "policy": "no-fleets"}
+        for resource in resources
+    ]
+    findings = of(
+        "D03",
+        {
+            DEPLOYMENTS: [deployment(KARPENTER)],
+            CLASSES: [not_ready("ValidationSucceeded", "CreateFleetAuthCheckFailed")],
+            "denied to the controller": [*denied, *EXPECTED_DENIALS],
+        },
+    )
+    (finding,) = [row for row in findings if row.status is FAILED]
+    assert all(resource in finding.message for resource in resources)
+    assert finding.remedy.startswith("aws iam delete-role-policy") and finding.remedy.endswith("no-fleets")

@@ -1,0 +1,184 @@
+"""Checks of `dovetail doctor`: DaemonSets, webhooks, metrics and DNS. Each fault gives a finding."""
+
+from __future__ import annotations
+
+import pytest
+
+from dovetail.install.doctor.collect import (
+    APISERVICES,
+    LIMITRANGES,
+    METRICS,
+    MUTATING,
+    VPAS,
+)
+from dovetail.install.doctor.facts import SourceAnswer, State
+from dovetail.kube import resources as kinds
+from dovetail.model.labels import COMPUTE_TYPE, FARGATE
+from tests.install.doctor_facts import (
+    DEPLOYMENTS,
+    FAILED,
+    NODES,
+    PODS,
+    POOLS,
+    WARNING,
+    Case,
+    ago,
+    assert_found,
+    certificate,
+    coredns,
+    daemon_pod,
+    daemon_set,
+    deployment,
+    dns_pod,
+    hpa,
+    node,
+    pool,
+    tainted_pool,
+    vpa,
+    webhook,
+)
+
+CASES: list[Case] = [
+    ("D12", FAILED, "no cpu", {PODS: [daemon_pod()]}),
+    (
+        "D12",
+        FAILED,
+        "1 of its pods wait for Fargate nodes, first agent-1 for n1",
+        {PODS: [daemon_pod()], NODES: [node(**{COMPUTE_TYPE: FARGATE})]},
+    ),
+    (
+        "D12",
+        FAILED,
+        "node n1 has no room for its request of cpu 500m",
+        {PODS: [daemon_pod(since=ago(seconds=5), cpu="500m")], NODES: [node(cpu="200m")]},
+    ),
+    (
+        "D12",
+        FAILED,
+        "does not tolerate the taint gpu:NoSchedule",
+        {
+            kinds.DAEMONSETS.name: [daemon_set("kube-proxy")],
+            POOLS: [tainted_pool("taints", "gpu")],
+        },
+    ),
+    (
+        "D12",
+        WARNING,
+        "limits and no requests",
+        {
+            kinds.DAEMONSETS.name: [daemon_set("agent", resources={"limits": {"cpu": "1"}})],
+            POOLS: [pool()],
+        },
+    ),
+    (
+        "D12",
+        WARNING,
+        "a LimitRange of namespace kube-system adds them",
+        {
+            kinds.DAEMONSETS.name: [daemon_set("agent")],
+            LIMITRANGES.name: [
+                {
+                    "metadata": {"name": "l", "namespace": "kube-system"},
+                    "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "1"}}]},
+                }
+            ],
+            POOLS: [pool()],
+        },
+    ),
+    ("D19", FAILED, "does not exist", {MUTATING.name: [webhook()]}),
+    (
+        "D19",
+        FAILED,
+        "no ready endpoint",
+        {
+            MUTATING.name: [webhook()],
+            kinds.SERVICES.name: [{"metadata": {"name": "hook", "namespace": "a"}}],
+        },
+    ),
+    ("D19", FAILED, "has expired", {MUTATING.name: [webhook(certificate(-1))]}),
+    ("D19", WARNING, "expires in 3 days", {MUTATING.name: [webhook(certificate(3))]}),
+    (
+        "D20",
+        FAILED,
+        "metrics-server is not installed",
+        {kinds.HPAS.name: [hpa()], METRICS: SourceAnswer(state=State.ABSENT)},
+    ),
+    (
+        "D20",
+        FAILED,
+        "metrics-server is not installed",
+        {kinds.HPAS.name: [hpa()], APISERVICES.name: [{"metadata": {"name": "v1.apps"}}]},
+    ),
+    (
+        "D20",
+        FAILED,
+        "kube-system/metrics-server, which has no ready endpoint",
+        {
+            kinds.HPAS.name: [hpa()],
+            kinds.SERVICES.name: [{"metadata": {"name": "metrics-server", "namespace": "kube-system"}}],
+            APISERVICES.name: [
+                {
+                    "metadata": {"name": "v1beta1.metrics.k8s.io"},
+                    "spec": {"service": {"name": "metrics-server", "namespace": "kube-system"}},
+                }
+            ],
+        },
+    ),
+    ("D20", WARNING, "against each other", {kinds.HPAS.name: [hpa()], VPAS.name: [vpa()]}),
+    (
+        "D20",
+        WARNING,
+        "argocd-controller sets spec.replicas",
+        {
+            kinds.HPAS.name: [hpa()],
+            DEPLOYMENTS: [
+                {
+                    **deployment("web:1", "web"),
+                    "metadata": {"name": "web", "namespace": "a"},
+                    "replicas set by": ["argocd-controller"],
+                }
+            ],
+        },
+    ),
+    (
+        "D20",
+        FAILED,
+        "missing request for cpu",
+        {
+            kinds.HPAS.name: [
+                {
+                    **hpa(),
+                    "status": {
+                        "conditions": [
+                            {
+                                "type": "ScalingActive",
+                                "status": "False",
+                                "reason": "FailedGetResourceMetric",
+                                "message": "missing request for cpu in container c of Pod web-1",
+                            }
+                        ]
+                    },
+                }
+            ]
+        },
+    ),
+    ("V04", FAILED, "spec.replicas is 0", {DEPLOYMENTS: [coredns(replicas=0)]}),
+    ("V04", FAILED, "status.readyReplicas is 0", {DEPLOYMENTS: [coredns()], NODES: [node()]}),
+    ("V04", FAILED, "cannot be scheduled: no cpu", {DEPLOYMENTS: [coredns()], PODS: [dns_pod(waiting=True)]}),
+    ("V04", FAILED, "OOMKilled", {DEPLOYMENTS: [coredns()], PODS: [dns_pod(killed=True)]}),
+    (
+        "V04",
+        WARNING,
+        "has 700 Mi for pods (t3.micro)",
+        {
+            DEPLOYMENTS: [coredns(ready=1)],
+            PODS: [dns_pod()],
+            NODES: [node(memory="700Mi", **{"node.kubernetes.io/instance-type": "t3.micro"})],
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[2]}")
+def test_a_fault_is_found(case: Case) -> None:
+    assert_found(*case)
