@@ -17,7 +17,7 @@ from dovetail.kube import resources as kinds
 from dovetail.kube.resources import Resource
 from dovetail.lab.aws.account import client
 from dovetail.lab.aws.endpoint import ACCOUNT
-from tests.install.test_install import CLUSTER, REGION, Site
+from tests.install.install_site import CLUSTER, REGION, Site
 
 NODE_ROLE, CONTROLLER_ROLE = f"KarpenterNodeRole-{CLUSTER}", f"KarpenterControllerRole-{CLUSTER}"
 NODE_ROLE_ARN = f"arn:aws:iam::{ACCOUNT}:role/{NODE_ROLE}"

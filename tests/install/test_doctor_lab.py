@@ -21,7 +21,7 @@ from dovetail.kube.client import Kube
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.aws.endpoint import AwsEndpoint
 from tests.install.doctor_scenarios import SCENARIOS, Scenario, endpoints, isolated
-from tests.install.test_install import REGION, SERVER, Site, endpoint, tell
+from tests.install.install_site import REGION, SERVER, Site, endpoint, tell
 
 __all__ = ["endpoint"]
 

@@ -18,7 +18,7 @@ from dovetail.install.steps import Account, Change, InstallPart, StepStatus
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import CRDS, DEPLOYMENTS, SECRETS, SERVICEACCOUNTS
 from tests.autoscalers.test_vpa_lab import autoscaler, hamster
-from tests.install.test_install import Interrupted, Interrupter
+from tests.install.install_site import Interrupted, Interrupter
 from tests.lab.programs.program_pods import ProgramLab, play
 
 NAMESPACE = "kube-system"
