@@ -66,6 +66,7 @@ def pod(
     *,
     namespace: str = "default",
     owner: str | None = "ReplicaSet/rs",
+    owner_api: str = "",
     on: str = "",
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
@@ -84,7 +85,7 @@ def pod(
     }
     if owner is not None:
         kind, owner_name = owner.split("/")
-        api = {"Job": "batch/v1", "ReplicationController": "v1"}.get(kind, "apps/v1")
+        api = owner_api or {"Job": "batch/v1", "ReplicationController": "v1"}.get(kind, "apps/v1")
         metadata["ownerReferences"] = [
             {"apiVersion": api, "kind": kind, "name": owner_name, "uid": f"uid-{owner_name}", "controller": True}
         ]

@@ -36,40 +36,60 @@ def crop(
     max_parallelism: int = 10,
     max_drain_parallelism: int = 1,
 ) -> Allowed:
-    """Empty nodes first, whole groups before single nodes."""
-    budget = max_parallelism - empty_in_progress - drain_in_progress
-    drain_budget = max_drain_parallelism - drain_in_progress
+    """Empty nodes first, whole groups before single nodes; the empty and the draining nodes of one go together."""
+    budget = _Budget(
+        max_parallelism - empty_in_progress - drain_in_progress, max_drain_parallelism - drain_in_progress
+    )
     whole_empty, single_empty = _split(empty)
     whole_drain, single_drain = _split(drain)
+    draining = {entry.group.id: entry for entry in whole_drain}
+    partly_empty = {entry.group.id for entry in whole_empty}
 
-    empty_allowed, used, may_exceed = _whole(whole_empty, budget, True)
-    budget -= used
-    drain_budget = min(budget, drain_budget)
-    drain_allowed, used, _ = _whole(whole_drain, drain_budget, may_exceed)
-    budget -= used
-    drain_budget -= used
-    more, used = _single(single_empty, budget)
+    empty_allowed: list[GroupNodes] = []
+    drain_allowed: list[GroupNodes] = []
+    for entry in whole_empty:
+        rest = draining.get(entry.group.id)
+        if not budget.take_whole(len(entry.nodes), len(rest.nodes) if rest is not None else 0):
+            break
+        empty_allowed.append(entry)
+        if rest is not None:
+            drain_allowed.append(rest)
+    for entry in whole_drain:
+        if entry.group.id in partly_empty:
+            continue
+        if not budget.take_whole(0, len(entry.nodes)):
+            break
+        drain_allowed.append(entry)
+    more, used = _single(single_empty, budget.total)
     empty_allowed += more
-    budget -= used
-    more, _ = _single(single_drain, min(budget, drain_budget))
+    budget.total -= used
+    more, _ = _single(single_drain, min(budget.total, budget.draining))
     return Allowed(tuple(empty_allowed), tuple(drain_allowed + more))
+
+
+class _Budget(msgspec.Struct):
+    """What is left: deletions in all, and of those ones that drain."""
+
+    total: int
+    draining: int
+    may_exceed: bool = True
+
+    def take_whole(self, empty: int, draining: int) -> bool:
+        """Count a whole group. The first one may exceed what is left, if anything is."""
+        drain_room = min(self.total, self.draining)
+        if empty + draining > self.total or draining > drain_room:
+            nothing_left = self.total <= 0 or (draining > 0 and drain_room <= 0)
+            if nothing_left or not self.may_exceed:
+                return False
+        self.total -= empty + draining
+        self.draining -= draining
+        self.may_exceed = False
+        return True
 
 
 def _split(groups: Sequence[GroupNodes]) -> tuple[list[GroupNodes], list[GroupNodes]]:
     whole = [entry for entry in groups if entry.group.options.zero_or_max]
     return whole, [entry for entry in groups if not entry.group.options.zero_or_max]
-
-
-def _whole(groups: Sequence[GroupNodes], budget: int, may_exceed: bool) -> tuple[list[GroupNodes], int, bool]:
-    left = budget
-    allowed: list[GroupNodes] = []
-    for entry in groups:
-        if left < len(entry.nodes) and (left == 0 or (entry.nodes and not may_exceed)):
-            break
-        allowed.append(entry)
-        left -= len(entry.nodes)
-        may_exceed = False
-    return allowed, budget - left, may_exceed
 
 
 def _single(groups: Sequence[GroupNodes], budget: int) -> tuple[list[GroupNodes], int]:

@@ -236,7 +236,7 @@ class ScaleDownPlanner:
 def _whole_groups_only(
     empty: list[Removable], drain: list[Removable], snapshot: ClusterSnapshot, group_of: GroupOf
 ) -> tuple[list[Removable], list[Removable], list[Removable]]:
-    """Groups that go whole or not at all: of those, nodes without all their siblings stay."""
+    """Groups that go whole or not at all: of those, nodes without all their siblings in the cluster stay."""
     counts: dict[str, int] = {}
     groups: dict[str, NodeGroup] = {}
     for removable in (*empty, *drain):
@@ -244,13 +244,18 @@ def _whole_groups_only(
         if group is not None and group.options.zero_or_max:
             counts[group.id] = counts.get(group.id, 0) + 1
             groups[removable.node] = group
+    if not groups:
+        return empty, drain, []
+    registered: dict[str, int] = {}
+    for info in snapshot.nodes.values():
+        sibling = group_of(info.node)
+        if sibling is not None:
+            registered[sibling.id] = registered.get(sibling.id, 0) + 1
     broken = [
         removable
         for removable in (*empty, *drain)
-        if removable.node in groups and counts[groups[removable.node].id] != groups[removable.node].target_size
+        if removable.node in groups and counts[groups[removable.node].id] < registered[groups[removable.node].id]
     ]
-    if not broken:
-        return empty, drain, []
     names = {removable.node for removable in broken}
     return (
         [removable for removable in empty if removable.node not in names],
