@@ -94,9 +94,7 @@ def verdict(
 def test_a_controller_that_is_gone_keeps_the_node(
     owner: str | None, api: str, annotations: dict[str, str], lost: bool, deleted: Any
 ) -> None:
-    found = verdict(
-        "replica_count", of(owner, api, annotations=annotations, deleted=deleted), controllers=CONTROLLERS
-    )
+    found = verdict("replica_count", of(owner, api, annotations=annotations, deleted=deleted), controllers=CONTROLLERS)
     assert found.reason is (BlockingReason.CONTROLLER_NOT_FOUND if lost else None)
     assert verdict("replica_count", of(owner, api, annotations=annotations)).outcome is UNDEFINED  # nothing to look in
 
@@ -115,9 +113,7 @@ def test_a_controller_that_is_gone_keeps_the_node(
 def test_the_minimum_of_replicas_counts_for_replica_sets_and_replication_controllers(
     owner: str, minimum: int, blocks: bool
 ) -> None:
-    found = verdict(
-        "replica_count", of(owner), rules=DrainRules(min_replica_count=minimum), controllers=CONTROLLERS
-    )
+    found = verdict("replica_count", of(owner), rules=DrainRules(min_replica_count=minimum), controllers=CONTROLLERS)
     assert found.reason is (BlockingReason.MIN_REPLICAS_REACHED if blocks else None)
 
 
@@ -265,7 +261,10 @@ def test_system_pods_block_for_so_long(age_s: int, timeout_s: float, blocks: boo
     [
         ((), False),
         ((pdb("a", 0, {"label": "true"}, "bad"), pdb("b", 0, {"label": "false"})), False),
-        ((pdb("a", 0, {"label": "true"}, "bad"), pdb("b", 0, {"label": "true"}), pdb("c", 0, {"label": "false"})), True),
+        (
+            (pdb("a", 0, {"label": "true"}, "bad"), pdb("b", 0, {"label": "true"}), pdb("c", 0, {"label": "false"})),
+            True,
+        ),
         ((pdb("a", 1, {"label": "true"}), pdb("b", 0, {"label": "true"})), True),
         ((pdb("a", 1, {"label": "true"}),), False),
     ],

@@ -37,9 +37,7 @@ def crop(
     max_drain_parallelism: int = 1,
 ) -> Allowed:
     """Empty nodes first, whole groups before single nodes; the empty and the draining nodes of one go together."""
-    budget = _Budget(
-        max_parallelism - empty_in_progress - drain_in_progress, max_drain_parallelism - drain_in_progress
-    )
+    budget = _Budget(max_parallelism - empty_in_progress - drain_in_progress, max_drain_parallelism - drain_in_progress)
     whole_empty, single_empty = _split(empty)
     whole_drain, single_drain = _split(drain)
     draining = {entry.group.id: entry for entry in whole_drain}
