@@ -28,7 +28,9 @@ class World:
 
     async def deploy(self, name: str, replicas: int, cpu: str = "500m", memory: str = "512Mi", **spec: Any) -> None:
         labels = {"app": name}
-        container = {"name": "c", "image": "nginx", "resources": {"requests": {"cpu": cpu, "memory": memory}}}
+        asked = {"cpu": cpu, "memory": memory, **spec.pop("extended", {})}
+        resources = {"requests": asked, "limits": {key: asked[key] for key in asked if "/" in key}}
+        container = {"name": "c", "image": "nginx", "resources": resources}
         metadata = {"labels": labels, **spec.pop("pod_metadata", {})}
         template = {"metadata": metadata, "spec": {"containers": [container], **spec}}
         body = {
@@ -46,6 +48,11 @@ class World:
 
     async def events(self, reason: str) -> list[str]:
         return [each["message"] for each in (await self.kube.list(CORE_EVENTS)).items if each["reason"] == reason]
+
+    async def told(self, reason: str) -> list[str]:
+        """The objects that have an event of this reason, in order."""
+        events = (await self.kube.list(CORE_EVENTS)).items
+        return sorted(each["involvedObject"]["name"] for each in events if each["reason"] == reason)
 
     async def status(self) -> dict[str, Any]:
         found = await self.kube.get(CONFIGMAPS, "cluster-autoscaler-status", "kube-system")

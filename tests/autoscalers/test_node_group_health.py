@@ -228,6 +228,77 @@ def test_the_status_of_a_group_without_a_node_was_never_probed() -> None:
     assert "beingDeleted" not in shown["g"]["health"]["nodeCounts"]["registered"]
 
 
+STATUS = """\
+time: 2026-03-01 12:00:00.000000 +0000 UTC
+autoscalerStatus: Running
+clusterWide:
+  health:
+    status: Healthy
+    nodeCounts:
+      registered:
+        total: 1
+        ready: 1
+        notStarted: 0
+        unready:
+          total: 0
+          resourceUnready: 0
+      longUnregistered: 0
+      unregistered: 0
+    lastProbeTime: "2026-03-01T12:00:00.000000Z"
+    lastTransitionTime: "2026-03-01T12:00:00.000000Z"
+  scaleUp:
+    status: NoActivity
+    lastProbeTime: "2026-03-01T12:00:00.000000Z"
+    lastTransitionTime: "2026-03-01T12:00:00.000000Z"
+  scaleDown:
+    status: CandidatesPresent
+    candidates: 1
+    lastProbeTime: "2026-03-01T12:00:00.000000Z"
+    lastTransitionTime: "2026-03-01T12:00:00.000000Z"
+nodeGroups:
+- name: g
+  health:
+    status: Healthy
+    nodeCounts:
+      registered:
+        total: 1
+        ready: 1
+        notStarted: 0
+        unready:
+          total: 0
+          resourceUnready: 0
+      longUnregistered: 0
+      unregistered: 0
+    cloudProviderTarget: 1
+    minSize: 0
+    maxSize: 10
+    lastProbeTime: "2026-03-01T12:00:00.000000Z"
+    lastTransitionTime: "2026-03-01T12:00:00.000000Z"
+  scaleUp:
+    status: Backoff
+    backoffInfo:
+      errorCode: placeholder-cannot-be-fulfilled
+      errorMessage: "no: capacity"
+    lastProbeTime: "2026-03-01T12:00:00.000000Z"
+    lastTransitionTime: "2026-03-01T12:00:00.000000Z"
+  scaleDown:
+    status: CandidatesPresent
+    candidates: 1
+    lastProbeTime: "2026-03-01T12:00:00.000000Z"
+    lastTransitionTime: "2026-03-01T12:00:00.000000Z"
+"""
+
+
+def test_the_text_of_the_status() -> None:
+    """Keys, their order and the quotes are those that scripts which grep the ConfigMap expect."""
+    health = state()
+    [there] = nodes(1)
+    member = group("g", 0, 10, 1, there)
+    health.update([there], [member], NOW)
+    health.register_failure(member, msgspec.structs.replace(ERROR, message="no: capacity"), NOW)
+    assert StatusWriter().text(health, {"g": ["n0"]}, NOW, scale_down_at=NOW) == STATUS
+
+
 def test_the_status_counts_suspended_nodes_and_shortens_messages() -> None:
     health = state()
     asleep = node("n0", ready=False)

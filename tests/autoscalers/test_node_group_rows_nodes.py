@@ -244,6 +244,8 @@ BIG, SMALL, ON_EVERY_NODE = pod("big", 600, 0), pod("small", 100, 0), pod("ds", 
                 (info(node("kept", 1000, 10, annotations={SCALE_DOWN_DISABLED: "true"})), True, True),
                 (info(REGULAR, BIG), True, True),
                 (info(REGULAR, SMALL), True, False),
+                (info(REGULAR, pod("half", 500, 0)), True, False),  # exactly the threshold
+                (info(node("unready", 1000, 10, ready=False), BIG), True, True),
                 (info(node("unready", 1000, 10, ready=False)), True, False),
                 (info(node("unready", 1000, 10, ready=False)), False, True),
             )

@@ -149,8 +149,16 @@ def _shortened(message: str) -> str:
     return message[: MAX_ERROR_MESSAGE_CHARS - len(TRUNCATED)] + TRUNCATED
 
 
+class _StatusDumper(yaml.SafeDumper):
+    """Quotes as Go programs do, so that what people grep for is there."""
+
+    def choose_scalar_style(self) -> str:
+        style: str = super().choose_scalar_style()
+        return '"' if style == "'" else style
+
+
 def _yaml(document: Mapping[str, Any]) -> str:
-    text: str = yaml.safe_dump(document, sort_keys=False, default_flow_style=False, width=1000)
+    text: str = yaml.dump(document, Dumper=_StatusDumper, sort_keys=False, default_flow_style=False, width=1000)
     return text
 
 
