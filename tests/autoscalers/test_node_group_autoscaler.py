@@ -49,7 +49,7 @@ class World:
     async def events(self, reason: str) -> list[str]:
         return [each["message"] for each in (await self.kube.list(CORE_EVENTS)).items if each["reason"] == reason]
 
-    async def told(self, reason: str) -> list[str]:
+    async def objects_with(self, reason: str) -> list[str]:
         """The objects that have an event of this reason, in order."""
         events = (await self.kube.list(CORE_EVENTS)).items
         return sorted(each["involvedObject"]["name"] for each in events if each["reason"] == reason)

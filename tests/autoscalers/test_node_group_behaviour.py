@@ -77,7 +77,7 @@ def test_a_pod_that_waits_takes_room_on_nodes_that_will_come() -> None:
         assert world.groups.size("a") == 1
         await world.deploy("web", 1, cpu="1500m")
         await asyncio.sleep(90)
-        triggered = await world.told("TriggeredScaleUp")
+        triggered = await world.objects_with("TriggeredScaleUp")
         assert triggered and all(name.startswith("web-") for name in triggered)
         assert world.groups.size("a") == 3
         assert await world.running_pods("late") == await world.running_pods("web") == 1
@@ -86,7 +86,7 @@ def test_a_pod_that_waits_takes_room_on_nodes_that_will_come() -> None:
 
 
 def test_an_empty_group_is_not_similar_to_one_with_nodes() -> None:
-    """The nodes that run have a little less memory than the type promises, so the share goes to the group of nodes."""
+    """The nodes that run have a little less memory than the type has by name, so the share goes to the group of nodes."""
 
     async def body(world: World) -> None:
         await world.deploy("web", 12, nodeSelector={"team": "web"})
@@ -107,8 +107,8 @@ def test_cores_total_cuts_a_scale_up_and_tells_the_pods_left_over() -> None:
         await world.deploy("web", 9)
         await asyncio.sleep(180)
         assert world.groups.size("a") == 2
-        triggered = await world.told("TriggeredScaleUp")
-        refused = await world.told("NotTriggerScaleUp")
+        triggered = await world.objects_with("TriggeredScaleUp")
+        refused = await world.objects_with("NotTriggerScaleUp")
         assert len(triggered) >= 6  # also pods for which the size was cut
         assert set(refused) <= set(triggered)
         assert set(await world.events("NotTriggerScaleUp")) == {

@@ -35,7 +35,7 @@ DRAIN, SKIP, WAIT, BLOCK, UNDEFINED = (
     DrainabilityOutcome.BLOCK,
     DrainabilityOutcome.UNDEFINED,
 )
-MIRROR = {"kubernetes.io/config.mirror": "x"}
+STATIC_POD = {"kubernetes.io/config.mirror": "x"}
 DAEMONSET_POD = {"cluster-autoscaler.kubernetes.io/daemonset-pod": "true"}
 SAFE, UNSAFE, LAST = ({SAFE_TO_EVICT: value} for value in ("true", "false", "on-completion"))
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
@@ -142,7 +142,7 @@ def test_pods_without_a_known_controller_keep_the_node(
 @pytest.mark.parametrize(
     ("rule", "asked", "outcome"),
     [
-        ("mirror_pod", of(None, annotations=MIRROR), SKIP),
+        ("mirror_pod", of(None, annotations=STATIC_POD), SKIP),
         ("mirror_pod", of(None), UNDEFINED),
         ("daemonset", of("DaemonSet/ds"), DRAIN),
         ("daemonset", of("DaemonSet/ds", "crd/v1"), DRAIN),
@@ -274,7 +274,11 @@ def test_disruption_budgets(budgets: Any, blocks: bool) -> None:
     assert found.reason is (BlockingReason.NOT_ENOUGH_PDB if blocks else None)
 
 
-REPLICA, DAEMON, STATIC = of("ReplicaSet/rs"), of("DaemonSet/ds"), of(None, annotations=MIRROR, namespace="kube-system")
+REPLICA, DAEMON, STATIC = (
+    of("ReplicaSet/rs"),
+    of("DaemonSet/ds"),
+    of(None, annotations=STATIC_POD, namespace="kube-system"),
+)
 GOING, GONE = of("ReplicaSet/rs", deleted=NOW + 30 * SECOND), of("ReplicaSet/rs", deleted=NOW - 90 * SECOND)
 CRITICAL = of("ReplicaSet/rs", labels={"critical": "true"})
 EMPTY_DIR = {"volumes": [{"name": "scratch", "emptyDir": {}}]}
@@ -330,10 +334,10 @@ def test_pods_to_move(
 
 
 def test_the_first_rule_that_speaks_decides() -> None:
-    """In upstream's order: a mirror pod needs no controller, a marked one no budget, a lost controller comes first."""
+    """In upstream's order: a static pod needs no controller, a marked one no budget, a lost controller comes first."""
     none_left = DrainContext(NOW, RemainingPdbs([pdb("p", 0, {"label": "true"})]), CONTROLLERS)
     for asked, outcome, reason in (
-        (of(None, annotations={**MIRROR, **UNSAFE}), SKIP, None),
+        (of(None, annotations={**STATIC_POD, **UNSAFE}), SKIP, None),
         (of(None, annotations=SAFE, labels={"label": "true"}), DRAIN, None),
         (of("ReplicaSet/missing", annotations=SAFE), BLOCK, BlockingReason.CONTROLLER_NOT_FOUND),
         (of("DaemonSet/ds", annotations=UNSAFE), DRAIN, None),
