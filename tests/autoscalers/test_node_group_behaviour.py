@@ -86,7 +86,7 @@ def test_a_pod_that_waits_takes_room_on_nodes_that_will_come() -> None:
 
 
 def test_an_empty_group_is_not_similar_to_one_with_nodes() -> None:
-    """The nodes that run have a little less memory than the type has by name, so the share goes to the group of nodes."""
+    """Nodes that run have a little less memory than their type, so nothing is shared with the empty group."""
 
     async def body(world: World) -> None:
         await world.deploy("web", 12, nodeSelector={"team": "web"})
