@@ -9,19 +9,19 @@ Click's own sentences. An entry that no source asks for any more is dropped; not
 
 from __future__ import annotations
 
+import ast
 import inspect
 import io
 import re
 import string
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 
 import click
 from babel.messages.catalog import Catalog, Message
-from babel.messages.extract import extract_from_dir
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
 
@@ -37,9 +37,9 @@ SOURCE = LOCALES.parents[1]
 PO = LOCALES / "ko" / "LC_MESSAGES" / f"{DOMAIN}.po"
 MO = PO.with_suffix(".mo")
 CLICK_MO = PO.with_name(f"{CLICK_DOMAIN}.mo")
-KEYWORDS: dict[str, tuple[int, ...] | None] = {"message": None, "plural": (1, 2), "source": None, "translated": None}
-CLICK_KEYWORDS: dict[str, tuple[int, ...] | None] = {"_": None, "ngettext": (1, 2)}
-METHODS = [("**.py", "python")]
+#: Functions whose first arguments are texts, and how many of them; `t` is the language of a page.
+KEYWORDS = {"message": 1, "plural": 2, "source": 1, "translated": 1, "t": 1}
+CLICK_KEYWORDS = {"_": 1, "ngettext": 2}
 
 #: No dates and no names in it: the same texts are the same bytes.
 HEADER = """# Korean texts of Dovetail: python scripts/build_messages.py
@@ -72,13 +72,24 @@ def asked() -> set[Text]:
 
 
 def of_click() -> set[Text]:
-    """Click's own sentences."""
-    return _extracted(Path(inspect.getfile(click)).parent, CLICK_KEYWORDS)
+    """Click's own sentences, with the word that it keeps in a table."""
+    return _extracted(Path(inspect.getfile(click)).parent, CLICK_KEYWORDS) | {"required"}
 
 
-def _extracted(root: Path, keywords: dict[str, tuple[int, ...] | None]) -> set[Text]:
-    extracted = (text for _, _, text, _, _ in extract_from_dir(root, METHODS, keywords=keywords))
-    return {tuple(text) if isinstance(text, tuple | list) else text for text in extracted}
+def _extracted(root: Path, keywords: Mapping[str, int]) -> set[Text]:
+    """The literal texts of these calls, also within f-strings, which Babel's extraction does not see before 3.12."""
+    return {text for file in root.rglob("*.py") for text in _texts_of(ast.parse(file.read_bytes()), keywords)}
+
+
+def _texts_of(module: ast.Module, keywords: Mapping[str, int]) -> Iterator[Text]:
+    for node in ast.walk(module):
+        if not isinstance(node, ast.Call):
+            continue
+        name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+        arguments = node.args[: keywords.get(name, 0)]
+        texts = tuple(a.value for a in arguments if isinstance(a, ast.Constant) and isinstance(a.value, str))
+        if texts and len(texts) == keywords[name]:
+            yield texts[0] if len(texts) == 1 else texts
 
 
 def _rules() -> Iterator[str]:

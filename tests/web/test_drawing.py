@@ -23,16 +23,16 @@ from dovetail.web.autoscaler_pages import (
 )
 from dovetail.web.blocks import block
 from dovetail.web.budget_pages import allowed
-from dovetail.web.catalogue import catalogue
 from dovetail.web.fleet_page import controls, now_panel
 from dovetail.web.funnel import funnels
 from dovetail.web.layout import table
 from dovetail.web.look import Look, comfortable_zoom, look_of
 from dovetail.web.manifest import without_secrets
+from dovetail.web.page_language import page_language
 from dovetail.web.palette import Palette
 from dovetail.web.series import Point, chart
 
-T = catalogue("en")
+T = page_language("en")
 GIB = 1 << 30
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOSTILE = "\"><script>alert('x')</script>"
@@ -312,7 +312,8 @@ def test_a_disruption_is_reported_by_what_goes_what_comes_and_what_it_saves() ->
     removal = Decision(**facts, removed=("ip-1.ap-northeast-2.compute.internal",), evictions=1)
     assert summary_of(removal) == "Underutilized: remove ip-1; 1 pod moves; saves $0.2000/h"
     assert (
-        catalogue("ko").recorded(summary_of(removal)) == "Underutilized: ip-1 제거; 파드 1개 이동; 시간당 $0.2000 절감"
+        page_language("ko").recorded(summary_of(removal))
+        == "Underutilized: ip-1 제거; 파드 1개 이동; 시간당 $0.2000 절감"
     )
     assert summary_of(decision("as recorded", "provision", 1)) == "as recorded"
 

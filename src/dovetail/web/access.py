@@ -21,6 +21,7 @@ from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError
 from dovetail.kube.resources import CONFIGMAPS, CORE_EVENTS, HPAS, NODECLAIMS, NODEPOOLS, NODES, PODS, Resource
 from dovetail.kube.transport import Request, Response, Transport
+from dovetail.language import source
 from dovetail.view.observer import VPAS
 from dovetail.web.rights import EVERYTHING, ViewerRights
 
@@ -87,7 +88,7 @@ class UrlToken:
             return Viewer(), self._session
         if credentials.cookie and hmac.compare_digest(credentials.cookie.encode(), self._session.encode()):
             return Viewer(), None
-        raise NotAllowed("open the URL that dovetail printed when it started: it has the token")
+        raise NotAllowed(source("open the URL that dovetail printed when it started: it has the token"))
 
     async def rights(self, viewer: Viewer) -> ViewerRights:
         return EVERYTHING
@@ -217,7 +218,7 @@ class KubernetesTokens:
             held = self._sessions.get(credentials.cookie)
             token = held[1] if held is not None and held[0] > self._clock.monotonic() else ""
         if not token:
-            raise NotAllowed("sign in with a Kubernetes token")
+            raise NotAllowed(source("sign in with a Kubernetes token"))
         return await self._reviews.identify(token), None
 
     async def rights(self, viewer: Viewer) -> ViewerRights:

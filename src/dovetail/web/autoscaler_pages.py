@@ -12,10 +12,10 @@ from dovetail.view.model import Amounts
 from dovetail.view.observer import ContainerUsage, Observer
 from dovetail.view.scaling import metric_name, number, source_of
 from dovetail.web import figures
-from dovetail.web.catalogue import Catalogue
 from dovetail.web.context import PageContext
 from dovetail.web.layout import card, table
 from dovetail.web.markup import Markup, isolated, join, link, path, tag
+from dovetail.web.page_language import PageLanguage
 
 MAX_ROWS = 1000
 Json = Mapping[str, Any]
@@ -52,7 +52,7 @@ def _hpas(context: PageContext, observer: Observer) -> Markup:
     return card("HorizontalPodAutoscaler", table("HPA", columns, rows, t("There are none."), hidden=True))
 
 
-def replicas_bar(spec: Json, status: Json, t: Catalogue) -> Markup:
+def replicas_bar(spec: Json, status: Json, t: PageLanguage) -> Markup:
     """The replicas between the least and the most that may be."""
     least, most = int(spec.get("minReplicas") or 1), int(spec.get("maxReplicas") or 1)
     now, desired = status.get("currentReplicas"), status.get("desiredReplicas")
@@ -70,7 +70,7 @@ def replicas_bar(spec: Json, status: Json, t: Catalogue) -> Markup:
     return tag("span", drawn, text, class_="barline")
 
 
-def metric_lines(spec: Json, status: Json, t: Catalogue) -> list[str]:
+def metric_lines(spec: Json, status: Json, t: PageLanguage) -> list[str]:
     """`cpu 63% / 70%`, one line a metric; what has not been measured is unknown."""
     current = {
         metric_name(current_metric): current_metric
@@ -86,7 +86,7 @@ def metric_lines(spec: Json, status: Json, t: Catalogue) -> list[str]:
     return lines
 
 
-def metric_bars(spec: Json, status: Json, t: Catalogue) -> Markup:
+def metric_bars(spec: Json, status: Json, t: PageLanguage) -> Markup:
     """Every metric with a bar: the line in the middle is the target, and what is used is filled up to twice that."""
     lines = metric_lines(spec, status, t)
     measured = {metric_name(metric): source_of(metric).get("current") or {} for metric in _current(status)}
@@ -111,13 +111,13 @@ def _against(used: float, target: float) -> Markup:
     )
 
 
-def _value(value: Json, t: Catalogue) -> str:
+def _value(value: Json, t: PageLanguage) -> str:
     if value.get("averageUtilization") is not None:
         return f"{value['averageUtilization']}%"
     return str(value.get("averageValue") or value.get("value") or t("unknown"))
 
 
-def _limit(status: Json, t: Catalogue) -> str:
+def _limit(status: Json, t: PageLanguage) -> str:
     """Why it does not scale, or not as far as it would."""
     for condition in status.get("conditions") or ():
         kind, state = condition.get("type"), condition.get("status")
@@ -128,7 +128,7 @@ def _limit(status: Json, t: Catalogue) -> str:
     return ""
 
 
-def hpa_facts(hpa: Json, t: Catalogue) -> Markup:
+def hpa_facts(hpa: Json, t: PageLanguage) -> Markup:
     spec, status = hpa.get("spec") or {}, hpa.get("status") or {}
     conditions: list[list[Markup | str]] = [
         [
@@ -148,7 +148,7 @@ def hpa_facts(hpa: Json, t: Catalogue) -> Markup:
     )
 
 
-def hpa_plots(hpa: Json, t: Catalogue) -> Markup:
+def hpa_plots(hpa: Json, t: PageLanguage) -> Markup:
     """The frames for replicas and metrics over time: what is, and dashed what is wanted."""
     metadata, spec = hpa["metadata"], hpa.get("spec") or {}
     names: list[tuple[str, str, str, str | None]] = [(t("Replicas: now / desired"), "replicas", "desired", "1")]
@@ -196,7 +196,7 @@ def _vpas(context: PageContext, observer: Observer) -> Markup:
     return card("VerticalPodAutoscaler", table("VPA", columns, rows, t("There are none."), hidden=True))
 
 
-def recommendation_lines(vpa: Json, t: Catalogue) -> list[str]:
+def recommendation_lines(vpa: Json, t: PageLanguage) -> list[str]:
     """`web: cpu 250m (100m … 1), memory 256Mi (…)`, one line a container."""
     recommendation = (vpa.get("status") or {}).get("recommendation") or {}
     lines = []
@@ -212,7 +212,7 @@ def recommendation_lines(vpa: Json, t: Catalogue) -> list[str]:
 
 
 def vpa_facts(
-    vpa: Json, requests: Mapping[str, ContainerUsage], used: Mapping[str, ContainerUsage] | None, t: Catalogue
+    vpa: Json, requests: Mapping[str, ContainerUsage], used: Mapping[str, ContainerUsage] | None, t: PageLanguage
 ) -> Markup:
     """`requests` and `used` are those of its pods, by the pod and the container."""
     spec, status = vpa.get("spec") or {}, vpa.get("status") or {}
@@ -248,7 +248,7 @@ def _recommended(
     resource: str,
     requests: Mapping[str, ContainerUsage],
     used: Mapping[str, ContainerUsage] | None,
-    t: Catalogue,
+    t: PageLanguage,
 ) -> list[Markup | str]:
     asked = _amounts_of(requests, requests, name, resource)
     measured = _amounts_of(used or {}, requests, name, resource)

@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from html import escape
 from math import sqrt
 
+from dovetail.language import source
 from dovetail.view.decisions import host
 from dovetail.view.model import NodePhase, NodeView, PodView
 from dovetail.web import figures
-from dovetail.web.catalogue import Catalogue
 from dovetail.web.look import ZOOMS, Look, units
 from dovetail.web.markup import Markup, path
+from dovetail.web.page_language import PageLanguage
 from dovetail.web.palette import Palette
 
 #: Blocks from this width on have a caption, and from the second one on the name of the node in it.
@@ -30,17 +31,17 @@ _MIN_LABEL_HEIGHT_PX, _MIN_LABEL_WIDTH_PX, _LETTER_PX = 13, 46, 6.2
 _MAX_NAMED = 6
 
 STATES = {
-    NodePhase.LAUNCHING: "launching",
-    NodePhase.JOINING: "joining",
-    NodePhase.READY: "ready",
-    NodePhase.NOT_READY: "not ready",
-    NodePhase.CORDONED: "cordoned",
-    NodePhase.REPLACING: "being replaced",
-    NodePhase.DRAINING: "draining",
+    NodePhase.LAUNCHING: source("launching"),
+    NodePhase.JOINING: source("joining"),
+    NodePhase.READY: source("ready"),
+    NodePhase.NOT_READY: source("not ready"),
+    NodePhase.CORDONED: source("cordoned"),
+    NodePhase.REPLACING: source("being replaced"),
+    NodePhase.DRAINING: source("draining"),
 }
 
 
-def block(node: NodeView, look: Look, palette: Palette, t: Catalogue) -> Markup:
+def block(node: NodeView, look: Look, palette: Palette, t: PageLanguage) -> Markup:
     width, height, split = _size(node, look)
     caption = ""
     if width >= MIN_CAPTION_PX:
@@ -156,7 +157,7 @@ def coloured_by(pod: PodView, look: Look) -> str:
     return pod.namespace if look.colour == "namespace" else f"{pod.namespace}/{pod.workload}"
 
 
-def description(node: NodeView, t: Catalogue) -> str:
+def description(node: NodeView, t: PageLanguage) -> str:
     """Everything a block shows, in words, one fact a clause."""
     facts = [f"{node.name}: {t(STATES[node.state])}{f' ({t.recorded(node.reason)})' if node.reason else ''}"]
     price = figures.dollars(node.price.per_hour, t) if node.price is not None else t("price unknown")
@@ -169,7 +170,7 @@ def description(node: NodeView, t: Catalogue) -> str:
     return "; ".join(facts)
 
 
-def _use(node: NodeView, resource: str, t: Catalogue) -> str:
+def _use(node: NodeView, resource: str, t: PageLanguage) -> str:
     share, used = node.share(resource), node.usage_share(resource)
     asked = node.requests.get(resource, 0) if node.requests is not None else None
     text = t(

@@ -7,15 +7,16 @@ from datetime import datetime, timedelta
 from itertools import groupby
 
 from dovetail.controllers.explain.nodepools import REASONS
+from dovetail.language import source
 from dovetail.model.kinds import budgets
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.view.model import Sum
 from dovetail.view.observer import Observer
 from dovetail.web import figures
-from dovetail.web.catalogue import Catalogue
 from dovetail.web.context import PageContext
 from dovetail.web.layout import card
 from dovetail.web.markup import Markup, isolated, join, link, tag
+from dovetail.web.page_language import PageLanguage
 
 CALENDAR_DAYS = 7
 #: Windows of budgets are drawn to this step.
@@ -23,7 +24,15 @@ STEP = timedelta(minutes=10)
 _STEPS_PER_DAY = timedelta(days=1) // STEP
 #: The more may go, the higher the bar: the levels differ without colours too.
 _HEIGHTS = {"free": 18, "some": 11, "shut": 3}
-WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+WEEKDAYS = (
+    source("Mon"),
+    source("Tue"),
+    source("Wed"),
+    source("Thu"),
+    source("Fri"),
+    source("Sat"),
+    source("Sun"),
+)
 #: Nodes that may go at once; None is no limit.
 Allowed = int | None
 
@@ -39,7 +48,7 @@ def budget_calendar(context: PageContext, observer: Observer) -> Markup:
     return join(tag("h1", t("Budgets")), tag("p", said), _legend(t), *(_calendar(pool, context) for pool in pools))
 
 
-def _legend(t: Catalogue) -> Markup:
+def _legend(t: PageLanguage) -> Markup:
     labels = {"free": t("no limit"), "some": t("limited"), "shut": t("none may go")}
     items = [
         tag(
@@ -140,7 +149,7 @@ def _level(nodes: Allowed) -> str:
     return "free" if nodes is None else "shut" if nodes == 0 else "some"
 
 
-def _windows(steps: Sequence[Allowed], passed: int, start: datetime, t: Catalogue) -> str:
+def _windows(steps: Sequence[Allowed], passed: int, start: datetime, t: PageLanguage) -> str:
     """The same in words: now, and when it next changes."""
 
     def said(nodes: Allowed) -> str:

@@ -12,11 +12,11 @@ from dovetail.view.model import Sum
 from dovetail.view.observer import Observer
 from dovetail.view.totals import IDLE, NONE
 from dovetail.web import figures
-from dovetail.web.catalogue import Catalogue
 from dovetail.web.context import PageContext
 from dovetail.web.layout import bar, card, table
 from dovetail.web.markup import Markup, isolated, join, link, tag
 from dovetail.web.object_pages import decision_table
+from dovetail.web.page_language import PageLanguage
 from dovetail.web.series import Point
 
 MAX_ROWS = 200
@@ -74,7 +74,7 @@ def _costs(label: str, dimension: str, sums: Mapping[str, Sum], context: PageCon
     return card(t("By {label}", label=label), table(label, columns, rows, t("There are none."), hidden=True), note)
 
 
-def _named(dimension: str, name: str, t: Catalogue) -> Markup | str:
+def _named(dimension: str, name: str, t: PageLanguage) -> Markup | str:
     if name == IDLE:
         return t("idle: requested by no pod")
     if name == NONE:
@@ -113,7 +113,7 @@ def time(context: PageContext, decisions: Sequence[Decision], points: Sequence[P
     )
 
 
-def _points(points: Sequence[Point], t: Catalogue) -> Markup | None:
+def _points(points: Sequence[Point], t: PageLanguage) -> Markup | None:
     """The newest points of the series, as a table behind the pictures."""
     if not points:
         return None
@@ -138,7 +138,7 @@ def _points(points: Sequence[Point], t: Catalogue) -> Markup | None:
     return tag("details", tag("summary", t("As a table")), listed, class_="card", id="points")
 
 
-def plots(t: Catalogue, hint: str) -> Markup:
+def plots(t: PageLanguage, hint: str) -> Markup:
     """The frames that the script draws the series into; `hint` stands where a value is read while one points."""
     names = {"cost": t("Cost an hour"), "nodes": t("Nodes"), "pending": t("Pending"), "evictions": t("Evictions")}
     frames = [
@@ -213,7 +213,7 @@ def health_page(context: PageContext, findings: Sequence[Finding] | None, proble
     )
 
 
-def _mark(good: bool | None, t: Catalogue) -> Markup:
+def _mark(good: bool | None, t: PageLanguage) -> Markup:
     text, kind = {True: (t("good"), "good"), False: (t("bad"), "bad"), None: (t("unknown"), "unknown")}[good]
     return tag("span", text, class_=f"mark {kind}")
 

@@ -9,7 +9,7 @@ import msgspec
 
 from dovetail.view.model import FleetView
 from dovetail.view.observer import ContainerUsage, Observer
-from dovetail.web.catalogue import Catalogue
+from dovetail.web.page_language import PageLanguage
 from dovetail.web.palette import Palette
 from dovetail.web.rights import ViewerRights
 
@@ -34,7 +34,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 class PageContext(msgspec.Struct, frozen=True, kw_only=True):
     """One request for a page. `path` and `query` are what the URL says."""
 
-    t: Catalogue
+    t: PageLanguage
     view: FleetView
     #: The number of the publication that `view` is from.
     publication: int = 0

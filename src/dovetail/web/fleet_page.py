@@ -6,20 +6,27 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from dovetail.language import source
 from dovetail.view.model import FleetView, Money, NodePhase, NodeView, PendingPod
 from dovetail.view.totals import grouped, node_money
 from dovetail.web import figures
 from dovetail.web.blocks import STATES, block, group_of, short_name, target
-from dovetail.web.catalogue import Catalogue
 from dovetail.web.context import PageContext
 from dovetail.web.layout import bar, card, decision_badge, decision_link, table
 from dovetail.web.look import COLOURS, FORMS, GROUPS, ZOOMS, Look
 from dovetail.web.markup import Markup, isolated, join, link, path, tag
+from dovetail.web.page_language import PageLanguage
 from dovetail.web.palette import DISTINCT, OTHER, Palette
 
-GROUP_LABELS = {"pool": "NodePool", "group": "Node group", "zone": "Zone", "type": "Type", "capacity": "Capacity type"}
-COLOUR_LABELS = {"namespace": "Namespace", "workload": "Workload"}
-FORM_LABELS = {"picture": "Picture", "table": "Table"}
+GROUP_LABELS = {
+    "pool": source("NodePool"),
+    "group": source("Node group"),
+    "zone": source("Zone"),
+    "type": source("Type"),
+    "capacity": source("Capacity type"),
+}
+COLOUR_LABELS = {"namespace": source("Namespace"), "workload": source("Workload")}
+FORM_LABELS = {"picture": source("Picture"), "table": source("Table")}
 _NOW = (
     NodePhase.LAUNCHING,
     NodePhase.JOINING,
@@ -63,7 +70,7 @@ def prepare(palette: Palette, view: FleetView, look: Look) -> None:
     palette.prepare(look.colour, (name for name, total in largest if total.pods))
 
 
-def controls(look: Look, t: Catalogue) -> Markup:
+def controls(look: Look, t: PageLanguage) -> Markup:
     """Links, not state: the URL says what is seen."""
     choices = (
         ("group", t("Group by"), {name: t(GROUP_LABELS[name]) for name in GROUPS}),
@@ -113,7 +120,7 @@ def controls(look: Look, t: Catalogue) -> Markup:
     return tag("div", *rows, filtering, class_="controls")
 
 
-def _sizes(look: Look, t: Catalogue) -> Markup:
+def _sizes(look: Look, t: PageLanguage) -> Markup:
     """Links to blocks a step smaller and a step larger; at either end plain text."""
     sizes = list(ZOOMS)
     place = sizes.index(look.zoom) if look.zoom in sizes else sizes.index("m")
@@ -128,7 +135,7 @@ def _sizes(look: Look, t: Catalogue) -> Markup:
     return tag("span", *links, class_="choice options", role="group", aria_label=label)
 
 
-def legend(view: FleetView, look: Look, palette: Palette, t: Catalogue) -> Markup:
+def legend(view: FleetView, look: Look, palette: Palette, t: PageLanguage) -> Markup:
     sums = view.totals.namespaces if look.colour == "namespace" else view.totals.workloads
     named = [name for name, total in sums.items() if total.pods]
     shown = sorted((palette.of(look.colour, name), name) for name in named)
@@ -167,14 +174,14 @@ def _key(colour: int, label: Markup | str) -> Markup:
     return tag("li", swatch, label)
 
 
-def picture_of(view: FleetView, look: Look, palette: Palette, t: Catalogue) -> Markup:
+def picture_of(view: FleetView, look: Look, palette: Palette, t: PageLanguage) -> Markup:
     shown = {key: node for key, node in view.nodes.items() if look.shows(node)}
     sections = [group_section(name, nodes, look, palette, t) for name, nodes in grouped(shown, look.group).items()]
     empty = tag("p", t("No node matches.") if look.filter else t("There are no nodes."), class_="empty")
     return tag("div", *(sections or [empty]), id="picture", data_empty="" if sections else "1")
 
 
-def group_section(name: str, nodes: Sequence[NodeView], look: Look, palette: Palette, t: Catalogue) -> Markup:
+def group_section(name: str, nodes: Sequence[NodeView], look: Look, palette: Palette, t: PageLanguage) -> Markup:
     ordered = sorted(nodes, key=lambda node: (node.instance_type or "", node.name))
     blocks = [block(node, look, palette, t) for node in ordered]
     return tag(
@@ -187,7 +194,7 @@ def group_section(name: str, nodes: Sequence[NodeView], look: Look, palette: Pal
     )
 
 
-def group_heading(name: str, nodes: Sequence[NodeView], look: Look, t: Catalogue) -> Markup:
+def group_heading(name: str, nodes: Sequence[NodeView], look: Look, t: PageLanguage) -> Markup:
     money = Money()
     for node in nodes:
         money = money.plus(node_money(node))
@@ -206,7 +213,7 @@ def group_heading(name: str, nodes: Sequence[NodeView], look: Look, t: Catalogue
     return tag("h2", title, " ", small, id=f"heading:{name}")
 
 
-def table_of(view: FleetView, look: Look, t: Catalogue) -> Markup:
+def table_of(view: FleetView, look: Look, t: PageLanguage) -> Markup:
     """The same figures as the picture, as a table."""
     shown = sorted(
         (node for node in view.nodes.values() if look.shows(node)),
@@ -232,7 +239,7 @@ def table_of(view: FleetView, look: Look, t: Catalogue) -> Markup:
     return tag("div", table(t("Nodes"), columns, rows, t("There are no nodes."), hidden=True), note, id="picture")
 
 
-def _row(node: NodeView, look: Look, t: Catalogue) -> list[Markup | str]:
+def _row(node: NodeView, look: Look, t: PageLanguage) -> list[Markup | str]:
     return [
         tag("bdi", group_of(node, look) or "–", title=group_of(node, look) or None),
         tag("a", isolated(short_name(node)), href=target(node), title=node.name),
@@ -249,7 +256,7 @@ def _row(node: NodeView, look: Look, t: Catalogue) -> list[Markup | str]:
     ]
 
 
-def now_panel(view: FleetView, now: datetime, t: Catalogue) -> Markup:
+def now_panel(view: FleetView, now: datetime, t: PageLanguage) -> Markup:
     """Nodes that are on their way in or out, with the reason and when it ends at the latest."""
     busy = [node for node in view.nodes.values() if node.state in _NOW]
     busy.sort(key=lambda node: (_NOW.index(node.state), node.until is None, node.until or now, node.name))
@@ -264,7 +271,7 @@ def now_panel(view: FleetView, now: datetime, t: Catalogue) -> Markup:
     return card(heading, tag("ul", *items, class_="plain") if items else empty, id_="now")
 
 
-def _without_pools(view: FleetView, t: Catalogue) -> Markup | None:
+def _without_pools(view: FleetView, t: PageLanguage) -> Markup | None:
     """What is missing before anything can be launched, where NodePools can be read and there are none."""
     if view.pools or not view.nodes or any(name.startswith("nodepools") for name in view.health.unread):
         return None
@@ -272,7 +279,7 @@ def _without_pools(view: FleetView, t: Catalogue) -> Markup | None:
     return tag("p", said, class_="hint", data_hint="no-nodepool")
 
 
-def _busy(node: NodeView, waiting: int, t: Catalogue) -> Markup:
+def _busy(node: NodeView, waiting: int, t: PageLanguage) -> Markup:
     until = None
     if node.until is not None:
         countdown = tag("time", "", datetime=node.until.isoformat(), data_until=node.until.isoformat())
@@ -302,14 +309,14 @@ def _elapsed(node: NodeView) -> Markup | None:
     return join(tag("time", "", datetime=since, data_since=since), " · ")
 
 
-def _ends(node: NodeView, t: Catalogue) -> str:
+def _ends(node: NodeView, t: PageLanguage) -> str:
     """What happens when the countdown ends."""
     if node.state in (NodePhase.LAUNCHING, NodePhase.JOINING):
         return t("then the NodeClaim is given up and another is created")
     return t("then the node is removed, whatever still runs on it")
 
 
-def pending_panel(view: FleetView, t: Catalogue) -> Markup:
+def pending_panel(view: FleetView, t: PageLanguage) -> Markup:
     """Pending pods by reason, the most frequent first."""
     reasons: dict[tuple[str, str], list[PendingPod]] = {}
     for pod in view.pending.values():
@@ -325,11 +332,11 @@ def pending_panel(view: FleetView, t: Catalogue) -> Markup:
     return card(heading, tag("ul", *items, class_="plain") if items else empty, id_="pending")
 
 
-def link_to_pending(t: Catalogue) -> Markup:
+def link_to_pending(t: PageLanguage) -> Markup:
     return tag("a", t("Pending"), href="/pending")
 
 
-def _reason(pods: Sequence[PendingPod], t: Catalogue) -> Markup:
+def _reason(pods: Sequence[PendingPod], t: PageLanguage) -> Markup:
     """A reason with the workloads that it concerns; pods that wait for a node are one entry."""
     first = pods[0]
     said = _waits(pods, t) if first.waits_for else reason_of(first, t)
@@ -342,7 +349,7 @@ def _reason(pods: Sequence[PendingPod], t: Catalogue) -> Markup:
     )
 
 
-def _waits(pods: Sequence[PendingPod], t: Catalogue) -> Markup:
+def _waits(pods: Sequence[PendingPod], t: PageLanguage) -> Markup:
     """What the pods wait for: a NodeClaim or a node by name, several by their number."""
     awaited = sorted({pod.waits_for for pod in pods})
     if len(awaited) == 1:
@@ -350,7 +357,7 @@ def _waits(pods: Sequence[PendingPod], t: Catalogue) -> Markup:
     return isolated(t("wait for {nodes} on their way", nodes=figures.nodes(len(awaited), t)))
 
 
-def _workloads(pods: Sequence[PendingPod], t: Catalogue) -> Markup:
+def _workloads(pods: Sequence[PendingPod], t: PageLanguage) -> Markup:
     """The workloads of pods, the largest first; a pod of its own leads to its page."""
     counts = Counter((pod.namespace, pod.workload) for pod in pods)
     largest = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
@@ -365,13 +372,13 @@ def _workloads(pods: Sequence[PendingPod], t: Catalogue) -> Markup:
     return join(listed, f", {t('{count} more', count=more)}" if more else None)
 
 
-def reason_of(pod: PendingPod, t: Catalogue) -> Markup:
+def reason_of(pod: PendingPod, t: PageLanguage) -> Markup:
     """Why the pod is pending; what it waits for is a link."""
     said = isolated(t.recorded(pod.reason))
     return tag("a", said, href=path(*pod.waits_for.split("/", 1))) if pod.waits_for else said
 
 
-def recent_panel(view: FleetView, t: Catalogue) -> Markup:
+def recent_panel(view: FleetView, t: PageLanguage) -> Markup:
     """The newest decisions: what was done, when, and why."""
     items = [
         tag(

@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from dovetail.web import figures
-from dovetail.web.catalogue import Catalogue
 from dovetail.web.layout import table
 from dovetail.web.markup import Markup, isolated, tag
+from dovetail.web.page_language import PageLanguage
 
 _ROW_PX, _WIDTH = 14, 100
 
 
-def funnels(pools: Mapping[str, Any], t: Catalogue) -> Markup:
+def funnels(pools: Mapping[str, Any], t: PageLanguage) -> Markup:
     """One funnel for each NodePool, side by side where there is room."""
     drawn = [funnel(name, pool, t) for name, pool in pools.items() if isinstance(pool, dict)]
     return tag("div", *drawn, class_="funnels")
 
 
-def funnel(name: str, pool: Mapping[str, Any], t: Catalogue) -> Markup:
+def funnel(name: str, pool: Mapping[str, Any], t: PageLanguage) -> Markup:
     start, steps = int(pool.get("start") or 0), pool.get("steps") or ()
     rows = [(t("candidates"), start), *((str(step.get("clause", "")), int(step.get("left", 0))) for step in steps)]
     columns = [(t("Filter"), "filter"), ("", "stage"), (t("Left"), "num")]

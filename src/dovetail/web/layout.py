@@ -5,21 +5,22 @@ from __future__ import annotations
 from urllib.parse import urlencode
 
 from dovetail import __version__
+from dovetail.language import source
 from dovetail.view.model import FleetView, Money, NodePhase, Sum
 from dovetail.web import figures
 from dovetail.web.blocks import STATES
-from dovetail.web.catalogue import LANGUAGES, Catalogue
 from dovetail.web.context import PageContext
 from dovetail.web.instant import carried, slider
 from dovetail.web.markup import Markup, isolated, join, link, tag, text
+from dovetail.web.page_language import LANGUAGES, PageLanguage
 
 PAGES = (
-    ("/", "Fleet"),
-    ("/cost", "Cost"),
-    ("/time", "Time"),
-    ("/autoscalers", "Autoscalers"),
-    ("/budgets", "Budgets"),
-    ("/health", "Health"),
+    ("/", source("Fleet")),
+    ("/cost", source("Cost")),
+    ("/time", source("Time")),
+    ("/autoscalers", source("Autoscalers")),
+    ("/budgets", source("Budgets")),
+    ("/health", source("Health")),
 )
 _HTMX = '{"allowEval":false,"includeIndicatorStyles":false,"historyCacheSize":0,"selfRequestsOnly":true}'
 
@@ -122,7 +123,7 @@ def _footer(context: PageContext) -> Markup:
     return tag("footer", f"Dovetail {__version__}", cluster, viewer, " · ", t("as of"), " ", updated, " UTC")
 
 
-def _lost(t: Catalogue) -> Markup:
+def _lost(t: PageLanguage) -> Markup:
     """Shown by the script as soon as the stream breaks."""
     return tag(
         "p",
@@ -135,7 +136,7 @@ def _lost(t: Catalogue) -> Markup:
     )
 
 
-def health(view: FleetView, t: Catalogue) -> Markup:
+def health(view: FleetView, t: PageLanguage) -> Markup:
     """What is wrong with the cluster's API, with the autoscaler, or with what may be read."""
     notices, state = [], view.health
     if not state.connected:
@@ -154,7 +155,7 @@ def health(view: FleetView, t: Catalogue) -> Markup:
     return tag("div", *notices, id="health-notices")
 
 
-def fleet_figures(view: FleetView, t: Catalogue) -> Markup:
+def fleet_figures(view: FleetView, t: PageLanguage) -> Markup:
     """The strip of figures of the whole fleet."""
     totals = view.totals
     fleet = totals.fleet
@@ -213,7 +214,7 @@ def fleet_figures(view: FleetView, t: Catalogue) -> Markup:
     return tag("dl", *cells, id="figures", aria_label=t("Figures of the fleet"))
 
 
-def _gap(view: FleetView, t: Catalogue) -> str:
+def _gap(view: FleetView, t: PageLanguage) -> str:
     """How far the fleet is above the bound, or why that is not known."""
     totals = view.totals
     if totals.gap is not None:
@@ -238,14 +239,14 @@ def _figure(
     )
 
 
-def _saved(view: FleetView, t: Catalogue) -> str:
+def _saved(view: FleetView, t: PageLanguage) -> str:
     """What consolidation saved; unknown without a decision history."""
     if view.totals.saved_per_hour is None and view.health.safe_mode is not None:
         return t("nothing yet")
     return figures.dollars(view.totals.saved_per_hour, t)
 
 
-def _use(name: str, label: str, asked: int, total: int, used: int | None, has_total: bool, t: Catalogue) -> Markup:
+def _use(name: str, label: str, asked: int, total: int, used: int | None, has_total: bool, t: PageLanguage) -> Markup:
     share = asked / total if has_total and total else None
     usage = used / total if used is not None and total else None
     below = t("{share} used", share=figures.percent(usage, t)) if usage is not None else t("usage unknown")
@@ -256,7 +257,7 @@ def _use(name: str, label: str, asked: int, total: int, used: int | None, has_to
     )
 
 
-def _spot(types: object, whole: Money, t: Catalogue) -> tuple[str, str]:
+def _spot(types: object, whole: Money, t: PageLanguage) -> tuple[str, str]:
     """The share of spot in what is paid; unknown where a price is."""
     assert isinstance(types, dict)
     spot: Sum = types.get("spot", Sum())
@@ -266,7 +267,7 @@ def _spot(types: object, whole: Money, t: Catalogue) -> tuple[str, str]:
     return (figures.percent(spot.money.per_hour / whole.per_hour, t) if whole.per_hour else "0%"), nodes
 
 
-def states(counts: object, t: Catalogue) -> str:
+def states(counts: object, t: PageLanguage) -> str:
     """How many nodes are in which state, without those that are simply ready."""
     assert isinstance(counts, dict)
     listed = [f"{counts[state.value]} {t(STATES[state])}" for state in NodePhase if counts.get(state.value)]
@@ -331,25 +332,25 @@ def decision_link(identity: str) -> Markup:
 
 #: What a decision did, by its kind.
 DECISION_LABELS = {
-    "provision": "launch",
-    "refuse": "unschedulable",
-    "disrupt": "disruption",
-    "undo": "undone",
-    "end": "done",
-    "unhealthy": "unhealthy",
-    "safe-mode": "safe mode",
-    "drift-stop": "drift stopped",
-    "scale-up": "scale-up",
-    "scale-down": "scale-down",
-    "keep": "kept",
+    "provision": source("launch"),
+    "refuse": source("unschedulable"),
+    "disrupt": source("disruption"),
+    "undo": source("undone"),
+    "end": source("done"),
+    "unhealthy": source("unhealthy"),
+    "safe-mode": source("safe mode"),
+    "drift-stop": source("drift stopped"),
+    "scale-up": source("scale-up"),
+    "scale-down": source("scale-down"),
+    "keep": source("kept"),
 }
 
 
-def decision_badge(kind: str, t: Catalogue) -> Markup:
+def decision_badge(kind: str, t: PageLanguage) -> Markup:
     return tag("span", t(DECISION_LABELS.get(kind, kind)), class_=f"badge {kind}", title=kind)
 
 
-def bar(share: float | None, t: Catalogue, used: float | None = None) -> Markup:
+def bar(share: float | None, t: PageLanguage, used: float | None = None) -> Markup:
     """A bar with its figure beside it; unknown has no bar at all."""
     if share is None:
         return tag("span", t("unknown"), class_="unknown")

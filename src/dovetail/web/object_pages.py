@@ -15,7 +15,7 @@ from dovetail.controllers.explain import Answer
 from dovetail.controllers.history.decisions import Decision, concerns
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import HPAS, NODECLAIMS, NODEPOOLS, NODES, PODS, Resource
-from dovetail.language import speaking
+from dovetail.language import source, speaking
 from dovetail.model.nodes import Event
 from dovetail.view.decisions import summary_of
 from dovetail.view.events import count_of, time_of
@@ -25,13 +25,13 @@ from dovetail.view.totals import pod_money
 from dovetail.web import figures
 from dovetail.web.autoscaler_pages import container_requests, hpa_facts, hpa_plots, vpa_facts
 from dovetail.web.blocks import STATES, target
-from dovetail.web.catalogue import Catalogue
 from dovetail.web.context import PageContext
 from dovetail.web.fleet_page import table_of
 from dovetail.web.funnel import funnels
 from dovetail.web.layout import bar, card, decision_badge, decision_link, table
 from dovetail.web.look import Look
 from dovetail.web.markup import Markup, isolated, join, link, path, tag
+from dovetail.web.page_language import PageLanguage
 
 #: Kinds that have a page, with what is asked for their manifest.
 RESOURCES: dict[str, Resource] = {
@@ -42,7 +42,14 @@ RESOURCES: dict[str, Resource] = {
     "hpa": HPAS,
     "vpa": VPAS,
 }
-TITLES = {"pod": "Pod", "node": "Node", "nodeclaim": "NodeClaim", "nodepool": "NodePool", "hpa": "HPA", "vpa": "VPA"}
+TITLES = {
+    "pod": source("Pod"),
+    "node": source("Node"),
+    "nodeclaim": source("NodeClaim"),
+    "nodepool": source("NodePool"),
+    "hpa": source("HPA"),
+    "vpa": source("VPA"),
+}
 MAX_DECISIONS = 50
 MAX_EVENTS = 30
 _DECISION_ID = re.compile(r"\b(d-[0-9a-z]{8})\b")
@@ -123,7 +130,7 @@ def _autoscaler_answer(context: PageContext, observer: Observer, kind: str, key:
         return explain.vpa(obj, pods, hpas=alike(observer.hpas, rights.hpas))
 
 
-def explanation(answer: Answer | None, context: PageContext, t: Catalogue) -> Markup | None:
+def explanation(answer: Answer | None, context: PageContext, t: PageLanguage) -> Markup | None:
     if answer is None:
         if context.rights.everything:
             return None
@@ -163,7 +170,7 @@ def _about(context: PageContext, observer: Observer, kind: str, key: str) -> lis
     return [decision for decision in observer.decisions.all() if any(concerns(decision, name) for name in names)]
 
 
-def decision_table(decisions: Sequence[Decision], t: Catalogue) -> Markup:
+def decision_table(decisions: Sequence[Decision], t: PageLanguage) -> Markup:
     columns = [(t("Time"), ""), (t("Decision"), ""), (t("Kind"), ""), (t("Reason"), ""), (t("What"), "long")]
     rows: list[list[Markup | str]] = [
         [
@@ -187,7 +194,7 @@ def decision_page(context: PageContext, decisions: Sequence[Decision], identity:
     return join(tag("h1", t("Decision {id}", id=identity)), *(_decision(decision, t) for decision in matching))
 
 
-def _decision(decision: Decision, t: Catalogue) -> Markup:
+def _decision(decision: Decision, t: PageLanguage) -> Markup:
     facts: list[tuple[str, Markup | str]] = [
         (t("Time"), decision.time),
         (t("Kind"), decision_badge(decision.kind, t)),
@@ -265,7 +272,7 @@ def _is_ours(event: Event) -> bool:
     return (event.source.component or event.reporting_component) in _OUR_COMPONENTS
 
 
-def event_table(events: Sequence[Event], now: datetime, t: Catalogue) -> Markup:
+def event_table(events: Sequence[Event], now: datetime, t: PageLanguage) -> Markup:
     columns = [(t("Age"), "num"), (t("Type"), ""), (t("Reason"), ""), (t("Message"), "long"), (t("Count"), "num")]
     rows: list[list[Markup | str]] = [
         [
@@ -280,7 +287,7 @@ def event_table(events: Sequence[Event], now: datetime, t: Catalogue) -> Markup:
     return table(t("Events"), columns, rows, t("There are no events."), hidden=True)
 
 
-def _manifest(kind: str, namespace: str, name: str, t: Catalogue) -> Markup:
+def _manifest(kind: str, namespace: str, name: str, t: PageLanguage) -> Markup:
     parts = [part for part in (kind, namespace, name) if part]
     return tag(
         "details",
@@ -379,7 +386,7 @@ def _node(node: NodeView, context: PageContext) -> Markup:
     )
 
 
-def _pods(node: NodeView, t: Catalogue) -> Markup:
+def _pods(node: NodeView, t: PageLanguage) -> Markup:
     columns = [
         (t("Pod"), ""),
         (t("Workload"), ""),
@@ -392,7 +399,7 @@ def _pods(node: NodeView, t: Catalogue) -> Markup:
     return table(t("Pods"), columns, rows, t("There are no pods."), hidden=True)
 
 
-def _pod_row(node: NodeView, pod: PodView, t: Catalogue) -> list[Markup | str]:
+def _pod_row(node: NodeView, pod: PodView, t: PageLanguage) -> list[Markup | str]:
     asked = pod.requests
     return [
         link(pod.key, "pod", pod.namespace, pod.name),
@@ -466,7 +473,7 @@ def _pending(pod: PendingPod, context: PageContext, *, explained: bool) -> Marku
     return card(t("Facts"), definition_list(facts), said, remedy)
 
 
-def _requests(pod: PodView | PendingPod, t: Catalogue) -> list[tuple[str, Markup | str]]:
+def _requests(pod: PodView | PendingPod, t: PageLanguage) -> list[tuple[str, Markup | str]]:
     if pod.requests is None:
         return [(t("Requests"), t("unknown"))]
     return [(name, figures.amount(name, count, t)) for name, count in sorted(pod.requests.items())]

@@ -21,6 +21,7 @@ from dovetail.errors import UserError
 from dovetail.install.doctor.facts import Finding
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.resources import CONFIGMAPS
+from dovetail.language import source
 from dovetail.offline.growing_recording import GrowingRecording
 from dovetail.offline.recorded_fleet import RecordedFleet, instant_text
 from dovetail.view.observer import ContainerUsage, Observer
@@ -28,13 +29,13 @@ from dovetail.web import cluster_pages, fleet_page, object_pages, recorded_pages
 from dovetail.web.access import Access, KubernetesTokens, NotAllowed, RequestCredentials, Viewer
 from dovetail.web.autoscaler_pages import autoscalers
 from dovetail.web.budget_pages import budget_calendar
-from dovetail.web.catalogue import Catalogue, catalogue, chosen
 from dovetail.web.context import PageContext
 from dovetail.web.instant import carried
 from dovetail.web.layout import page
 from dovetail.web.look import Look, comfortable_zoom, look_of
 from dovetail.web.manifest import as_yaml
 from dovetail.web.markup import Markup, isolated, join, tag
+from dovetail.web.page_language import PageLanguage, chosen, page_language
 from dovetail.web.palette import Palette
 from dovetail.web.rights import ViewerRights
 from dovetail.web.series import Series, chart, scaling_chart
@@ -191,9 +192,9 @@ class Dashboard:
         except NotAllowed as problem:
             response = self._refusal(request, problem)
         except web.HTTPNotFound:
-            response = self._plain(request, "There is no such page.", 404)
+            response = self._plain(request, source("There is no such page."), 404)
         except web.HTTPMethodNotAllowed:
-            response = self._plain(request, "The page writes nothing: it answers GET alone.", 405)
+            response = self._plain(request, source("The page writes nothing: it answers GET alone."), 405)
         except web.HTTPException as answer:
             answer.headers.update(SECURITY_HEADERS)
             raise
@@ -209,10 +210,10 @@ class Dashboard:
             raise NotAllowed(f"the host {host!r} is not this page's; name it with --host-name", 421)
         origin = request.headers.get("Origin")
         if origin is not None and (origin == "null" or urlsplit(origin).netloc != host):
-            raise NotAllowed("a request from another site is not answered", 403)
+            raise NotAllowed(source("a request from another site is not answered"), 403)
         site = request.headers.get("Sec-Fetch-Site", "same-origin")
         if site not in ("same-origin", "none") and request.headers.get("Sec-Fetch-Mode") != "navigate":
-            raise NotAllowed("a request from another site is not answered", 403)
+            raise NotAllowed(source("a request from another site is not answered"), 403)
 
     def _is_ours(self, host: str) -> bool:
         """The port is the viewer's own where a tunnel leads here; only names can be another site's."""
@@ -251,13 +252,14 @@ class Dashboard:
     def _plain(self, request: web.Request, message: str, status: int) -> web.Response:
         t = self._language(request)
         head = tag("head", tag("title", "Dovetail"), tag("link", rel="stylesheet", href="/assets/dashboard.css"))
-        body = tag("body", tag("main", tag("h1", "Dovetail"), tag("p", t(message)), class_="alone"))
+        fleet = tag("p", tag("a", t("Fleet"), href="/"))
+        body = tag("body", tag("main", tag("h1", "Dovetail"), tag("p", t(message)), fleet, class_="alone"))
         text = f"<!doctype html>{tag('html', head, body, lang=t.language)}"
         return web.Response(text=text, status=status, content_type="text/html")
 
-    def _language(self, request: web.Request) -> Catalogue:
+    def _language(self, request: web.Request) -> PageLanguage:
         asked = request.query.get("lang") or request.cookies.get("dovetail-lang")
-        return catalogue(chosen(asked, request.headers.get("Accept-Language", ""), self._settings.language))
+        return page_language(chosen(asked, request.headers.get("Accept-Language", ""), self._settings.language))
 
     async def _login_page(self, request: web.Request) -> web.Response:
         return self._login_form(request, "")

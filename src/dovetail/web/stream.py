@@ -15,7 +15,6 @@ from dovetail.view.difference import Difference, difference
 from dovetail.view.model import FleetView
 from dovetail.view.totals import grouped
 from dovetail.web.blocks import block, group_of
-from dovetail.web.catalogue import catalogue
 from dovetail.web.fleet_page import (
     group_heading,
     legend,
@@ -27,6 +26,7 @@ from dovetail.web.fleet_page import (
 )
 from dovetail.web.layout import fleet_figures, health
 from dovetail.web.look import Look
+from dovetail.web.page_language import page_language
 from dovetail.web.palette import Palette
 from dovetail.web.rights import Restriction, ViewerRights
 
@@ -157,7 +157,7 @@ class Stream:
             self.sent_bytes += len(message)
 
     def _update(self, view: FleetView, change: Difference, look: Look, fleet: bool) -> Update:
-        t = catalogue(look.language)
+        t = page_language(look.language)
         now = self._now()
         parts: list[str] = []
         if change.totals is not None:
@@ -179,7 +179,7 @@ class Stream:
         return Update(html="".join(parts), gone=gone, time=now.isoformat())
 
     def _nodes(self, view: FleetView, change: Difference, look: Look) -> tuple[Iterable[str], tuple[str, ...]]:
-        t = catalogue(look.language)
+        t = page_language(look.language)
         if look.form == "table":
             return [table_of(view, look, t)], ()
         shown = [node for node in change.nodes.values() if look.shows(node)]

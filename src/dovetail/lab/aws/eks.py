@@ -90,6 +90,8 @@ class Eks:
     async def _run(self, lab: Lab) -> None:
         settings = self.settings
         if not settings.fresh:
+            for definition in crds.definitions():  # before AWS is there: manifests may be applied at once
+                await _create(lab, CRDS, definition)
             await metrics.install(lab.kube)
             if lab.server is not None:
                 await custom_metrics.register(lab.kube)
@@ -194,9 +196,7 @@ def _admit_principals(server: LabServer, endpoint: AwsEndpoint, cluster: str) ->
 
 
 async def _install(lab: Lab, site: Site, gates: Mapping[str, bool]) -> None:
-    """What `dovetail install` leaves: our kinds, and the objects of the chart."""
-    for definition in crds.definitions():
-        await _create(lab, CRDS, definition)
+    """The objects of the chart, as `dovetail install` leaves them."""
     await _create(lab, NAMESPACES, {"metadata": {"name": NAMESPACE}})
     values = {
         "replicas": 1,

@@ -1,14 +1,12 @@
-"""Translations of the page. The catalogues are gettext's (`locale/*.po`), read as they are: no build step."""
+"""The language of a page: that of the link, the command or the browser. A server speaks both at the same time."""
 
 from __future__ import annotations
 
-import ast
 import functools
 import re
 from collections.abc import Iterable, Mapping
-from importlib import resources
 
-from dovetail.language import speaking
+from dovetail.language import message, speaking, translated
 from dovetail.language.recognition import recognized
 
 #: Languages of the page, by their code; the first is that of the messages themselves.
@@ -25,16 +23,15 @@ def _plural(match: re.Match[str]) -> str:
     return f"{count} {noun}{'' if single else 's'}{'' if verb is None else ' is' if single else ' are'}"
 
 
-class Catalogue:
+class PageLanguage:
     """Texts in one language. A text that has no translation is shown in English."""
 
     def __init__(self, language: str) -> None:
         self.language = language
-        self._texts = _read(language)
 
-    def __call__(self, message: str, /, **values: object) -> str:
-        translated = self._texts.get(message) or message
-        return translated.format(**values) if values else translated
+    def __call__(self, text: str, /, **facts: object) -> str:
+        with speaking(self.language):
+            return message(text, **facts) if facts else translated(text)
 
     def recorded(self, text: str) -> str:
         """A sentence of the view or of the decision history, which are English, in this language where it is ours."""
@@ -44,8 +41,8 @@ class Catalogue:
 
 
 @functools.cache
-def catalogue(language: str) -> Catalogue:
-    return Catalogue(language)
+def page_language(language: str) -> PageLanguage:
+    return PageLanguage(language)
 
 
 def chosen(asked: str | None, accepted: str, default: str | None) -> str:
@@ -66,29 +63,3 @@ def preferences(accepted: str) -> Iterable[str]:
         except ValueError:
             continue
     return [code for _, _, code in sorted(weighted)]
-
-
-@functools.cache
-def _read(language: str) -> Mapping[str, str]:
-    file = resources.files("dovetail.web") / "locale" / f"{language}.po"
-    return parse(file.read_text(encoding="utf-8")) if file.is_file() else {}
-
-
-def parse(text: str) -> dict[str, str]:
-    """The messages of a catalogue; those without a translation are left out."""
-    texts: dict[str, str] = {}
-    parts: dict[str, str] = {}
-    field = ""
-    for line in (*text.splitlines(), ""):
-        if line.startswith("#"):
-            continue
-        keyword, _, rest = line.partition(" ")
-        if keyword in ("msgid", "msgstr"):
-            field, parts[keyword] = keyword, ast.literal_eval(rest)
-        elif line.startswith('"') and field:
-            parts[field] += ast.literal_eval(line)
-        elif not line:
-            if parts.get("msgid") and parts.get("msgstr"):
-                texts[parts["msgid"]] = parts["msgstr"]
-            parts, field = {}, ""
-    return texts
