@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 import msgspec
 import pytest
 
+from dovetail.language import LANGUAGES
 from dovetail.studies import words
 from dovetail.studies.findings import Side, between_autoscalers, effects
 from dovetail.studies.observation import StudySample
@@ -81,7 +82,7 @@ def test_a_difference_of_less_than_a_cent_is_visible() -> None:
     ]
 
 
-@pytest.mark.parametrize("language", words.LANGUAGES)
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_pods_that_differ_under_vpa_are_named_with_their_bounds(language: str) -> None:
     """Who evicts more has the smaller pods: its cost is not that of better packing, and no bar lies below its bound."""
     apart = [
@@ -103,7 +104,7 @@ def test_pods_that_differ_under_vpa_are_named_with_their_bounds(language: str) -
     assert len(Report(comparison(*alike), language).short()) == 1
 
 
-@pytest.mark.parametrize("language", words.LANGUAGES)
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_every_sentence_has_its_figures(language: str) -> None:
     runs = [
         run(CA, dollars=14.0, ready_p99=95.0, evictions=0, most_nodes=12, api_calls=80, ready_p50=55.0),
@@ -144,7 +145,7 @@ class _Parts(HTMLParser):
             self.open.pop()
 
 
-@pytest.mark.parametrize("language", words.LANGUAGES)
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_the_page_is_whole_and_needs_nothing_else(language: str) -> None:
     page = Report(comparison(run(CA, dollars=14.0), run(KARPENTER, dollars=12.0), run(DOVETAIL)), language).html()
     parts = _Parts()

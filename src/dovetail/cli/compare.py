@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dovetail.errors import UserError
-from dovetail.language import current, message
+from dovetail.language import current, message, translated
 
 if TYPE_CHECKING:
     from dovetail.cli.compare_on_kubernetes import JobOptions
@@ -135,7 +135,7 @@ def _list_workloads() -> None:
     from dovetail.studies.workloads.built_in import BUILT_IN
 
     for name, built_in in BUILT_IN.items():
-        click.echo(f"{name:<14} {built_in.about[current()]}")
+        click.echo(f"{name:<14} {translated(built_in.about)}")
 
 
 def _execute(

@@ -15,7 +15,7 @@ from dovetail.studies.observation import WAITED_S
 from dovetail.studies.run import Run
 from dovetail.studies.setups import TITLES, NodeAutoscaler, Setup, by_pods
 from dovetail.studies.summary import MIN_DIFFERENCE_OF_ONE_SEED, Row, rows
-from dovetail.studies.words import COLUMNS, text
+from dovetail.studies.words import COLUMNS, spoken, text
 from dovetail.studies.workloads.workload import Workload
 
 _CLASSES = {
@@ -78,7 +78,7 @@ class Report:
         return text(key, self._language, **values)
 
     def title(self) -> str:
-        return self._text("title", workload=self._comparison.workload.title[self._language])
+        return self._text("title", workload=words.title(self._comparison.workload.title, self._language))
 
     def lead(self) -> str:
         run, workload = self._comparison.runs[0], self._comparison.workload
@@ -88,7 +88,7 @@ class Report:
             if seeds == 1
             else self._text("seeds", count=seeds)
         )
-        hours = f"{run.seconds / 3600:g} h" if self._language == "en" else f"{run.seconds / 3600:g}시간"
+        hours = self._text("hours", count=f"{run.seconds / 3600:g}")
         return self._text("lead", hours=hours, count=len(self._rows), seeds=spread, region=workload.part.region)
 
     def short(self) -> list[str]:
@@ -191,7 +191,7 @@ class Report:
         return svg.bars(self._text("chart_cost"), groups, self._legend(), "$", self._text("bound"))
 
     def _group_label(self, setup: Setup) -> str:
-        return self._variant(setup).strip() or {"en": "pods as they are", "ko": "파드 그대로"}[self._language]
+        return self._variant(setup).strip() or self._text("unchanged")
 
     def _bar(self, setup: Setup, measure: str) -> svg.Bar:
         figure = self._by_setup[setup][measure]
@@ -240,7 +240,7 @@ class Report:
 
     def table(self) -> str:
         """For a terminal: columns aligned, also where characters are two cells wide."""
-        header = [names[self._language] for _, names in COLUMNS]
+        header = [spoken(name, self._language) for _, name in COLUMNS]
         lines = [header, *(words.cells(row) for row in self._rows)]
         widths = [max(_cells_wide(line[place]) for line in lines) for place in range(len(header))]
         shown = []
@@ -261,7 +261,7 @@ class Report:
             f"## {self._text('short')}",
             *(f"- {sentence}" for sentence in self.short()),
         ]
-        header = [names[self._language] for _, names in COLUMNS]
+        header = [spoken(name, self._language) for _, name in COLUMNS]
         table = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
         table += ["| " + " | ".join(words.cells(row)) + " |" for row in self._rows]
         parts += [f"## {self._text('figures')}", "\n".join(table), self._text("table_note", waited=f"{WAITED_S:g}")]
@@ -298,7 +298,7 @@ class Report:
         return document(self._language, self.title(), body)
 
     def _html_table(self) -> str:
-        header = "".join(f"<th>{escape(names[self._language])}</th>" for _, names in COLUMNS)
+        header = "".join(f"<th>{escape(spoken(name, self._language))}</th>" for _, name in COLUMNS)
         body, before = [], None
         for row in self._rows:
             name, *cells = words.cells(row)

@@ -64,7 +64,7 @@ def _read(path: Path) -> Workload:
     title = scenario.name or path.stem
     workload = Workload(
         name=path.stem,
-        title={"en": title, "ko": title},
+        title=title,
         scenario=scenario,
         manifests=manifests,
         groups=(),

@@ -158,7 +158,7 @@ def build(
         steps=tuple(happened),
     )
     title = recording.path.stem
-    workload = Workload(name=title, title={"en": title, "ko": title}, scenario=scenario, manifests=ordered, groups=())
+    workload = Workload(name=title, title=title, scenario=scenario, manifests=ordered, groups=())
     return RecordedWorkload(workload, lead_s)
 
 

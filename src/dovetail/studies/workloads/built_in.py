@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from dovetail.chance import Chance
 from dovetail.lab.scenario.schema import convert
 from dovetail.lab.simulated_groups import GroupSpec
+from dovetail.language import source
 from dovetail.studies.workloads import objects
 from dovetail.studies.workloads.objects import Json
 from dovetail.studies.workloads.workload import Workload
@@ -29,10 +30,10 @@ class WorkloadParts(NamedTuple):
 
 
 class BuiltIn(NamedTuple):
-    """`title` and `about` are in English and Korean."""
+    """`title` and `about` are texts of the catalogue."""
 
-    title: Mapping[str, str]
-    about: Mapping[str, str]
+    title: str
+    about: str
     make: Callable[[Chance], WorkloadParts]
 
 
@@ -288,67 +289,43 @@ def _walk_through(chance: Chance) -> WorkloadParts:
 
 BUILT_IN: Mapping[str, BuiltIn] = {
     "web": BuiltIn(
-        {"en": "a web shop through its evening", "ko": "저녁 정점을 지나는 웹 쇼핑몰"},
-        {
-            "en": "Six hours: load climbs to its peak at eight in the evening and falls towards the night.",
-            "ko": "6시간: 부하가 저녁 8시에 정점에 이르고 밤으로 가며 줄어듭니다.",
-        },
+        source("a web shop through its evening"),
+        source("Six hours: load climbs to its peak at eight in the evening and falls towards the night."),
         _web,
     ),
     "web-day": BuiltIn(
-        {"en": "a web shop over a day", "ko": "하루 동안의 웹 쇼핑몰"},
-        {
-            "en": "The same shop over 24 h, with the peaks of noon and evening and the quiet of the night.",
-            "ko": "같은 쇼핑몰의 24시간: 정오와 저녁의 정점, 그리고 조용한 밤.",
-        },
+        source("a web shop over a day"),
+        source("The same shop over 24 h, with the peaks of noon and evening and the quiet of the night."),
         _web_day,
     ),
     "batch": BuiltIn(
-        {"en": "batch jobs in bursts", "ko": "몰려오는 배치 작업"},
-        {
-            "en": "A small service, and four bursts of jobs of about fifteen minutes each.",
-            "ko": "작은 서비스 하나와, 각각 15분쯤 걸리는 작업이 네 번 몰려옵니다.",
-        },
+        source("batch jobs in bursts"),
+        source("A small service, and four bursts of jobs of about fifteen minutes each."),
         _batch,
     ),
     "spot": BuiltIn(
-        {"en": "a service on spot with interruptions", "ko": "중단이 있는 스팟 위의 서비스"},
-        {
-            "en": "Sixty pods on spot capacity; EC2 takes six instances back in the course of six hours.",
-            "ko": "스팟 용량에서 파드 60개가 돌고, 6시간 동안 EC2가 인스턴스 6대를 회수합니다.",
-        },
+        source("a service on spot with interruptions"),
+        source("Sixty pods on spot capacity; EC2 takes six instances back in the course of six hours."),
         _spot,
     ),
     "ml": BuiltIn(
-        {"en": "training and inference on GPUs", "ko": "GPU 학습과 추론"},
-        {
-            "en": "Inference that always runs, and training jobs of one to four GPUs.",
-            "ko": "항상 도는 추론과, GPU 1~4개를 쓰는 학습 작업입니다.",
-        },
+        source("training and inference on GPUs"),
+        source("Inference that always runs, and training jobs of one to four GPUs."),
         _ml,
     ),
     "services": BuiltIn(
-        {"en": "many small services", "ko": "많은 작은 서비스"},
-        {
-            "en": "Forty services of five shapes; a third of them grows and shrinks, four are deleted.",
-            "ko": "다섯 가지 크기의 서비스 40개. 3분의 1이 늘었다 줄고, 4개는 삭제됩니다.",
-        },
+        source("many small services"),
+        source("Forty services of five shapes; a third of them grows and shrinks, four are deleted."),
         _services,
     ),
     "rolling": BuiltIn(
-        {"en": "rolling deployments", "ko": "롤링 배포"},
-        {
-            "en": "Eight services of ten pods, each deployed anew once or twice.",
-            "ko": "파드 10개짜리 서비스 8개가 각각 한두 번 새로 배포됩니다.",
-        },
+        source("rolling deployments"),
+        source("Eight services of ten pods, each deployed anew once or twice."),
         _rolling,
     ),
     "walk-through": BuiltIn(
-        {"en": "the walk-through of HPA, VPA, CA and Karpenter", "ko": "HPA·VPA·CA·Karpenter 실습"},
-        {
-            "en": "php-apache under load, two hamsters, then ten pods of nginx, on the walk-through's node groups.",
-            "ko": "부하를 받는 php-apache, hamster 두 개, 이어서 nginx 파드 10개. 노드 그룹은 실습 문서의 것입니다.",
-        },
+        source("the walk-through of HPA, VPA, CA and Karpenter"),
+        source("php-apache under load, two hamsters, then ten pods of nginx, on the walk-through's node groups."),
         _walk_through,
     ),
 }

@@ -26,10 +26,10 @@ _HPA, _VPA = "HorizontalPodAutoscaler", "VerticalPodAutoscaler"
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """`title` says in a few words what it is, in English and Korean; `groups` are the node groups of the same offer."""
+    """`title` says in a few words what it is; `groups` are the node groups of the same offer."""
 
     name: str
-    title: Mapping[str, str]
+    title: str
     scenario: Scenario
     manifests: tuple[Json, ...]
     groups: tuple[GroupSpec, ...]
