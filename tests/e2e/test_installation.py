@@ -175,3 +175,22 @@ def test_the_section_on_karpenter_as_it_stands_names_its_slips(fresh: Outside) -
     assert f"{NO_FILE}KarpenterNodePolicy.json" in typed
     fresh.until(lambda: "IAM has no role 'KarpenterNodeRole-test-cluster'" in fresh.run(EVENTS))
     assert "create-role --role-name KarpenterNodeRole-test-cluster" in fresh.run(DOCTOR, check=False)
+
+
+@pytest.mark.slow
+def test_the_commands_that_a_dry_run_shows_are_the_installation(fresh: Outside) -> None:
+    """Pasted into a shell, one after the other, they leave nothing for the installer to do."""
+    shown = fresh.run("dovetail install --dry-run -v")
+    fresh.run("set -e\n" + pasted(shown))
+    fresh.until(lambda: "2/2" in fresh.run("kubectl get deployment karpenter -n karpenter"))
+    assert "nothing to do: everything is as it should be" in fresh.run("dovetail install")
+
+
+def pasted(shown: str) -> str:
+    """The commands among the lines of a plan; a manifest goes to the line that ends it."""
+    kept, in_manifest = [], False
+    for line in shown.splitlines():
+        if in_manifest or "<<'EOF'" in line or line.startswith(" " * 12):
+            kept.append(line if in_manifest else line.strip())
+            in_manifest = "<<'EOF'" in line or (in_manifest and line != "EOF")
+    return "\n".join(kept)

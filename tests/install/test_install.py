@@ -14,7 +14,8 @@ from dovetail.install.chart import Chart, Release, ValuesError, chart_directory
 from dovetail.install.iam import OWNER_TAG
 from dovetail.install.kubernetes_parts import APPLIED, Object
 from dovetail.install.plan import InstallOptions, RefusedError, plan
-from dovetail.install.steps import StepStatus
+from dovetail.install.sprig import load_yaml
+from dovetail.install.steps import StepStatus, Write
 from dovetail.kube import resources as kinds
 from dovetail.lab.aws import addons
 from dovetail.lab.aws.account import client
@@ -285,6 +286,18 @@ def test_each_step_has_the_command_that_does_the_same(endpoint: AwsEndpoint) -> 
         assert len(commands) > 40
         role = next(command for command in commands if command.startswith("aws iam create-role "))
         assert f"--role-name KarpenterNodeRole-{CLUSTER} --assume-role-policy-document '{{" in role
-        assert any(command.startswith("kubectl apply --server-side -n karpenter -f -") for command in commands)
+        writes = [step for _, change in changes for step in change.steps if isinstance(step, Write)]
+        manifests = {write.name: write for write in writes if "<<" in write.command}
+        assert {"karpenter", "karpenter-admin", "default"} <= set(manifests)
+        for write in manifests.values():
+            first, *lines, last = write.command.split("\n")
+            where = f" -n {write.namespace}" if write.namespace else ""
+            assert (first, last) == (f"kubectl apply --server-side{where} -f - <<'EOF'", "EOF")
+            assert load_yaml("\n".join(lines)) == write.body
+        (definition,) = (write.command for write in writes if write.name == "nodepools.karpenter.sh")
+        printed, label, annotate = definition.split("\n")
+        assert printed == "dovetail crds nodepools.karpenter.sh | kubectl apply --server-side -f -"
+        assert label.startswith("kubectl label --overwrite customresourcedefinitions.apiextensions.k8s.io nodepools.")
+        assert f" dovetail.sh/installed-by={CLUSTER} " in annotate
 
     tell(endpoint, story)

@@ -212,17 +212,11 @@ def _show(facts: Facts, findings: list[Finding], pre: bool) -> None:
 
 
 def _at_endpoint(findings: list[Finding]) -> list[Finding]:
-    """Remedies for SQS name the endpoint of the environment: version 1 of the AWS command does not read it there."""
-    import os
-    import shlex
-
     import msgspec
 
-    endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
-    if not endpoint:
-        return findings
-    command = f"aws sqs --endpoint-url {shlex.quote(endpoint)} "
-    return [msgspec.structs.replace(row, remedy=row.remedy.replace("aws sqs ", command)) for row in findings]
+    from dovetail.cli.remedies import at_endpoint
+
+    return [msgspec.structs.replace(row, remedy=at_endpoint(row.remedy)) for row in findings]
 
 
 def _print_remedies(findings: list[Finding]) -> None:

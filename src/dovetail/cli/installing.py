@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import textwrap
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import click
 from click.core import ParameterSource
 
+from dovetail.cli.remedies import at_endpoint
 from dovetail.clock import Clock
 from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.errors import code_of, message_of
@@ -96,7 +98,12 @@ def show(part: InstallPart | str, change: Change, *, verbose: bool = False) -> N
     click.echo(click.style(line, fg=_COLOURS.get(change.status)))
     if verbose:
         for step in change.steps:
-            click.echo(click.style(f"            {step.command}", dim=True))
+            click.echo(click.style(_indented(step.command), dim=True))
+
+
+def _indented(command: str) -> str:
+    """Below its part. A command with a manifest stays at the margin: a shell takes it as it stands."""
+    return command if "<<" in command else textwrap.indent(at_endpoint(command), " " * 12)
 
 
 def totals(changes: list[tuple[InstallPart, Change]]) -> str:

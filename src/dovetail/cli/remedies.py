@@ -26,6 +26,14 @@ class NotSafe(Exception):
     """A remedy that takes more than our programs in a row."""
 
 
+def at_endpoint(command: str) -> str:
+    """A command for SQS with the endpoint of the environment: version 1 of the AWS command does not read it there."""
+    endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
+    if not endpoint:
+        return command
+    return command.replace("aws sqs ", f"aws sqs --endpoint-url {shlex.quote(endpoint)} ")
+
+
 def safe_remedies(findings: Sequence[Finding]) -> list[Finding]:
     """Those to run, each command once."""
     rows: dict[str, Finding] = {}

@@ -18,6 +18,7 @@ from dovetail.install.steps import EXISTS, NOTHING_TO_REMOVE, Account, Change, S
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import CONFIGMAPS, Resource
 from dovetail.language import message
+from dovetail.model.kinds import crds
 from dovetail.model.quantity import parse
 
 #: What was applied last, so that a repetition writes nothing; and the ConfigMap's lines that are ours.
@@ -84,6 +85,8 @@ class Object(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     keep: bool = False
     editable: bool = False
+    #: A command that prints the body but for our marks; shown in place of a long body.
+    printed_by: str = ""
 
     @property
     def resource(self) -> Resource:
@@ -110,7 +113,10 @@ class Object(msgspec.Struct, frozen=True, kw_only=True):
             return None
 
     def change(self, there: Any) -> Change:
-        apply = Write(verb="apply", resource=self.resource, name=self.name, namespace=self.namespace, body=self.body)
+        apply = Write(
+            verb="apply", resource=self.resource, name=self.name, namespace=self.namespace, body=self.body,
+            printed_by=self.printed_by,
+        )  # fmt: skip
         if there is None:
             return Change(StepStatus.CREATE, (apply,))
         annotations = there["metadata"].get("annotations") or {}
@@ -169,6 +175,14 @@ def _amount(value: Any) -> int | None:
         return parse(str(value)).nano
     except ValueError:
         return None
+
+
+def definition_parts(release: Release, owner: str) -> list[Object]:
+    """Our custom resource definitions."""
+    return [
+        Object(body=marked(body, release, owner), owner=owner, keep=True, printed_by=f"dovetail crds {kind.name}")
+        for kind, body in zip(crds.KINDS, crds.definitions(), strict=True)
+    ]
 
 
 class MappedRole(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,10 +23,9 @@ from dovetail.install.aws_parts import (
 from dovetail.install.chart import Chart, Json, Release, chart_directory, merge_values
 from dovetail.install.discovery import Found
 from dovetail.install.iam import OWNER_TAG, Site
-from dovetail.install.kubernetes_parts import MappedRole, Object, marked
+from dovetail.install.kubernetes_parts import MappedRole, Object, definition_parts, marked
 from dovetail.install.steps import InstallPart
 from dovetail.language import message
-from dovetail.model.kinds import crds
 
 ROLE_ANNOTATION = "eks.amazonaws.com/role-arn"
 CRD_RELEASE = "karpenter-crd"
@@ -221,9 +220,7 @@ def _cluster_parts(chart: Chart, release: Release, values: Json, owner: str) -> 
     namespace: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": release.namespace}}
     definitions = Release(name=CRD_RELEASE, namespace=release.namespace)
     parts: list[InstallPart] = [Object(body=marked(namespace, release, owner), owner=owner, keep=True)]
-    parts += [
-        Object(body=marked(definition, definitions, owner), owner=owner, keep=True) for definition in crds.definitions()
-    ]
+    parts += definition_parts(definitions, owner)
     parts += [Object(body=marked(obj, release, owner), owner=owner) for obj in chart.objects(release, values)]
     return parts
 

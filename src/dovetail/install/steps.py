@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import msgspec
 
 from dovetail.cloud.aws.client import Calls
+from dovetail.install.sprig import dump_yaml
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import Resource
-from dovetail.language import message
 
 
 class StepStatus(StrEnum):
@@ -67,21 +67,33 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     namespace: str | None = None
     body: Mapping[str, Any] = {}
+    #: A command that prints the body but for our marks, where the body is long.
+    printed_by: str = ""
 
     @property
     def command(self) -> str:
+        """The same with kubectl, as it can be pasted into a shell."""
         where = f" -n {self.namespace}" if self.namespace else ""
         what = f"{self.resource.name} {self.name}"
+        if self.verb == "apply" and self.printed_by:
+            return "\n".join([f"{self.printed_by} | kubectl apply --server-side -f -", *self._marking(what + where)])
         if self.verb == "apply":
-            return message(
-                "kubectl apply --server-side{where} -f -   # {resource_kind} {name}",
-                where=where,
-                resource_kind=self.resource.kind,
-                name=self.name,
-            )
+            return f"kubectl apply --server-side{where} -f - <<'EOF'\n{dump_yaml(self.body)}\nEOF"
         if self.verb == "patch":
             return f"kubectl patch {what}{where} --type merge -p {shlex.quote(json.dumps(self.body))}"
         return f"kubectl delete {what}{where}"
+
+    def _marking(self, what: str) -> list[str]:
+        """The commands that write the labels and annotations of the body."""
+        metadata = self.body["metadata"]
+        fields = (("label", metadata.get("labels") or {}), ("annotate", metadata.get("annotations") or {}))
+        return [
+            shlex.join(
+                ["kubectl", verb, "--overwrite", *what.split(), *(f"{key}={text}" for key, text in pairs.items())]
+            )
+            for verb, pairs in fields
+            if pairs
+        ]
 
 
 Step = AwsCall | Write

@@ -9,12 +9,11 @@ from dovetail.controllers.inert_settings import REFUSED, WITHOUT_EFFECT
 from dovetail.controllers.settings import Settings
 from dovetail.install.chart import Chart, Json, Release, chart_directory, merge_values
 from dovetail.install.discovery import Found
-from dovetail.install.kubernetes_parts import Object, marked
+from dovetail.install.kubernetes_parts import Object, definition_parts, marked
 from dovetail.install.plan import FORMER_REPLICAS, Installation, InstallOptions, RefusedError, is_ours, site_of
 from dovetail.install.run import Report, available, bring, scale, wait_until
 from dovetail.install.steps import Account, Change, StepStatus
 from dovetail.language import message
-from dovetail.model.kinds import crds
 
 #: Variables that the chart sets itself, and those that say nothing about how Karpenter was set up.
 _OWN_VARIABLES = frozenset({"LEADER_ELECTION_NAMESPACE", "METRICS_PORT", "HEALTH_PROBE_PORT", "MEMORY_LIMIT"})
@@ -69,7 +68,7 @@ def plan_take_over(discovered: Found, options: InstallOptions, release_name: str
     chart = Chart(chart_directory())
     definitions = Release(name="karpenter-crd", namespace=namespace)
     owner = site.cluster
-    parts = [Object(body=marked(obj, definitions, owner), owner=owner, keep=True) for obj in crds.definitions()]
+    parts = definition_parts(definitions, owner)
     parts += [Object(body=marked(obj, release, owner), owner=owner) for obj in chart.objects(release, values)]
     return Installation(
         site=site,

@@ -39,6 +39,10 @@ class SimulatedInstance(msgspec.Struct, frozen=True, kw_only=True):
     boot_seconds: float = 0.0
     ready_seconds: float = 0.0
     external_ip: str = ""
+    #: Of the image: by default the lab's own release, on Amazon Linux 2023.
+    kubelet_version: str = ""
+    os_image: str = "Amazon Linux 2023.9.20250929"
+    kernel: str = "6.12.46-66.121.amzn2023"
 
 
 class Size(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ from dovetail.kube.errors import KubeError
 from dovetail.lab.apiserver_only import Bare, StartError, kubeconfig, refuse_second, write_private
 from dovetail.lab.aws.ec2 import Timing
 from dovetail.lab.aws.eks import Eks, EksSettings
+from dovetail.lab.aws.eks_images import kubernetes_release
 from dovetail.lab.aws.initial_instances import labelled
 from dovetail.lab.cluster import Extra, Lab, LabParts
 from dovetail.lab.cluster_config import ClusterConfig
@@ -187,6 +188,8 @@ async def _embedded(settings: LabSettings, seed: int, extras: Sequence[Extra]) -
         write_private(settings.kubeconfig, bare.kubeconfig(settings.name))
         server = bare.server
         assert isinstance(server, LabServer)
+        if settings.config is not None and settings.config.version:
+            server.health.release = kubernetes_release(settings.config.version)
         transport = InProcess(server, {"authorization": f"Bearer {bare.token}"})
         parts = LabParts(pace=_pace(settings), storage=settings.autoscaler, programs=True)
         lab = Lab(transport, clock, chance, parts, server=server, extras=extras)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from dovetail.autoscalers.node_groups import program
 from dovetail.autoscalers.node_groups.flags import parse
@@ -16,7 +17,7 @@ from dovetail.clock import run_virtual
 from dovetail.cloud.aws.auto_scaling_groups import AutoScalingGroups
 from dovetail.cloud.aws.client import Calls
 from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, NODES, PODS
-from dovetail.lab.aws import account
+from dovetail.lab.aws import account, eks_images
 from dovetail.lab.aws.ec2 import Ec2, Timing
 from dovetail.lab.aws.endpoint import ACCOUNT, AwsEndpoint
 from dovetail.lab.aws.node_groups import Bootstrap, NodeGroups
@@ -182,6 +183,8 @@ def test_a_managed_node_group_scales_with_the_program_from_end_to_end(site: Site
                 [node] = (await lab.kube.list(NODES)).items
                 assert node["metadata"]["labels"]["team"] == "web"
                 assert node["metadata"]["labels"]["eks.amazonaws.com/nodegroup"] == "workers"
+                info = node["status"]["nodeInfo"]
+                assert (info["kubeletVersion"], info["osImage"]) == ("v1.34.3", "Amazon Linux 2023.9.20250929")
                 assert any(each["key"] == "dedicated" for each in node["spec"]["taints"])
                 toleration = {"key": "dedicated", "operator": "Exists"}
                 container = {"name": "c", "image": "nginx", "resources": {"requests": {"cpu": "800m"}}}
@@ -223,6 +226,40 @@ def test_a_managed_node_group_scales_with_the_program_from_end_to_end(site: Site
                 await cloud.close()
 
     run_virtual(main())
+
+
+def test_group_image_and_version_agree(site: Site) -> None:
+    nodegroup(site, "plain", (0, 1, 0), instanceTypes=["m5.large"])
+    nodegroup(site, "arm", (0, 1, 0), instanceTypes=["m6g.large"])
+    described = {
+        name: site.eks.describe_nodegroup(clusterName="demo", nodegroupName=name)["nodegroup"]
+        for name in ("plain", "arm")
+    }
+    assert {name: group["amiType"] for name, group in described.items()} == {
+        "plain": "AL2023_x86_64_STANDARD", "arm": "AL2023_ARM_64_STANDARD",
+    }  # fmt: skip
+    assert {(group["version"], group["releaseVersion"]) for group in described.values()} == {
+        ("1.34", "1.34.3-20261101")
+    }
+    with pytest.raises(ClientError, match=r"AMI Type AL2_x86_64 is only supported for kubernetes versions 1\.32 or"):
+        nodegroup(site, "old", (0, 1, 0), amiType="AL2_x86_64")
+    image = eks_images.newest(site.endpoint.backend, "1.34", described["arm"]["amiType"])
+    (shown,) = site.ec2.describe_images(ImageIds=[image])["Images"]
+    assert shown["Architecture"] == "arm64" and "1.34" in shown["Name"]
+
+
+@pytest.mark.parametrize(
+    ("image", "kubelet", "system"),
+    [
+        ("eks-optimized-ami-1.30-amazon-linux-2", "v1.30.3", "Amazon Linux 2"),
+        ("amazon-eks-node-al2023-x86_64-standard-1.34-v20261101", "v1.34.3", "Amazon Linux 2023.9.20250929"),
+        ("bottlerocket-aws-k8s-1.33-x86_64-latest", "v1.33.3", "Bottlerocket OS 1.49.0 (aws-k8s-1.33)"),
+        ("my-own-image", "", "Amazon Linux 2023.9.20250929"),
+    ],
+)
+def test_a_node_says_what_its_image_is(image: str, kubelet: str, system: str) -> None:
+    found = eks_images.system_of(image)
+    assert (found.kubelet_version, found.os_image) == (kubelet, system)
 
 
 def test_the_scaling_configuration_is_carried_to_the_group(site: Site) -> None:

@@ -236,12 +236,14 @@ def test_pod_identity_gives_the_role_of_the_association(endpoint: AwsEndpoint) -
     assert credentials.associated_role("karpenter", "karpenter") == ROLE
     assert credentials.associated_role("karpenter", "default") == ""
 
-    def caller(has_agent: bool) -> str:
-        session = credentials.session(identity(associated_role=ROLE, has_agent=has_agent))
+    def caller(has_agent: bool, service_account: str = "karpenter") -> str:
+        session = credentials.session(identity(service_account, asks_agent=True, has_agent=has_agent))
         return str(session.client("sts", endpoint_url=endpoint.url).get_caller_identity()["Arn"])
 
     with pytest.raises(CredentialRetrievalError, match="no eks-pod-identity-agent runs on"):
         caller(False)
+    with pytest.raises(CredentialRetrievalError, match="no Pod Identity association of karpenter/other"):
+        caller(True, "other")
     with pytest.raises(CredentialRetrievalError, match=r"must allow pods\.eks\.amazonaws\.com"):
         caller(True)
     iam.update_assume_role_policy(RoleName="controller", PolicyDocument=json.dumps(documents.controller_trust(SITE)))

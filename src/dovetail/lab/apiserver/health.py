@@ -62,6 +62,8 @@ class HealthEndpoints:
     def __init__(self) -> None:
         #: Why the storage takes no writes; empty while it does. Only readiness depends on it: a restart frees no disk.
         self.storage: Callable[[], str] = str
+        #: The release that it says it is.
+        self.release = VERSION
 
     def public(self, path: str) -> bool:
         path = path.rstrip("/")
@@ -77,7 +79,7 @@ class HealthEndpoints:
         if path == "/version":
             if request.method not in ("GET", "HEAD"):
                 raise status_errors.method_not_allowed()
-            text = json.dumps(version(), indent=2)
+            text = json.dumps(version(self.release), indent=2)
             return Response(status=200, headers={"content-type": "application/json"}, body=text.encode())
         headers = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
         if path.startswith("/readyz"):
@@ -97,15 +99,16 @@ class HealthEndpoints:
         return Response(status=200, headers=headers, body=text.encode())
 
 
-def version() -> dict[str, str]:
+def version(release: str = VERSION) -> dict[str, str]:
+    major, minor, _ = release.removeprefix("v").split(".")
     return {
-        "major": "1",
-        "minor": "36",
-        "emulationMajor": "1",
-        "emulationMinor": "36",
-        "minCompatibilityMajor": "1",
-        "minCompatibilityMinor": "35",
-        "gitVersion": VERSION,
+        "major": major,
+        "minor": minor,
+        "emulationMajor": major,
+        "emulationMinor": minor,
+        "minCompatibilityMajor": major,
+        "minCompatibilityMinor": str(int(minor) - 1),
+        "gitVersion": release,
         "gitCommit": "",
         "gitTreeState": "",
         "buildDate": "1970-01-01T00:00:00Z",

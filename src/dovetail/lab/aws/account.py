@@ -16,6 +16,7 @@ import msgspec
 
 from dovetail.cloud.aws import catalog
 from dovetail.cloud.aws.amis import variants
+from dovetail.lab.aws.eks_images import LAST_AL2_MINOR
 from dovetail.lab.aws.endpoint import ACCOUNT, AwsEndpoint
 
 #: Kubernetes versions that have images here; the walk-throughs name some of them.
@@ -26,8 +27,6 @@ MANAGED = (
     "AmazonEC2ContainerRegistryReadOnly",
     "AmazonSSMManagedInstanceCore",
 )
-#: The last minor version of Kubernetes that AL2 has images for.
-LAST_AL2_MINOR = 32
 ALIASES = ("al2", "al2023", "bottlerocket", "windows2019", "windows2022")
 
 

@@ -17,6 +17,7 @@ from dovetail.kube.resources import CONFIGMAPS, DAEMONSETS, SERVICEACCOUNTS
 from dovetail.lab.aws import user_data
 from dovetail.lab.aws.account import AwsAccount
 from dovetail.lab.aws.authorization import judge
+from dovetail.lab.aws.eks_images import kubernetes_release, system_of
 from dovetail.lab.aws.endpoint import ACCOUNT, AwsEndpoint
 from dovetail.lab.aws.eventbridge import Bridge
 from dovetail.lab.aws.permissions import Permission
@@ -177,6 +178,8 @@ class Ec2:
         total = capacity.capacity(spec, kubelet=kubelet)
         kept = capacity.overhead(spec, kubelet=kubelet)
         zone = instance.placement.zone
+        image = self._endpoint.backend("ec2").amis.get(instance.image_id)
+        system = system_of(image.name if image is not None else "")
         return SimulatedInstance(
             name=host_name(instance.private_ip, self._account.region),
             provider_id=f"aws:///{zone}/{instance.id}",
@@ -192,4 +195,10 @@ class Ec2:
             taints=tuple(intent.taints),
             attach_limit=catalog.attach_limits(spec).get(catalog.EBS_DRIVER, 25),
             ready_seconds=self._timing.ready,
+            kubelet_version=system.kubelet_version or kubernetes_release(self._cluster_version()),
+            os_image=system.os_image,
+            kernel=system.kernel,
         )
+
+    def _cluster_version(self) -> str:
+        return str(self._endpoint.backend("eks").clusters[self._account.cluster].version)

@@ -7,6 +7,7 @@ roles and IAM role; only the address of AWS differs. Without the Deployment noth
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail.kube.resources import CONFIGMAPS, CRDS, NAMESPACES, NODES, SERVICEACCOUNTS
 from dovetail.lab import custom_metrics, metrics
 from dovetail.lab.apiserver_only import StartError
-from dovetail.lab.aws import account, controller_access
+from dovetail.lab.aws import account, controller_access, pod_identity_webhook
 from dovetail.lab.aws.cluster_tokens import ClusterTokens
 from dovetail.lab.aws.ec2 import Ec2, Timing
 from dovetail.lab.aws.endpoint import ACCOUNT, AwsEndpoint, new_credentials
@@ -115,7 +116,11 @@ class Eks:
             if lab.programs is not None:
                 issuer = str(endpoint.backend("eks").clusters[made.cluster].identity["oidc"]["issuer"])
                 lab.programs.aws = PodCredentials(endpoint, made.cluster, issuer, self.instances.role_of)
-            async with asyncio.TaskGroup() as group:
+            role_of = functools.partial(endpoint.pod_identity.role_of, made.cluster)
+            webhook = pod_identity_webhook.registered(
+                lab.client("eks"), lab.server, lab.clock, settings.region, role_of
+            )
+            async with webhook, asyncio.TaskGroup() as group:
                 endpoint.scaling.now = endpoint.trail.now = lab.clock.now
                 await self._register_nodes(lab, endpoint, made)
                 if not settings.fresh:

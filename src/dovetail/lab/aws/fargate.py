@@ -8,26 +8,20 @@ there.
 from __future__ import annotations
 
 import asyncio
-import base64
 import hashlib
-import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import msgspec
-from aiohttp import web
 
-from dovetail.autoscalers.vpa.admission_controller import Review
 from dovetail.chance import Chance
 from dovetail.clock import Clock
-from dovetail.kube.certificates import ServingCertificate, make_certificate
 from dovetail.kube.client import Kube
-from dovetail.kube.errors import AlreadyExists, KubeError, NotFound
+from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.events import EventRecorder, InvolvedObject
-from dovetail.kube.resources import CONFIGMAPS, NODES, PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, PODS, Resource
+from dovetail.kube.resources import CONFIGMAPS, NODES, PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, PODS
 from dovetail.lab.apiserver.server import ApiServer
-from dovetail.lab.aws import account
+from dovetail.lab.aws import account, mutating_webhooks
 from dovetail.lab.aws.ec2 import Timing
 from dovetail.lab.aws.endpoint import AwsEndpoint
 from dovetail.lab.aws.fargate_profiles import (
@@ -44,21 +38,16 @@ from dovetail.lab.aws.fargate_profiles import (
 )
 from dovetail.lab.instances import SimulatedInstance, host_name
 from dovetail.lab.kubelet.kubelets import Kubelets
-from dovetail.lab.webhook_services import NO_CERTIFICATE, in_process
 
 Json = dict[str, Any]
 
 LOOK_S = 1.0
 RETRY_S = 10.0
 WEBHOOK = "0500-amazon-eks-fargate-mutation.amazonaws.com"
-WEBHOOKS = Resource(
-    "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", False
-)
 _PRIORITY_CLASS, _PRIORITY = "system-node-critical", 2000001000
 _MIB = 1024**2
 _STORAGE_GIB = 20
-#: Where the webhook is in the lab's own API server.
-_SERVICE = ("kube-system", "eks-fargate-webhook")
+_SERVICE = "eks-fargate-webhook"
 _TAINT = {"key": COMPUTE_TYPE, "value": "fargate", "effect": "NoSchedule"}
 
 
@@ -102,25 +91,16 @@ class Fargate:
         await self._remove_former()
         if not self._profiles():
             await requested.wait()
-        certificate = make_certificate(("localhost",), clock.now())
-        async with asyncio.TaskGroup() as tasks, self._serve(server, certificate) as reached:
+        reachable = mutating_webhooks.client_config(server, _SERVICE, self.review, clock)
+        async with asyncio.TaskGroup() as tasks, reachable as client_config:
             tasks.create_task(self._recorder.run(), name="fargate events")
-            await self._register(reached)
+            webhook = {"name": WEBHOOK, "clientConfig": client_config, "timeoutSeconds": 5}
+            await mutating_webhooks.register(self._kube, WEBHOOK, webhook)
             requests.prepared.set()
             while True:
                 with suppress(KubeError):  # the next look tries again
                     await self._look(tasks)
                 await asyncio.sleep(LOOK_S)
-
-    @asynccontextmanager
-    async def _serve(self, server: ApiServer | None, certificate: ServingCertificate) -> AsyncIterator[Json]:
-        """The webhook's `clientConfig`, while it answers."""
-        if server is None:
-            async with serve(self.review, certificate) as port:
-                yield {"url": f"https://localhost:{port}/mutate", "caBundle": certificate.bundle}
-        else:
-            async with in_process(server, *_SERVICE)(self.review, NO_CERTIFICATE):
-                yield {"service": {"namespace": _SERVICE[0], "name": _SERVICE[1]}}
 
     async def _remove_former(self) -> None:
         """Nodes of an earlier run of the lab: what was on Fargate then is not there any more."""
@@ -133,28 +113,12 @@ class Fargate:
     def _profiles(self) -> list[Profile]:
         return self._endpoint.fargate.profiles(self._made.cluster)
 
-    async def _register(self, reached: Json) -> None:
-        body = _configuration(reached)
-        while True:
-            try:
-                try:
-                    await self._kube.create(WEBHOOKS, body)
-                except AlreadyExists:
-                    await self._kube.patch(WEBHOOKS, WEBHOOK, {"webhooks": body["webhooks"]})
-                return
-            except KubeError:
-                await asyncio.sleep(LOOK_S)
-
     async def review(self, body: bytes, content_type: str) -> tuple[int, bytes]:
         """The answer to an admission review: a pod of a profile is handed to Fargate's scheduler."""
         request = msgspec.json.decode(body)["request"]
-        response: Json = {"uid": request["uid"], "allowed": True}
-        profile = profile_for(self._profiles(), request["object"], request.get("namespace", ""))
-        if profile is not None:
-            patch = msgspec.json.encode(_patch(request["object"], profile))
-            response |= {"patchType": "JSONPatch", "patch": base64.b64encode(patch).decode()}
-        answer = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
-        return 200, msgspec.json.encode(answer)
+        pod, namespace = request["object"], request.get("namespace", "")
+        profile = profile_for(self._profiles(), pod, namespace)
+        return mutating_webhooks.answer(request, [] if profile is None else _patch(pod, profile))
 
     async def _look(self, tasks: asyncio.TaskGroup) -> None:
         listed = (await self._kube.list(PODS, fields=f"spec.schedulerName={SCHEDULER}")).items
@@ -297,44 +261,3 @@ def _patch(pod: Json, profile: Profile) -> list[Json]:
         {"op": "add", "path": "/spec/priority", "value": _PRIORITY},
         {"op": "add", "path": "/spec/preemptionPolicy", "value": "PreemptLowerPriority"},
     ]
-
-
-def _configuration(reached: Json) -> Json:
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-    return {
-        "metadata": {"name": WEBHOOK},
-        "webhooks": [
-            {
-                "name": WEBHOOK,
-                "clientConfig": reached,
-                "rules": [rule],
-                "failurePolicy": "Ignore",
-                "sideEffects": "None",
-                "admissionReviewVersions": ["v1"],
-                "timeoutSeconds": 5,
-            }
-        ],
-    }
-
-
-@asynccontextmanager
-async def serve(review: Review, certificate: ServingCertificate) -> AsyncIterator[int]:
-    """Answer reviews over HTTPS on a port of the loopback address, which is given, while the block runs."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    certificate.load_into(context)
-
-    async def handle(request: web.Request) -> web.Response:
-        status, body = await review(await request.read(), request.content_type)
-        return web.Response(status=status, body=body, content_type="application/json")
-
-    app = web.Application(client_max_size=5 * 2**20)
-    app.router.add_post("/mutate", handle)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
-        await site.start()
-        assert site._server is not None
-        yield site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
-    finally:
-        await runner.cleanup()

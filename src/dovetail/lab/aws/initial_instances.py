@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from dovetail.lab.aws import eks_images
 from dovetail.lab.aws.account import AwsAccount, client
 from dovetail.lab.aws.endpoint import AwsEndpoint
 from dovetail.lab.aws.node_groups import Bootstrap, create_group
@@ -19,7 +20,6 @@ from dovetail.lab.instances import SimulatedInstance
 
 NODE_GROUP = "system"
 GROUP_LABEL, CAPACITY_LABEL = "eks.amazonaws.com/nodegroup", "eks.amazonaws.com/capacityType"
-_OWNER = "602401143452"
 
 
 def labelled(instances: Sequence[SimulatedInstance]) -> list[SimulatedInstance]:
@@ -40,15 +40,15 @@ def register(
 ) -> Registered:
     """Run them in EC2 as the cluster's first node group."""
     arm = bool(instances) and all(instance.arch == "arm64" for instance in instances)
-    image = _image(endpoint, version, "arm64" if arm else "x86_64")
+    kind = f"AL2023_{'ARM_64' if arm else 'x86_64'}_STANDARD"
+    image = eks_images.newest(endpoint.backend, version, kind)
     nodes = _run(endpoint, made, instances, image)
     if not made.node_group:
         return Registered(nodes, {})
     nodegroup = endpoint.backend("eks").clusters[made.cluster].nodegroups[made.node_group]
     types = sorted({instance.instance_type for instance in instances}) or list(nodegroup.instance_types)
     nodegroup.instance_types = types
-    nodegroup.ami_type = f"AL2023_{'ARM_64' if arm else 'x86_64'}_STANDARD"
-    nodegroup.version, nodegroup.release_version = version, f"{version}.3-20261101"
+    nodegroup.ami_type = kind
     count = len(instances)
     nodegroup.scaling_config = {"minSize": min(1, count), "maxSize": max(3, count), "desiredSize": count}
     _complete_template(endpoint, made, types[0], image)
@@ -59,17 +59,6 @@ def register(
         "eks.amazonaws.com/sourceLaunchTemplateVersion": "1",
     }
     return Registered(nodes, labels)
-
-
-def _image(endpoint: AwsEndpoint, version: str, arch: str) -> str:
-    """AWS's newest image of the cluster's version."""
-    kind = "arm64" if arch == "arm64" else "x86_64"
-    name = f"/aws/service/eks/optimized-ami/{version}/amazon-linux-2023/{kind}/standard/recommended/image_id"
-    kept = endpoint.backend("ssm")._parameters.get(name)
-    if kept:
-        return str(kept[-1].value)
-    amis = endpoint.backend("ec2").amis.items()
-    return next(str(ami_id) for ami_id, ami in amis if ami.architecture == arch and ami.owner_id == _OWNER)
 
 
 def _run(endpoint: AwsEndpoint, made: AwsAccount, instances: Sequence[SimulatedInstance], image: str) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from dovetail.clock import wall
 from dovetail.lab.aws.create_fleet import FleetContext, create
+from dovetail.lab.aws.eks_images import with_images
 from dovetail.lab.aws.offerings import LabOfferings
 
 #: A method of moto's: the object in, its answer out.
@@ -44,6 +45,7 @@ def _correct() -> None:
     from moto.ec2.responses.instances import InstanceResponse
     from moto.ec2.responses.spot_instances import SpotInstances
     from moto.ec2.utils import filter_dict_attribute_mapping
+    from moto.eks.models import EKSBackend
     from moto.iam.models import SERVICE_NAME_CONVERSION
     from moto.sqs.models import SQSBackend
     from moto.sts.responses import TokenResponse
@@ -52,6 +54,7 @@ def _correct() -> None:
     TokenResponse.get_session_token = _with_own_key(TokenResponse.get_session_token)
     TokenResponse.get_federation_token = _with_own_key(TokenResponse.get_federation_token)
     SQSBackend.set_queue_attributes = _with_kept_policy(SQSBackend.set_queue_attributes)
+    EKSBackend.create_nodegroup = with_images(EKSBackend.create_nodegroup)
     Fleets.create_fleet = _at_once(Fleets.create_fleet)
     SpotInstances.describe_spot_price_history = _spot_prices
     InstanceResponse.describe_instances = _with_every_tag(InstanceResponse.describe_instances)

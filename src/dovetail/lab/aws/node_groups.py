@@ -17,7 +17,7 @@ import msgspec
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.resources import NODES
-from dovetail.lab.aws import account
+from dovetail.lab.aws import account, eks_images
 from dovetail.lab.aws.endpoint import ACCOUNT, AwsEndpoint
 from dovetail.lab.aws.fargate_profiles import SERVICE as FARGATE_SERVICE
 from dovetail.lab.cluster_config import ClusterConfig, FargateProfileConfig, NodeGroupConfig
@@ -27,7 +27,6 @@ from dovetail.model.nodes import Node
 LOOK_S = 2.0
 _EFFECTS = {"NO_SCHEDULE": "NoSchedule", "NO_EXECUTE": "NoExecute", "PREFER_NO_SCHEDULE": "PreferNoSchedule"}
 _GONE = ("shutting-down", "terminated")
-_DEFAULT_IMAGE = "ami-12c6146b"
 
 
 class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +105,7 @@ class NodeGroups:
         template = create_launch_template(
             self._endpoint, self._made, name, role,
             Bootstrap(cluster=nodegroup.cluster_name, labels=labels, taints=taints),
+            image=eks_images.newest(self._endpoint.backend, nodegroup.version, nodegroup.ami_type),
             instance_type=nodegroup.instance_types[0], volume_gib=int(nodegroup.disk_size or 20),
         )  # fmt: skip
         sizes = nodegroup.scaling_config
@@ -160,6 +160,7 @@ def create_launch_template(
     role: str,
     bootstrap: Bootstrap,
     *,
+    image: str,
     instance_type: str,
     volume_gib: int = 80,
 ) -> str:
@@ -172,7 +173,7 @@ def create_launch_template(
     template = ec2.create_launch_template(
         LaunchTemplateName=name,
         LaunchTemplateData={
-            "ImageId": _DEFAULT_IMAGE,
+            "ImageId": image,
             "InstanceType": instance_type,
             "UserData": bootstrap.user_data(),
             "IamInstanceProfile": {"Name": name},
@@ -274,13 +275,14 @@ def _create_managed(endpoint: AwsEndpoint, made: account.AwsAccount, group: Node
 
 
 def _create_self_managed(endpoint: AwsEndpoint, made: account.AwsAccount, group: NodeGroupConfig) -> None:
-    role = f"eks-{made.cluster}-nodes"
+    role, version = f"eks-{made.cluster}-nodes", str(endpoint.backend("eks").clusters[made.cluster].version)
     bootstrap = Bootstrap(
         cluster=made.cluster, labels=_eksctl_labels(made, group), max_pods=group.max_pods,
         taints=tuple(f"{key}={value}:{effect}" for key, value, effect in group.taints),
     )  # fmt: skip
     template = create_launch_template(
         endpoint, made, f"eksctl-{made.cluster}-nodegroup-{group.name}", role, bootstrap,
+        image=eks_images.newest(endpoint.backend, version, eks_images.ami_type(group.instance_types)),
         instance_type=group.instance_types[0], volume_gib=group.volume_gib,
     )  # fmt: skip
     mixed = group.distribution

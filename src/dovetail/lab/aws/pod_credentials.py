@@ -33,7 +33,7 @@ class PodCredentials:
         """Credentials are fetched with the first call; where there are none, that call fails with the reason."""
         if identity.role_arn:
             return self._refreshed("assume-role-with-web-identity", lambda: self._of_service_account(identity))
-        if identity.associated_role:
+        if identity.asks_agent:
             return self._refreshed("container-role", lambda: self._of_association(identity))
         return self._refreshed("iam-role", lambda: self._of_node(identity.node))
 
@@ -59,13 +59,18 @@ class PodCredentials:
         """As the agent on the node gets them from EKS: the session carries the pod's place as tags."""
         from botocore.exceptions import CredentialRetrievalError
 
-        arn = identity.associated_role
+        arn = self.associated_role(identity.namespace, identity.service_account)
         problem = ""
         if not identity.has_agent:
             problem = (
                 f"Could not connect to the endpoint URL: {AGENT_URL}; no eks-pod-identity-agent runs on"
                 f" {identity.node}: aws eks create-addon --cluster-name {self._cluster}"
                 " --addon-name eks-pod-identity-agent"
+            )
+        elif not arn:
+            problem = (
+                f"ResourceNotFoundException: no Pod Identity association of {identity.namespace}/"
+                f"{identity.service_account}: aws eks create-pod-identity-association"
             )
         elif not self._endpoint.authorization.trusts_pod_identity(arn):
             problem = (

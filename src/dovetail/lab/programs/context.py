@@ -17,6 +17,11 @@ from dovetail.lab.server import LabServer
 
 #: Where the agent of Pod Identity answers on a node.
 AGENT_URL = "http://169.254.170.23/v1/credentials"
+#: What EKS's webhook gives a pod: by a role of its service account, or by the agent.
+ROLE_ARN, ROLE_TOKEN_VARIABLE = "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE"
+AGENT_URI, AGENT_TOKEN_VARIABLE = "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"
+ROLE_TOKEN_FILE = "/var/run/secrets/eks.amazonaws.com/serviceaccount/token"
+AGENT_TOKEN_FILE = "/var/run/secrets/pods.eks.amazonaws.com/serviceaccount/eks-pod-identity-token"
 #: Answers one path of a port: why the program is not well, or nothing.
 Health = Callable[[], str]
 
@@ -36,11 +41,11 @@ class PodIdentity(msgspec.Struct, frozen=True, kw_only=True):
     pod: str
     service_account: str
     node: str
-    #: The role that the service account's annotation names (IRSA).
+    #: The role that the container's variables name (IRSA).
     role_arn: str = ""
-    #: The role of the service account's Pod Identity association.
-    associated_role: str = ""
-    #: Whether the agent of Pod Identity runs on the node.
+    #: Whether the variables name the agent of Pod Identity, which gives the role of the association.
+    asks_agent: bool = False
+    #: Whether that agent runs on the node.
     has_agent: bool = False
 
 
@@ -49,10 +54,6 @@ class PodAws(Protocol):
 
     url: str
     region: str
-
-    def associated_role(self, namespace: str, service_account: str) -> str:
-        """The role of a Pod Identity association; empty without one."""
-        ...
 
     def session(self, identity: PodIdentity) -> Any:
         """A boto3 session with the credentials that the pod gets: those of its role, or of its node."""

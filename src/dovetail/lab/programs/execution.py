@@ -18,13 +18,15 @@ from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.controllers import logs
 from dovetail.kube.client import Kube
-from dovetail.kube.errors import NotFound
-from dovetail.kube.resources import PODS, SERVICEACCOUNTS
+from dovetail.kube.resources import PODS
 from dovetail.kube.transport import Transport
 from dovetail.lab.kubelet.process import ProcessLog
 from dovetail.lab.kubelet.views import ContainerSpec, KubeletPod, Probe
 from dovetail.lab.programs.context import (
+    AGENT_URI,
     AGENT_URL,
+    ROLE_ARN,
+    ROLE_TOKEN_VARIABLE,
     PodAws,
     PodIdentity,
     Program,
@@ -36,22 +38,13 @@ from dovetail.lab.programs.environment import environment, expand, mounted_files
 from dovetail.lab.server import LabServer
 
 ROLE_ANNOTATION = "eks.amazonaws.com/role-arn"
-TOKEN_FILE = "/var/run/secrets/eks.amazonaws.com/serviceaccount/token"
 AGENT_LABEL = "app.kubernetes.io/name=eks-pod-identity-agent"
-AGENT_TOKEN_FILE = "/var/run/secrets/pods.eks.amazonaws.com/serviceaccount/eks-pod-identity-token"
 SIGKILL_CODE = 137
 #: The program whose task writes a line.
 _writer: ContextVar[Callable[[str], None] | None] = ContextVar("writer", default=None)
 
 #: Finds the program of a container and the command line after its name; None for a container that is modelled.
 Find = Callable[[str, tuple[str, ...], tuple[str, ...]], tuple[Program, tuple[str, ...]] | None]
-
-
-class _ServiceAccount(msgspec.Struct, frozen=True):
-    class Meta(msgspec.Struct, frozen=True):
-        annotations: dict[str, str] = {}
-
-    metadata: Meta = Meta()
 
 
 class _AgentPod(msgspec.Struct, frozen=True):
@@ -192,8 +185,6 @@ class RunningPrograms:
         if self.aws_ready is not None:
             await self.aws_ready.wait()
         variables = await environment(self._lab.kube, pod, container, process.pod_ip)
-        identity = await self._identity(pod)
-        variables = self._aws_variables(identity) | variables
         command = tuple(expand(word, variables) for word in container.command)
         arguments = tuple(expand(word, variables) for word in container.args)
         program = self._find(container.image, command, arguments)
@@ -211,28 +202,22 @@ class RunningPrograms:
             write=write,
             server=self._lab.server,
             aws=self.aws,
-            identity=identity,
+            identity=await self._identity(pod, variables),
             ports=process.ports,
             mounts=await mounted_files(self._lab.kube, pod, container),
         )
 
-    async def _identity(self, pod: KubeletPod) -> PodIdentity:
-        """The IAM roles that the pod's service account has (IRSA, Pod Identity)."""
-        meta, name, node = pod.metadata, pod.spec.service_account_name, pod.spec.node_name
-        try:
-            account = await self._lab.kube.get(SERVICEACCOUNTS, name, meta.namespace, type=_ServiceAccount)
-            role_arn = account.metadata.annotations.get(ROLE_ANNOTATION, "")
-        except NotFound:
-            role_arn = ""
-        associated = self.aws.associated_role(meta.namespace, name) if self.aws is not None else ""
+    async def _identity(self, pod: KubeletPod, variables: Mapping[str, str]) -> PodIdentity:
+        """By what the container finds credentials: variables that EKS's webhook or the manifest gave it."""
+        asks_agent = variables.get(AGENT_URI) == AGENT_URL
         return PodIdentity(
-            namespace=meta.namespace,
-            pod=meta.name,
-            service_account=name,
-            node=node,
-            role_arn=role_arn,
-            associated_role=associated,
-            has_agent=bool(associated) and await self._has_agent(node),
+            namespace=pod.metadata.namespace,
+            pod=pod.metadata.name,
+            service_account=pod.spec.service_account_name or "default",
+            node=pod.spec.node_name,
+            role_arn=variables.get(ROLE_ARN, "") if variables.get(ROLE_TOKEN_VARIABLE) else "",
+            asks_agent=asks_agent,
+            has_agent=asks_agent and await self._has_agent(pod.spec.node_name),
         )
 
     async def _has_agent(self, node: str) -> bool:
@@ -240,19 +225,6 @@ class RunningPrograms:
             PODS, "kube-system", labels=AGENT_LABEL, fields=f"spec.nodeName={node}", type=_AgentPod
         )
         return any(pod.status.phase == "Running" for pod in pods.items)
-
-    def _aws_variables(self, identity: PodIdentity) -> dict[str, str]:
-        """What EKS's webhook adds to a pod whose service account has a role."""
-        if self.aws is None or not (identity.role_arn or identity.associated_role):
-            return {}
-        region = {"AWS_REGION": self.aws.region, "AWS_DEFAULT_REGION": self.aws.region}
-        if identity.role_arn:
-            return {**region, "AWS_ROLE_ARN": identity.role_arn, "AWS_WEB_IDENTITY_TOKEN_FILE": TOKEN_FILE}
-        return {
-            **region,
-            "AWS_CONTAINER_CREDENTIALS_FULL_URI": AGENT_URL,
-            "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": AGENT_TOKEN_FILE,
-        }
 
 
 def _exit_code(problem: Exception, write: Callable[[str], None]) -> int:
