@@ -67,8 +67,8 @@ def newest(backend: Callable[[str], Any], version: str, kind: str) -> str:
 
 def system_of(image_name: str) -> System:
     """By the name of an image; one that is no image of EKS's counts as Amazon Linux 2023."""
-    found = _MINOR.search(image_name)
-    version = found[0] if found else ""
+    minor = _MINOR.search(image_name)
+    version = minor[0] if minor else ""
     kubelet = kubernetes_release(version) if version else ""
     if "bottlerocket" in image_name:
         return System(kubelet, f"Bottlerocket OS 1.49.0 (aws-k8s-{version})", "6.12.40")

@@ -41,7 +41,7 @@ _REGIONAL_VARIABLE, _REGION_VARIABLES = "AWS_STS_REGIONAL_ENDPOINTS", ("AWS_DEFA
 TOKEN_LIFETIME_S, MIN_TOKEN_LIFETIME_S = 86400, 600
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
+class InjectedIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """What a pod is given: a token in a volume, and the variables by which AWS's libraries find it."""
 
     volume: str
@@ -83,24 +83,24 @@ class PodIdentityWebhook:
         return _patch(pod, identity, self._region)
 
 
-def _associated() -> Identity:
+def _associated() -> InjectedIdentity:
     folder, _, file = AGENT_TOKEN_FILE.rpartition("/")
-    return Identity(
+    return InjectedIdentity(
         volume="eks-pod-identity-token", audience=SERVICE, folder=folder, file=file,
         variables={AGENT_URI: AGENT_URL, AGENT_TOKEN_VARIABLE: AGENT_TOKEN_FILE},
     )  # fmt: skip
 
 
-def _annotated(role_arn: str, annotations: Mapping[str, str]) -> Identity:
+def _annotated(role_arn: str, annotations: Mapping[str, str]) -> InjectedIdentity:
     folder, _, file = ROLE_TOKEN_FILE.rpartition("/")
-    return Identity(
+    return InjectedIdentity(
         volume="aws-iam-token", audience=annotations.get(_AUDIENCE) or AUDIENCE, folder=folder, file=file,
         variables={ROLE_ARN: role_arn, ROLE_TOKEN_VARIABLE: ROLE_TOKEN_FILE},
         regional=annotations.get(_REGIONAL, "true") != "false", expiration=annotations.get(_EXPIRATION, ""),
     )  # fmt: skip
 
 
-def _patch(pod: Json, identity: Identity, region: str) -> list[Json]:
+def _patch(pod: Json, identity: InjectedIdentity, region: str) -> list[Json]:
     spec, annotations = pod["spec"], pod["metadata"].get("annotations") or {}
     skipped = {name.strip() for name in annotations.get(_SKIPPED, "").split(",")}
     changes: list[Json] = []
@@ -128,7 +128,7 @@ def _patch(pod: Json, identity: Identity, region: str) -> list[Json]:
     return changes
 
 
-def _container(container: Json, identity: Identity, region: str) -> Json:
+def _container(container: Json, identity: InjectedIdentity, region: str) -> Json:
     """The container with the variables that it has not, and the token."""
     env = list(container.get("env") or [])
     there = {variable["name"] for variable in env}
