@@ -53,7 +53,7 @@ def test_flags_are_read_as_go_reads_them(arguments: list[str]) -> None:
         (["--recommender-interval"], "flag needs an argument: --recommender-interval"),
         (["--recommender-interval=soon"], "--recommender-interval: 'soon' is not a duration"),
         (["--recommender-interval=0s"], "--recommender-interval: 0 has to be more than 0"),
-        (["--round-cpu-millicores=x"], "--round-cpu-millicores: 'x' is not a int"),
+        (["--round-cpu-millicores=x"], "--round-cpu-millicores: 'x' is not a whole number"),
         (["--memory-saver=perhaps"], "--memory-saver: 'perhaps' is neither true nor false"),
         (["--container-recommendation-max-allowed-cpu=lots"], "is not a quantity"),
         (["now"], "'now' is not a flag"),

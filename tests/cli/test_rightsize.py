@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -28,7 +29,7 @@ from dovetail.autoscalers.vpa.rightsizing import (
     share_above,
     workload_of,
 )
-from dovetail.autoscalers.vpa.rightsizing_writes import write_patches, write_vpas
+from dovetail.autoscalers.vpa.rightsizing_writes import as_vpas, write_patches, write_vpas
 from dovetail.autoscalers.vpa.usage import Aggregation, ContainerUsage
 from dovetail.cli.rightsize import nothing_to_apply, rightsize
 from dovetail.clock import run_virtual
@@ -187,6 +188,64 @@ def test_a_cronjob_stands_behind_its_jobs() -> None:
     assert patch["apiVersion"] == "batch/v1"
     (container,) = patch["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     assert container["resources"]["requests"]["cpu"] == "126m"
+
+
+def hpa(name: str, *metrics: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": f"{name}-hpa", "namespace": "shop"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+            "maxReplicas": 9,
+            "metrics": list(metrics),
+        },
+    }
+
+
+def resource_metric(resource: str, **target: Any) -> dict[str, Any]:
+    return {"type": "Resource", "resource": {"name": resource, "target": target}}
+
+
+PERCENT_OF_CPU = resource_metric("cpu", type="Utilization", averageUtilization=50)
+PERCENT_OF_MEMORY = resource_metric("memory", type="Utilization", averageUtilization=50)
+CORES = resource_metric("cpu", type="AverageValue", averageValue="500m")
+
+
+@pytest.mark.parametrize(
+    ("metrics", "held", "proposed"),
+    [
+        ([PERCENT_OF_CPU], ["cpu"], ["memory"]),
+        ([], ["cpu"], ["memory"]),  # without metrics an HPA holds 80 % of cpu
+        ([PERCENT_OF_CPU, PERCENT_OF_MEMORY], ["cpu", "memory"], []),
+        ([CORES], [], ["cpu", "memory"]),
+    ],
+)
+def test_requests_that_an_hpa_holds_a_percentage_of_are_left_as_they_are(
+    tmp_path: Path, metrics: list[dict[str, Any]], held: list[str], proposed: list[str]
+) -> None:
+    """With other requests it would want another number of pods, so neither saving nor proposal would be true."""
+    objects = (deployment("web", 8, "2", "4Gi"), vpa("web"), checkpoint("web", used(48, 100)), hpa("web", *metrics))
+    report = json.loads(run(tmp_path, *objects))
+    (item,) = report["workloads"]
+    assert item.get("scaledBy", {}) == dict.fromkeys(held, "web-hpa")
+    assert sorted(item["containers"][0]["proposed"]) == proposed
+    assert (item["savingPerMonth"] is None) == (not proposed)
+    text = run(tmp_path, *objects, flags=())
+    for resource in held:
+        assert f"shop/Deployment/web: {resource} requests, HorizontalPodAutoscaler web-hpa" in text
+    assert ("because an HPA" in text) == bool(held)
+    patches = [patch for patch in yaml.safe_load_all(run(tmp_path, *objects, flags=("-o", "patch"))) if patch]
+    resources = [patch["spec"]["template"]["spec"]["containers"][0]["resources"] for patch in patches]
+    assert [sorted(item["requests"]) for item in resources] == ([proposed] if proposed else [])
+
+
+def test_more_dear_proposals_are_called_so(tmp_path: Path) -> None:
+    objects = (deployment("small", 20, "100m", "100Mi"), vpa("small"), checkpoint("small", used(48, 2000)))
+    cost = json.loads(run(tmp_path, *objects))["cost"]
+    more = cost["plannedAfter"] - cost["plannedNow"]
+    assert more > 0
+    assert f"the proposals cost ${more:.2f}/month more" in run(tmp_path, *objects, flags=())
 
 
 def test_too_little_history_is_said_and_changes_nothing(tmp_path: Path) -> None:
@@ -356,6 +415,15 @@ def test_vpas_are_created_for_workloads_that_have_none() -> None:
         assert [item.state for item in await write_vpas(lab.kube, asked, targeted, "Initial")] == ["exists"]
 
     in_lab(body)
+
+
+def test_a_vpa_leaves_alone_what_an_hpa_holds() -> None:
+    held = msgspec.structs.replace(proposed(), scaled_by={"cpu": "web"})
+    both = msgspec.structs.replace(proposed(name="all"), scaled_by={"cpu": "all", "memory": "all"}, containers=[])
+    (vpa_of_web,) = as_vpas(report(held, both), set(), "Initial")
+    assert vpa_of_web["spec"]["resourcePolicy"] == {
+        "containerPolicies": [{"containerName": "*", "controlledResources": ["memory"]}]
+    }
 
 
 def test_nothing_to_apply_says_whether_there_is_no_proposal_or_a_vpa_already() -> None:

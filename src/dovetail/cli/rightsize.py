@@ -26,13 +26,13 @@ SAMPLE_INTERVAL_S = 15.0
 #: Of the nodes without a known price, so many are named.
 MAX_NAMED_NODES = 3
 #: What usage is read from, beside metrics.
-_READ = frozenset({"PodMetrics", "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint"})
+_READ = frozenset({"PodMetrics", "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint", "HorizontalPodAutoscaler"})
 _POLICIES = frozenset({"VerticalPodAutoscaler"})
 
 
 @click.command()
 @click.option("-f", "--filename", "paths", multiple=True, metavar="PATH",
-              help="A file or folder with workloads, PodMetrics, VPAs and their checkpoints.")  # fmt: skip
+              help="A file or folder with workloads, PodMetrics, HPAs, VPAs and their checkpoints.")  # fmt: skip
 @click.option("--kubeconfig", metavar="FILE", help="Read a cluster; by default kubectl's, or the lab that runs here.")
 @click.option("--context", help="Context of the kubeconfig.")
 @click.option("--observe", default="0s", metavar="DURATION", help="Read the metrics API for so long first.")
@@ -64,7 +64,8 @@ def rightsize(
     """Say what requests cost, and what the fleet would cost if they were what VPA recommends.
 
     Usage comes from PodMetrics and VPA checkpoints, of files or of a cluster; without --apply nothing is written to the
-    cluster. -o patch prints what `kubectl apply --server-side -f -` would set.
+    cluster. Requests of which an HPA holds a percentage are left as they are. -o patch prints partial objects: patches
+    of a kustomization, not manifests to apply.
     """
     from dovetail.autoscalers.vpa.estimators import EstimatorSettings
     from dovetail.autoscalers.vpa.rightsizing import (
@@ -103,7 +104,14 @@ def rightsize(
     if prometheus:
         _add_prometheus(evidence, pods, prometheus)
     with data_in_english("json" if output == "yaml" else output):
-        advice = advise(pods, evidence, vpas, estimators=EstimatorSettings(), min_history_s=history_s)
+        advice = advise(
+            pods,
+            evidence,
+            vpas,
+            estimators=EstimatorSettings(),
+            scaled_by=_scaled_by(extras),
+            min_history_s=history_s,
+        )
     report = price(snapshot, advice, lambda chosen: _planned(chosen, seed), _quoted, _node_price)
     _print(report, output)
     if "patch" in (output, applied):
@@ -177,7 +185,7 @@ def _apply(
 
 
 def nothing_to_apply(report: RightsizingReport, applied: str) -> str:
-    if applied == "vpa" and any(not workload.unknown for workload in report.workloads):
+    if applied == "vpa" and any(workload.is_proposal for workload in report.workloads):
         return message("nothing to apply: every workload with a proposal has a VerticalPodAutoscaler")
     return message("nothing to apply: no workload has a proposal")
 
@@ -228,7 +236,7 @@ def _ask_cluster(objects: Objects, kubeconfig: str | None, context: str | None, 
     from dovetail.cli import cluster_objects
     from dovetail.cli.cluster_session import ClusterSession, ask
     from dovetail.kube.errors import ApiError, NotFound
-    from dovetail.kube.resources import Resource
+    from dovetail.kube.resources import HPAS, Resource
 
     cluster_objects.read(objects, kubeconfig, context)
 
@@ -266,7 +274,7 @@ def _ask_cluster(objects: Objects, kubeconfig: str | None, context: str | None, 
                 return []
             return [{**msgspec.to_builtins(item), "kind": POD_METRICS.kind} for item in items]
 
-        gathered = [*await listed(VPAS), *await listed(CHECKPOINTS), *await measured()]
+        gathered = [*await listed(HPAS), *await listed(VPAS), *await listed(CHECKPOINTS), *await measured()]
         clock = cluster.kube.clock
         end = clock.monotonic() + observe_s
         while clock.monotonic() + SAMPLE_INTERVAL_S <= end:
@@ -296,6 +304,20 @@ def _vpas(extras: list[Json]) -> dict[Any, Any]:
         ref = vpa.spec.target_ref
         if ref is not None:
             by_target[WorkloadKey(vpa.metadata.namespace or "default", ref.kind, ref.name)] = vpa
+    return by_target
+
+
+def _scaled_by(extras: list[Json]) -> dict[WorkloadKey, dict[str, str]]:
+    """By workload: the HPA that holds a percentage of the requests of a resource, the first by name."""
+    from dovetail.autoscalers.vpa.rightsizing import WorkloadKey
+    from dovetail.model.pod_autoscalers import utilization_resources, workload
+
+    by_target: dict[WorkloadKey, dict[str, str]] = {}
+    hpas = [item for item in extras if item["kind"] == "HorizontalPodAutoscaler"]
+    for hpa in sorted(hpas, key=lambda item: str((item.get("metadata") or {}).get("name"))):
+        kind, name, namespace = workload(hpa, "scaleTargetRef")
+        for resource in sorted(utilization_resources(hpa)):
+            by_target.setdefault(WorkloadKey(namespace, kind, name), {}).setdefault(resource, hpa["metadata"]["name"])
     return by_target
 
 
@@ -408,12 +430,7 @@ def _text(report: RightsizingReport) -> Iterator[str]:
     yield from _workload_table(report)
     yield ""
     yield from _cost_lines(report.cost)
-    unknown = [item for item in report.workloads if item.unknown]
-    if unknown:
-        yield ""
-        yield message("not known, and left as they are:")
-        for item in unknown:
-            yield f"  {item.key}: {item.unknown}"
+    yield from _left_alone(report)
 
 
 def _workload_table(report: RightsizingReport) -> Iterator[str]:
@@ -425,8 +442,9 @@ def _workload_table(report: RightsizingReport) -> Iterator[str]:
         return f"{whole(text) / 2**20:.0f}Mi" if text else "-"
 
     used, proposed = message("USED"), message("PROPOSED")
-    rows = [(message("WORKLOAD"), message("PODS"), message("CONTAINER"), message("CPU NOW"), used, proposed,
-             message("MEM NOW"), used, proposed, message("ABOVE"), message("SAVES $/MONTH"))]  # fmt: skip
+    titles = (message("WORKLOAD"), message("PODS"), message("CONTAINER"), message("CPU NOW"), used, proposed,
+              message("MEM NOW"), used, proposed, message("ABOVE"), message("SAVES $/MONTH"))  # fmt: skip
+    rows: list[tuple[str, ...]] = [titles]
     for item in report.workloads:
         for number, container in enumerate(item.containers):
             saving = "" if item.saving_per_month is None or number else f"{item.saving_per_month:.2f}"
@@ -473,15 +491,39 @@ def _cost_lines(cost: FleetCost) -> Iterator[str]:
             names=names if more <= 0 else message("{names} and {more} more nodes", names=names, more=more),
         )
     if cost.planned_now and cost.planned_after is not None:
-        saved = cost.planned_now - cost.planned_after
-        yield message(
-            "the proposals save ${dollars:.2f}/month ({share:.0%})",
-            dollars=saved * HOURS_A_MONTH,
-            share=saved / cost.planned_now,
-        )
+        saved = round((cost.planned_now - cost.planned_after) * HOURS_A_MONTH, 2)
+        share = abs(saved) / (cost.planned_now * HOURS_A_MONTH)
+        if saved < 0:
+            text = message("the proposals cost ${dollars:.2f}/month more ({share:.0%})", dollars=-saved, share=share)
+        else:
+            text = message("the proposals save ${dollars:.2f}/month ({share:.0%})", dollars=saved, share=share)
+        yield text
     for label, count in (
         (message("now"), cost.unschedulable_now),
         (message("with the proposals"), cost.unschedulable_after),
     ):
         if count:
             yield message("{count} pods have no place {label}; `dovetail plan` says why", count=count, label=label)
+
+
+def _left_alone(report: RightsizingReport) -> Iterator[str]:
+    """The workloads of which something is not proposed, and why."""
+    unknown = [item for item in report.workloads if item.unknown]
+    if unknown:
+        yield ""
+        yield message("not known, and left as they are:")
+        for item in unknown:
+            yield f"  {item.key}: {item.unknown}"
+    scaled = [item for item in report.workloads if item.scaled_by]
+    if scaled:
+        yield ""
+        yield message("left as they are, because an HPA holds a percentage of them:")
+        for item in scaled:
+            for resource, name in item.scaled_by.items():
+                yield message(
+                    "  {workload}: {resource} requests, HorizontalPodAutoscaler {name}; with an averageValue in place "
+                    "of averageUtilization they can be proposed",
+                    workload=str(item.key),
+                    resource=resource,
+                    name=name,
+                )

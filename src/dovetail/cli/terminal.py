@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
-def quiet_logs() -> None:
+def quiet_logs(*, programs: bool = False) -> None:
+    """Print errors alone. With `programs` what programs in pods say is kept: the lab hands it to their own logs."""
     import logging
 
     import structlog
 
     from dovetail.kube import log
 
-    log.quiet()
+    log.quiet(not programs)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
 
 

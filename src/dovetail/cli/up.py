@@ -301,7 +301,7 @@ def _run(settings: LabSettings, plain: bool) -> None:
     from dovetail.lab.apiserver_only import StartError
 
     console = Console()
-    quiet_logs()
+    quiet_logs(programs=True)
     starting = console.status(message(_STARTING))
 
     reader = language.current()

@@ -161,7 +161,7 @@ async def _run(common: CommonSettings, start: Start) -> None:
     from dovetail.kube.ratelimit import Paced
 
     clock = Clock(asyncio.get_running_loop())
-    logs.configure(clock, "debug" if common.verbosity >= 5 else "info")
+    logs.configure(clock, common.log_level)
     connection = load(kubeconfig(common.kubeconfig or None), None)
     paced = Paced(connection.transport(), clock, common.kube_api_qps, common.kube_api_burst)
     kube = Kube(paced, clock, chance=Chance(system_seed()), manager="dovetail-vpa", user_agent="dovetail-vpa")

@@ -12,10 +12,12 @@ from typing import Any
 
 Json = Mapping[str, Any]
 CONTROLLED = frozenset({"cpu", "memory"})
+#: Where autoscaling/v1 keeps the metrics that it has no field for.
+V1_METRICS = "autoscaling.alpha.kubernetes.io/metrics"
 
 
 def utilization_resources(hpa: Json) -> frozenset[str]:
-    """The resources of which an HPA holds a percentage of requests."""
+    """The resources of which an HPA holds a percentage of requests; without metrics the default is 80 % of cpu."""
     spec = hpa.get("spec") or {}
     names = set()
     for metric in spec.get("metrics") or ():
@@ -23,7 +25,9 @@ def utilization_resources(hpa: Json) -> frozenset[str]:
         target = source.get("target") or {}
         if target.get("averageUtilization") is not None or target.get("type") == "Utilization":
             names.add(str(source.get("name")))
-    if spec.get("targetCPUUtilizationPercentage") is not None:
+    annotations = (hpa.get("metadata") or {}).get("annotations") or {}
+    defaulted = not spec.get("metrics") and V1_METRICS not in annotations
+    if defaulted or spec.get("targetCPUUtilizationPercentage") is not None:
         names.add("cpu")
     return frozenset(names)
 

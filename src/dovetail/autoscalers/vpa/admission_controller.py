@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 from aiohttp import web
 
+from dovetail import __version__
 from dovetail.autoscalers.vpa.admission import MAX_REVIEW_BYTES, answer
 from dovetail.autoscalers.vpa.api import (
     LIMITRANGES,
@@ -78,6 +79,7 @@ async def run(
     `serve` replaces the HTTPS server, for an API server in the same process; `certificate` replaces the files and the
     Secret.
     """
+    log.info("Vertical Pod Autoscaler Admission Controller", version=__version__)
     measured = metrics or AdmissionMetrics(clock)
     controller = AdmissionController(settings, kube, clock, measured, identity, certificate)
     await controller.run(serve or https(settings))

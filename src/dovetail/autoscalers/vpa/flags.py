@@ -47,7 +47,7 @@ class Flag(NamedTuple):
                 parse(text)
         except FlagError:
             raise
-        except (ValueError, DurationError, QuantityError) as error:
+        except (DurationError, QuantityError) as error:
             raise FlagError(
                 message(
                     "--{name}: {text!r} is not a {kind}: {error}",
@@ -57,6 +57,10 @@ class Flag(NamedTuple):
                     error=error,
                 )
             ) from error
+        except ValueError as error:
+            what = message("a whole number") if self.kind == "int" else message("a number")
+            said = message("--{name}: {text!r} is not {what}", name=self.name, text=text, what=what)
+            raise FlagError(said) from error
         return text
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from dovetail import __version__
 from dovetail.autoscalers.vpa import checkpoints, out_of_memory
 from dovetail.autoscalers.vpa.api import (
     CHECKPOINTS,
@@ -70,6 +71,7 @@ async def run(
     metrics: RecommenderMetrics | None = None,
 ) -> None:
     """Recommend until cancelled."""
+    log.info("Vertical Pod Autoscaler Recommender", version=__version__)
     measured = metrics or RecommenderMetrics(clock, settings.interval_s)
 
     async def act(client: Kube) -> None:

@@ -8,7 +8,7 @@ whose usage is not known long enough is left as it is, and said to be.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -36,6 +36,7 @@ from dovetail.model.workloads import DaemonSet
 from dovetail.planner.snapshot import NodeState, Snapshot
 
 HOURS_A_MONTH = 730.0
+CONTROLLED_RESOURCES = ("cpu", "memory")
 #: Shorter histories are not acted on: it is the time after which VPA's bounds have confidence 1.
 MIN_HISTORY_S = DAY_S
 #: Fewer CPU samples say nothing, however long they reach back.
@@ -68,7 +69,11 @@ class ContainerAdvice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkloadAdvice(msgspec.Struct, frozen=True, kw_only=True):
-    """One workload. `unknown` says why nothing is proposed; then it stays as it is in every plan."""
+    """One workload. `unknown` says why nothing is proposed; then it stays as it is in every plan.
+
+    `scaled_by` has the HPA that holds a percentage of the requests of a resource: other requests would be another
+    number of pods, so nothing is proposed for that resource.
+    """
 
     key: WorkloadKey
     pods: int
@@ -76,7 +81,12 @@ class WorkloadAdvice(msgspec.Struct, frozen=True, kw_only=True):
     history_s: float
     samples: int
     unknown: str = ""
+    scaled_by: dict[str, str] = {}
     saving_per_month: float | None = None
+
+    @property
+    def is_proposal(self) -> bool:
+        return not self.unknown and any(container.proposed for container in self.containers)
 
 
 class FleetCost(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,10 +202,14 @@ def advise(
     vpas: Mapping[WorkloadKey, VerticalPodAutoscaler],
     *,
     estimators: EstimatorSettings,
+    scaled_by: Mapping[WorkloadKey, Mapping[str, str]] | None = None,
     min_history_s: float = MIN_HISTORY_S,
     min_samples: int = MIN_SAMPLES,
 ) -> list[WorkloadAdvice]:
-    """What VPA would set for each workload; with a VPA object, under its policies."""
+    """What VPA would set for each workload; with a VPA object, under its policies.
+
+    `scaled_by` has the HPAs of workloads by the resource whose requests they hold a percentage of.
+    """
     members: dict[WorkloadKey, list[Pod]] = {}
     for pod in pods:
         members.setdefault(workload_of(pod), []).append(pod)
@@ -215,22 +229,8 @@ def advise(
         history_s = min((_covered_s(usage) for usage in usages.values()), default=0.0)
         samples = min((usage.samples for usage in usages.values()), default=0)
         unknown = _unknown(template, usages, history_s, samples, min_history_s, min_samples)
-        proposals: dict[str, dict[str, str]] = {}
-        if not unknown:
-            considered, controlled = {}, {}
-            for name, usage in usages.items():
-                own = container_policy(name, policy)
-                if own is None or own.mode != "Off":
-                    considered[name] = usage
-                    resources = own.controlled_resources if own is not None else None
-                    controlled[name] = ("cpu", "memory") if resources is None else resources
-            estimates = pod_estimates(considered, estimators, controlled)
-            annotations = asked.metadata.annotations if asked is not None else {}
-            recommended = pod_recommendation(estimates, policy, annotations, FormatSettings())
-            proposals = {
-                item.container_name: {name: str(text) for name, text in (item.target or {}).items()}
-                for item in recommended.container_recommendations
-            }
+        held = dict((scaled_by or {}).get(key, {}))
+        proposals = {} if unknown else _proposals(usages, asked, estimators, held)
         follow = {
             container.name: controlled_values(container.name, policy) == REQUESTS_AND_LIMITS
             for container in template.spec.containers
@@ -246,9 +246,35 @@ def advise(
                 history_s=history_s,
                 samples=samples,
                 unknown=unknown,
+                scaled_by=held,
             )
         )
     return advice
+
+
+def _proposals(
+    usages: Mapping[str, Aggregation],
+    vpa: VerticalPodAutoscaler | None,
+    estimators: EstimatorSettings,
+    held: Collection[str],
+) -> dict[str, dict[str, str]]:
+    """Requests by container, of the resources that a VPA controls and no HPA holds."""
+    policy = vpa.spec.resource_policy if vpa is not None else None
+    considered, controlled = {}, {}
+    for name, usage in usages.items():
+        own = container_policy(name, policy)
+        if own is None or own.mode != "Off":
+            considered[name] = usage
+            resources = own.controlled_resources if own is not None else None
+            named = CONTROLLED_RESOURCES if resources is None else resources
+            controlled[name] = tuple(resource for resource in named if resource not in held)
+    estimates = pod_estimates(considered, estimators, controlled)
+    annotations = vpa.metadata.annotations if vpa is not None else {}
+    recommended = pod_recommendation(estimates, policy, annotations, FormatSettings())
+    return {
+        item.container_name: {name: str(text) for name, text in (item.target or {}).items()}
+        for item in recommended.container_recommendations
+    }
 
 
 def _covered_s(usage: Aggregation) -> float:
@@ -388,7 +414,7 @@ def price(
 ) -> RightsizingReport:
     """Plan the fleet as it is and as it would be, and with each change alone."""
     pods = all_pods(snapshot)
-    by_key = {item.key: item for item in advice if not item.unknown}
+    by_key = {item.key: item for item in advice if item.is_proposal}
 
     def changed(chosen: Mapping[WorkloadKey, WorkloadAdvice]) -> Snapshot:
         daemons = tuple(_resized_daemon(daemon, chosen) for daemon in snapshot.daemons)
@@ -412,7 +438,7 @@ def price(
         saving = None
         if base is not None and item.key in by_key:
             alone = cost({item.key: item})
-            saving = None if alone is None else (base - alone) * HOURS_A_MONTH
+            saving = None if alone is None else round((base - alone) * HOURS_A_MONTH, 6) + 0.0  # no minus zero
         priced.append(replace(item, saving_per_month=saving))
     prices = {node.name: node_price(node) for node in snapshot.nodes if not node.deleting}
     unpriced = tuple(sorted(name for name, price in prices.items() if price is None))
@@ -460,6 +486,7 @@ def as_json(report: RightsizingReport) -> dict[str, Any]:
                 "historyHours": round(item.history_s / 3600, 2),
                 "samples": item.samples,
                 **({"unknown": item.unknown} if item.unknown else {}),
+                **({"scaledBy": item.scaled_by} if item.scaled_by else {}),
                 "savingPerMonth": None if item.saving_per_month is None else round(item.saving_per_month, 2),
                 "containers": [
                     {
@@ -485,17 +512,11 @@ _API_VERSIONS = {"Deployment": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet":
 
 def unpatched(report: RightsizingReport) -> list[WorkloadKey]:
     """The workloads with a proposal that no patch can carry out."""
-    return [
-        item.key
-        for item in report.workloads
-        if not item.unknown
-        and item.key.kind not in _API_VERSIONS
-        and any(container.proposed for container in item.containers)
-    ]
+    return [item.key for item in report.workloads if item.is_proposal and item.key.kind not in _API_VERSIONS]
 
 
 def as_patches(report: RightsizingReport) -> list[dict[str, Any]]:
-    """Partial objects for `kubectl apply --server-side`: the proposed resources of each workload's containers."""
+    """Strategic merge patches: the proposed resources of each workload's containers."""
     patches = []
     for item in report.workloads:
         containers = [
@@ -509,7 +530,7 @@ def as_patches(report: RightsizingReport) -> list[dict[str, Any]]:
             for container in item.containers
             if container.proposed
         ]
-        if not item.unknown and containers and item.key.kind in _API_VERSIONS:
+        if item.is_proposal and item.key.kind in _API_VERSIONS:
             spec: dict[str, Any] = {"template": {"spec": {"containers": containers}}}
             patches.append(
                 {

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from dovetail.autoscalers.vpa.api import VPAS
-from dovetail.autoscalers.vpa.rightsizing import RightsizingReport, WorkloadKey, as_patches
+from dovetail.autoscalers.vpa.rightsizing import CONTROLLED_RESOURCES, RightsizingReport, WorkloadKey, as_patches
 from dovetail.autoscalers.vpa.targets import WELL_KNOWN
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, ApiError
@@ -31,7 +31,7 @@ class Written(msgspec.Struct, frozen=True):
 
 
 def as_vpas(report: RightsizingReport, targeted: Collection[WorkloadKey], mode: str) -> list[dict[str, Any]]:
-    """A VerticalPodAutoscaler for each workload with a proposal that has none yet."""
+    """A VerticalPodAutoscaler for each workload with a proposal that has none yet, without what an HPA holds."""
     return [
         {
             "apiVersion": VPAS.api_version,
@@ -44,11 +44,19 @@ def as_vpas(report: RightsizingReport, targeted: Collection[WorkloadKey], mode: 
                     "name": item.key.name,
                 },
                 "updatePolicy": {"updateMode": mode},
+                **_resource_policy(item.scaled_by),
             },
         }
         for item in report.workloads
-        if not item.unknown and item.key.kind in WELL_KNOWN and item.key not in targeted
+        if item.is_proposal and item.key.kind in WELL_KNOWN and item.key not in targeted
     ]
+
+
+def _resource_policy(held: Collection[str]) -> dict[str, Any]:
+    if not held:
+        return {}
+    controlled = [name for name in CONTROLLED_RESOURCES if name not in held]
+    return {"resourcePolicy": {"containerPolicies": [{"containerName": "*", "controlledResources": controlled}]}}
 
 
 async def write_patches(kube: Kube, report: RightsizingReport) -> list[Written]:

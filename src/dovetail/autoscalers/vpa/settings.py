@@ -21,6 +21,8 @@ from dovetail.kube.lease import LeaseTimes
 from dovetail.language import message
 
 _GATES = {"CPUStartupBoost": "cpu_startup_boost", "InPlace": "in_place", "PerVPAConfig": "per_vpa_config"}
+#: From this -v on upstream's programs say why nothing is done.
+DEBUG_VERBOSITY = 3
 _LOGS = "log lines go to standard output as JSON"
 
 
@@ -50,7 +52,7 @@ def _common(address: str) -> list[Flag]:
         Flag("ignored-vpa-object-namespaces", "text", "", "Namespaces to leave alone, separated by commas."),
         Flag("feature-gates", "text", "", "Gates such as InPlace=true,CPUStartupBoost=true,PerVPAConfig=true."),
         Flag("profiling", "bool", "false", "Serve /debug/pprof.", "there is no Go profile of this program"),
-        Flag("v", "int", "4", "Log level; from 5 on debug lines are written."),
+        Flag("v", "int", "4", "Log level; from 3 on debug lines are written, such as why a pod is not updated."),
         *(Flag(name, kind, default, "A klog setting.", _LOGS) for name, kind, default in klog),
     ]
 
@@ -184,6 +186,10 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
     ignored_namespaces: frozenset[str] = frozenset()
     gates: FeatureGates = FeatureGates()
     verbosity: int = 4
+
+    @property
+    def log_level(self) -> str:
+        return "debug" if self.verbosity >= DEBUG_VERBOSITY else "info"
 
     def ignores(self, namespace: str) -> bool:
         return namespace in self.ignored_namespaces or (self.namespace not in ("", namespace))

@@ -14,6 +14,7 @@ from datetime import datetime
 
 import msgspec
 
+from dovetail import __version__
 from dovetail.autoscalers.vpa.api import (
     AUTO,
     IN_PLACE,
@@ -88,6 +89,7 @@ async def run(
     metrics: UpdaterMetrics | None = None,
 ) -> None:
     """Update pods until cancelled."""
+    log.info("Vertical Pod Autoscaler Updater", version=__version__)
     measured = metrics or UpdaterMetrics(clock, settings.interval_s)
 
     async def act(client: Kube) -> None:
@@ -421,7 +423,10 @@ class Updater:
         for pod in pods:
             decision = self._decision(pod, vpa, groups)
             if decision == "InfeasibleCached":
-                text = "Not resized: its node had no room for the last recommendation, and no resource is lower now."
+                text = (
+                    "Previously recorded in-place update was infeasible, current recommendation is not lower than "
+                    "previous, skipping resize"
+                )
                 self._events.record(reference(PODS, pod), "Normal", "InPlaceResizeSkipped", text)
                 self._metrics.infeasible.labels(size, vpa.metadata.name, vpa.metadata.namespace).inc()
             elif decision != "Deferred" or vpa.update_mode == IN_PLACE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 import msgspec
@@ -15,6 +16,8 @@ from dovetail.kube.ratelimit import Paced
 from dovetail.kube.transport import Request, Response, Transport
 from dovetail.lab.server import LabServer
 
+#: Whether the debug lines of shared loggers belong into the log of the program of this task.
+debug_lines: ContextVar[bool] = ContextVar("debug_lines", default=False)
 #: Where the agent of Pod Identity answers on a node.
 AGENT_URL = "http://169.254.170.23/v1/credentials"
 #: What EKS's webhook gives a pod: by a role of its service account, or by the agent.

@@ -33,6 +33,7 @@ from dovetail.lab.programs.context import (
     ProgramContext,
     ProgramExit,
     ServiceAccountTransport,
+    debug_lines,
 )
 from dovetail.lab.programs.environment import environment, expand, mounted_files
 from dovetail.lab.server import LabServer
@@ -262,12 +263,13 @@ def _log_lines_to_their_program(lab: ProgramHost) -> Iterator[None]:
             print(line, file=sys.stderr)
 
     def drop_chatter(_: Any, method: str, event: Any) -> Any:
-        """Of the lab's own parts only errors are printed."""
-        if _writer.get() is None and method not in ("error", "exception", "critical"):
+        """Of the lab's own parts only errors are printed, and debug lines only of programs that ask for them."""
+        is_chatter = _writer.get() is None and method not in ("error", "exception", "critical")
+        if is_chatter or (method == "debug" and not debug_lines.get()):
             raise structlog.DropEvent
         return event
 
-    logs.configure(lab.clock, write=write)
+    logs.configure(lab.clock, "debug", write)
     structlog.configure(processors=[drop_chatter, *structlog.get_config()["processors"]])
     try:
         yield

@@ -15,7 +15,7 @@ from dovetail.autoscalers.vpa.settings import (
     updater_settings,
 )
 from dovetail.kube.client import Kube
-from dovetail.lab.programs.context import ProgramContext, ProgramExit
+from dovetail.lab.programs.context import ProgramContext, ProgramExit, debug_lines
 from dovetail.lab.webhook_services import NO_CERTIFICATE, in_process
 
 S = TypeVar("S")
@@ -25,7 +25,7 @@ async def run_recommender(context: ProgramContext) -> None:
     """Until SIGTERM."""
     settings = _settings(context, recommender_settings)
     metrics = RecommenderMetrics(context.clock, settings.interval_s)
-    kube = _start(context, settings.common, metrics, "recommender")
+    kube = _start(context, settings.common, metrics)
     await recommender.run(settings, kube, context.clock, identity=context.pod, metrics=metrics)
 
 
@@ -33,7 +33,7 @@ async def run_updater(context: ProgramContext) -> None:
     """Until SIGTERM."""
     settings = _settings(context, updater_settings)
     metrics = UpdaterMetrics(context.clock, settings.interval_s)
-    kube = _start(context, settings.common, metrics, "updater")
+    kube = _start(context, settings.common, metrics)
     await updater.run(settings, kube, context.clock, identity=context.pod, metrics=metrics)
 
 
@@ -41,7 +41,7 @@ async def run_admission_controller(context: ProgramContext) -> None:
     """Until SIGTERM. An API server in this process calls it as a function; another one by HTTPS."""
     settings = _settings(context, admission_settings)
     metrics = AdmissionMetrics(context.clock)
-    kube = _start(context, settings.common, metrics, "admission-controller")
+    kube = _start(context, settings.common, metrics)
     if context.server is None:
         await admission_controller.run(settings, kube, context.clock, identity=context.pod, metrics=metrics)
         return
@@ -61,10 +61,10 @@ def _settings(context: ProgramContext, read: Callable[[Sequence[str], Mapping[st
     return settings
 
 
-def _start(context: ProgramContext, common: CommonSettings, metrics: ProgramMetrics, name: str) -> Kube:
+def _start(context: ProgramContext, common: CommonSettings, metrics: ProgramMetrics) -> Kube:
     """Serve the program's health; the client for its requests."""
     port = common.address.rpartition(":")[2]
     if port.isdigit():
         context.serve(int(port), {"/health-check": lambda: metrics.problem() or "", "/metrics": lambda: ""})
-    context.write(f"I{context.clock.now():%m%d %H:%M:%S.%f}       1 Vertical Pod Autoscaler {name} started")
+    debug_lines.set(common.log_level == "debug")
     return context.client("dovetail-vpa", common.kube_api_qps, common.kube_api_burst)
