@@ -174,3 +174,16 @@ def test_an_unhealthy_cluster_is_left_alone() -> None:
         assert (await world.status())["clusterWide"]["health"]["status"] == "Unhealthy"
 
     play(body, GroupSpec(name="a", min_size=6, max_size=10, size=6), settled_s=1000.0)
+
+
+def test_a_group_that_mixes_sizes_is_named_once() -> None:
+    async def body(world: World) -> None:
+        await asyncio.sleep(600)
+        [message] = await world.events("MixedInstanceSizes")
+        assert message.startswith("Auto Scaling group a mixes sizes: t2.small (1 vCPU, 2 GiB) and t3.small")
+        assert message.endswith("give each size a group of its own")
+
+    play(
+        body,
+        GroupSpec(name="a", min_size=1, size=1, mixed_sizes="t2.small (1 vCPU, 2 GiB) and t3.small (2 vCPU, 2 GiB)"),
+    )

@@ -76,7 +76,8 @@ def test_the_walk_throughs_file_gives_its_cluster() -> None:
     assert (second.distribution.max_price, second.distribution.on_demand_percentage) == (0.2, 50)
     assert second.tags["k8s.io/cluster-autoscaler/enabled"] == "true"
     assert [line.split(": ", 1)[1] for line in config.ignored] == [
-        "nodeGroups[0].iam means nothing in the lab",
+        "nodeGroups[0].iam.withAddonPolicies.ImageBuilder means nothing in the lab",
+        "nodeGroups[0].iam.withAddonPolicies.albIngress means nothing in the lab",
         "nodeGroups[0].ssh means nothing in the lab",
         "nodeGroups[1].ssh means nothing in the lab",
     ]
@@ -308,3 +309,93 @@ def test_fargate_profiles_are_created_with_the_role_that_eksctl_makes() -> None:
 def test_a_fargate_profile_without_a_name_or_a_namespace_is_refused(entry: str) -> None:
     with pytest.raises(ConfigRefused, match="fargateProfiles: "):
         parse(FARGATE.split("fargateProfiles")[0] + f"fargateProfiles:\n  - {entry}\n")
+
+
+GROUP_FIELDS = """
+apiVersion: eksctl.io/v1alpha5
+kind: ClusterConfig
+metadata: {name: demo, region: ap-northeast-2}
+nodeGroups:
+  - name: one-zone
+    instanceType: m5.large
+    desiredCapacity: 0
+    maxSize: 3
+    availabilityZones: [ap-northeast-2a]
+    labels: {team: web}
+    taints: [{key: dedicated, value: web, effect: NoSchedule}]
+    propagateASGTags: true
+    asgSuspendProcesses: [AZRebalance]
+    iam:
+      withAddonPolicies: {autoScaler: true, imageBuilder: true}
+managedNodeGroups:
+  - name: managed
+    availabilityZones: [ap-northeast-2c]
+    iam: {attachPolicyARNs: ["arn:aws:iam::aws:policy/AmazonEKSWorkerNodePolicy"]}
+"""
+
+
+def test_zones_processes_tags_and_policies_of_a_group_are_honoured() -> None:
+    config = parse(GROUP_FIELDS)
+    assert [line.split(": ", 1)[1] for line in config.ignored] == [
+        "nodeGroups[0].iam.withAddonPolicies.imageBuilder means nothing in the lab"
+    ]
+    endpoint = AwsEndpoint(LabOfferings("ap-northeast-2", frozenset({"m5"})))
+    try:
+        made = account.build(endpoint, "demo", version="1.34", api_url="https://127.0.0.1:1", ca=b"", node_group=False)
+        create_configured(endpoint, made, config)
+        [group] = account.client(endpoint, "autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
+        assert group["AvailabilityZones"] == ["ap-northeast-2a"]
+        assert [each["ProcessName"] for each in group["SuspendedProcesses"]] == ["AZRebalance"]
+        tags = {tag["Key"]: tag["Value"] for tag in group["Tags"]}
+        prefix = "k8s.io/cluster-autoscaler/node-template"
+        assert tags[f"{prefix}/label/team"] == "web"
+        assert tags[f"{prefix}/taint/dedicated"] == "web:NoSchedule"
+        iam = account.client(endpoint, "iam")
+        own = "eksctl-demo-nodegroup-one-zone-NodeInstanceRole"
+        assert iam.list_role_policies(RoleName=own)["PolicyNames"] == ["PolicyAutoScaling"]
+        assert len(iam.list_attached_role_policies(RoleName=own)["AttachedPolicies"]) == len(account.NODE_POLICIES)
+        managed = account.client(endpoint, "eks").describe_nodegroup(clusterName="demo", nodegroupName="managed")
+        assert managed["nodegroup"]["subnets"] == [made.subnets["ap-northeast-2c"]]
+        role = managed["nodegroup"]["nodeRole"].rpartition("/")[2]
+        [only] = iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"]
+        assert only["PolicyName"] == "AmazonEKSWorkerNodePolicy"
+        missing = parse(
+            GROUP_FIELDS.replace("AmazonEKSWorkerNodePolicy", "Missing").replace("name: managed", "name: x")
+        )
+        with pytest.raises(ConfigRefused, match=r"cluster.yaml:20: node group x: .*attachPolicy"):
+            create_configured(endpoint, made, msgspec.structs.replace(missing, groups=missing.groups[1:]))
+    finally:
+        endpoint.close()
+        endpoint.forget()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "problem"),
+    [
+        ("[ap-northeast-2a]", "[us-west-2a]", r"cluster.yaml:10: .*has no zone us-west-2a; choose of ap-northeast-2a"),
+        ("[AZRebalance]", "[Rebalance]", r"cluster.yaml:14: .*'Rebalance' is none of Launch"),
+        ("taints: [{key: dedicated,", "taints: [{", r"cluster.yaml:12: .*needs a key"),
+        ("taints: [{", "taints: [x, {", r"cluster.yaml:12: .*needs a key"),
+        ("instanceType: m5.large", "instanceType: mixed", "names them in instancesDistribution.instanceTypes"),
+        (
+            "instanceType: m5.large",
+            "instancesDistribution: {onDemandBaseCapacity: 1}",
+            "names them in instancesDistribution.instanceTypes",
+        ),
+        (
+            "instanceType: m5.large",
+            "instancesDistribution: {instanceTypes: [m5.large], maxPrice: -1}",
+            r"cluster.yaml:7: .*-1 is below 0",
+        ),
+        (
+            "instanceType: m5.large",
+            "instancesDistribution: {instanceTypes: [m5.large], spotAllocationStrategy: cheapest}",
+            r"cluster.yaml:7: .*'cheapest' is none of lowest-price",
+        ),
+        ("- name: managed", "- {name: x, instanceType: m5.large, instanceTypes: [m5.large]}\n  - name: managed",
+         "instanceType and instanceTypes exclude each other"),
+    ],
+)  # fmt: skip
+def test_wrong_fields_of_a_group_are_refused(before: str, after: str, problem: str) -> None:
+    with pytest.raises(ConfigRefused, match=problem):
+        parse(GROUP_FIELDS.replace(before, after, 1))

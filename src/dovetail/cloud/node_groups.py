@@ -75,6 +75,8 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True):
     options: GroupOptions = GroupOptions()
     #: False for a group that could be created and is not there yet.
     exists: bool = True
+    #: How far the sizes of its instance types lie apart, in words; empty for a group of one size.
+    mixed_sizes: str = ""
 
     @property
     def room(self) -> int:

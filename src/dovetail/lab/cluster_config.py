@@ -43,6 +43,19 @@ class InstancesDistribution(msgspec.Struct, frozen=True, kw_only=True):
     spot_allocation_strategy: str = ""
 
 
+class NodeRoleConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What a group's instances may do beyond what every node may. `line`: where it stands."""
+
+    policy_arns: tuple[str, ...] = ()
+    policy: Mapping[str, Any] | None = None
+    #: eksctl's policy for Cluster Autoscaler.
+    auto_scaler: bool = False
+    line: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.policy_arns or self.policy or self.auto_scaler)
+
+
 class NodeGroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A node group of the file, with eksctl's defaults."""
 
@@ -59,6 +72,12 @@ class NodeGroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     spot: bool = False
     distribution: InstancesDistribution | None = None
     max_pods: int | None = None
+    #: Empty: all zones of the region.
+    zones: tuple[str, ...] = ()
+    suspended_processes: tuple[str, ...] = ()
+    #: Labels and taints become tags of the Auto Scaling group, for an autoscaler that starts it from zero.
+    propagate_tags: bool = False
+    role: NodeRoleConfig = NodeRoleConfig()
 
 
 class ServiceAccountConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,34 +158,60 @@ class Ignored(msgspec.Struct, frozen=True):
     why: str = _NOTHING
 
 
+class OneOf(msgspec.Struct, frozen=True):
+    """A text, or a list of texts, of which there are only these."""
+
+    choices: tuple[str, ...]
+    many: bool = False
+
+
 _OFF = Ignored()
+_PROCESSES = OneOf(
+    ("Launch", "Terminate", "AddToLoadBalancer", "AlarmNotification", "AZRebalance", "HealthCheck", "InstanceRefresh",
+     "ReplaceUnhealthy", "ScheduledActions"),
+    many=True,
+)  # fmt: skip
+_SPOT_STRATEGY = OneOf(
+    ("lowest-price", "capacity-optimized", "capacity-optimized-prioritized", "price-capacity-optimized")
+)
+_NODE_ROLE: dict[str, Any] = {
+    "attachPolicyARNs": TEXTS, "attachPolicy": DOCUMENT,
+    "withAddonPolicies": {
+        "autoScaler": BOOL, "imageBuilder": _OFF, "ImageBuilder": _OFF, "externalDNS": _OFF, "certManager": _OFF,
+        "appMesh": _OFF, "appMeshPreview": _OFF, "ebs": _OFF, "fsx": _OFF, "efs": _OFF, "albIngress": _OFF,
+        "awsLoadBalancerController": _OFF, "xRay": _OFF, "cloudWatch": _OFF,
+    },
+    "instanceProfileARN": _OFF, "instanceRoleARN": _OFF, "instanceRoleName": _OFF,
+    "instanceRolePermissionsBoundary": _OFF,
+}  # fmt: skip
 _SSH = {"allow": _OFF, "publicKeyName": _OFF, "publicKeyPath": _OFF, "publicKey": _OFF, "enableSsm": _OFF,
         "sourceSecurityGroupIds": _OFF}  # fmt: skip
 _GROUP: dict[str, Any] = {
     "name": TEXT, "instanceType": TYPE, "minSize": INT, "maxSize": INT, "desiredCapacity": INT, "labels": MAP,
-    "taints": TAINTS, "tags": MAP, "volumeSize": INT, "maxPodsPerNode": INT, "ssh": _OFF, "iam": _OFF,
+    "taints": TAINTS, "tags": MAP, "volumeSize": INT, "ssh": _OFF, "iam": _NODE_ROLE,
     "amiFamily": _OFF, "ami": _OFF, "volumeType": _OFF, "volumeEncrypted": _OFF, "volumeKmsKeyID": _OFF,
     "volumeIOPS": _OFF, "volumeThroughput": _OFF, "volumeName": _OFF, "privateNetworking": _OFF,
-    "availabilityZones": _OFF, "subnets": _OFF, "securityGroups": _OFF, "preBootstrapCommands": _OFF,
+    "availabilityZones": TEXTS, "subnets": _OFF, "securityGroups": _OFF, "preBootstrapCommands": _OFF,
     "overrideBootstrapCommand": _OFF, "disableIMDSv1": _OFF, "disablePodIMDS": _OFF, "placement": _OFF,
-    "efaEnabled": _OFF, "instanceSelector": _OFF, "propagateASGTags": _OFF, "instanceName": _OFF,
+    "efaEnabled": _OFF, "instanceSelector": _OFF, "instanceName": _OFF,
     "instancePrefix": _OFF, "bottlerocket": _OFF, "enableDetailedMonitoring": _OFF, "additionalVolumes": _OFF,
     "capacityReservation": _OFF,
 }  # fmt: skip
 _DISTRIBUTION = {
     "instanceTypes": TYPES, "maxPrice": FLOAT, "onDemandBaseCapacity": INT,
-    "onDemandPercentageAboveBaseCapacity": PERCENT, "spotAllocationStrategy": TEXT, "spotInstancePools": _OFF,
+    "onDemandPercentageAboveBaseCapacity": PERCENT, "spotAllocationStrategy": _SPOT_STRATEGY, "spotInstancePools": _OFF,
     "capacityRebalance": _OFF,
 }  # fmt: skip
 _SELF_MANAGED = _GROUP | {
-    "instancesDistribution": _DISTRIBUTION, "asgMetricsCollection": _OFF, "asgSuspendProcesses": _OFF,
-    "cpuCredits": _OFF,
+    "instancesDistribution": _DISTRIBUTION, "maxPodsPerNode": INT, "propagateASGTags": BOOL,
+    "asgSuspendProcesses": _PROCESSES, "asgMetricsCollection": _OFF, "cpuCredits": _OFF,
     "classicLoadBalancerNames": _OFF, "targetGroupARNs": _OFF, "clusterDNS": _OFF, "kubeletExtraConfig": _OFF,
     "containerRuntime": _OFF, "maxInstanceLifetime": _OFF, "updatePolicy": _OFF, "localZones": _OFF,
 }  # fmt: skip
 _MANAGED = _GROUP | {
     "instanceTypes": TYPES, "spot": BOOL, "updateConfig": _OFF, "launchTemplate": _OFF, "releaseVersion": _OFF,
-    "nodeRepairConfig": _OFF,
+    "nodeRepairConfig": _OFF, "maxPodsPerNode": _OFF,
+    "propagateASGTags": Ignored(source("changes nothing: EKS tells the labels and taints of a managed node group")),
 }  # fmt: skip
 _SERVICE_ACCOUNT: dict[str, Any] = {
     "metadata": {"name": TEXT, "namespace": TEXT, "labels": MAP, "annotations": MAP},
@@ -221,6 +266,8 @@ class _Reader:
         if isinstance(schema, Ignored):
             self.ignored.append(f"{self.source}:{node.start_mark.line + 1}: {field} {translated(schema.why)}")
             return None
+        if isinstance(schema, OneOf):
+            return self._choice(node, schema, field)
         if isinstance(schema, dict):
             return self._mapping(node, schema, field)
         if isinstance(schema, list):
@@ -258,6 +305,8 @@ class _Reader:
                     raise self.refuse(node, field, message("{value} is above 100", value=value))
                 return value
             case "float" if isinstance(value, int | float) and not isinstance(value, bool):
+                if value < 0:
+                    raise self.refuse(node, field, message("{value} is below 0", value=value))
                 return float(value)
             case "bool" if isinstance(value, bool):
                 return value
@@ -279,6 +328,17 @@ class _Reader:
                 return self._taints(node, value, field)
         raise self.refuse(node, field, message("{value!r} must be {kind}", value=value, kind=message(_MEANT[kind])))
 
+    def _choice(self, node: yaml.Node, choices: OneOf, field: str) -> Any:
+        chosen: Any = self._value(node, TEXTS if choices.many else TEXT, field)
+        for text in chosen if choices.many else (chosen,):
+            if text not in choices.choices:
+                raise self.refuse(
+                    node,
+                    field,
+                    message("{value!r} is none of {choices}", value=text, choices=", ".join(choices.choices)),
+                )
+        return chosen
+
     def _instance_type(self, node: yaml.Node, name: str, field: str) -> str:
         if name != MIXED and name not in catalog.specs():
             near = nearest(name, catalog.specs())
@@ -298,6 +358,8 @@ class _Reader:
                 for entry in value
                 if isinstance(entry, dict)
             ]
+            if len(taints) < len(value) or not all(key for key, _, _ in taints):
+                raise self.refuse(node, field, message("each taint needs a key and an effect"))
         for key, _, effect in taints:
             if effect not in _EFFECTS:
                 raise self.refuse(
@@ -374,7 +436,7 @@ def parse(text: str, source: str = "cluster.yaml") -> ClusterConfig:
             )
     groups = [_group(entry, False) for entry in document.get("nodeGroups") or ()]
     groups += [_group(entry, True) for entry in document.get("managedNodeGroups") or ()]
-    _check_names(reader, document, groups)
+    _check_groups(reader, document, groups, metadata["region"])
     return ClusterConfig(
         name=metadata["name"], region=metadata["region"], version=metadata.get("version") or "", cidr=cidr,
         with_oidc=bool(iam.get("withOIDC")), groups=tuple(groups), ignored=tuple(reader.ignored),
@@ -417,56 +479,99 @@ def _cidr(source: str, document: Mapping[str, Any]) -> str:
     return str(cidr)
 
 
-def _check_names(reader: _Reader, document: Mapping[str, Any], groups: Sequence[NodeGroupConfig]) -> None:
+def _check_groups(reader: _Reader, document: Mapping[str, Any], groups: Sequence[NodeGroupConfig], region: str) -> None:
+    """Names that differ, and zones that the region has."""
     places = [
-        f"{kind}[{index}].name"
+        f"{kind}[{index}]"
         for kind in ("nodeGroups", "managedNodeGroups")
         for index in range(len(document.get(kind) or ()))
     ]
+    zones = sorted(catalog.region(region).zones)
     names: set[str] = set()
     for place, group in zip(places, groups, strict=True):
         if group.name in names:
             raise ConfigRefused(
                 message(
                     "{source}: two node groups are named {name}; give each a name of its own",
-                    source=reader.lines[place],
+                    source=reader.lines[f"{place}.name"],
                     name=group.name,
                 )
             )
         names.add(group.name)
+        strange = next((zone for zone in group.zones if zone not in zones), None)
+        if strange is not None:
+            raise ConfigRefused(
+                message(
+                    "{source}: node group {name}: {region} has no zone {zone}; choose of {zones}",
+                    source=reader.lines[f"{place}.availabilityZones"],
+                    name=group.name,
+                    region=region,
+                    zone=strange,
+                    zones=", ".join(zones),
+                )
+            )
+
+
+def _instance_types(entry: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """The types of a group; one that mixes them names them in its distribution."""
+    line, mixed = entry[LINE], entry.get("instancesDistribution")
+    single, several = entry.get("instanceType"), entry.get("instanceTypes")
+    if mixed is not None and single and single != MIXED:
+        raise ConfigRefused(
+            message(
+                "{source}: node group {name}: instanceType and instancesDistribution exclude each other",
+                source=line,
+                name=name,
+            )
+        )
+    if (mixed is not None and not mixed.get("instanceTypes")) or (mixed is None and single == MIXED):
+        raise ConfigRefused(
+            message(
+                "{source}: node group {name}: a group of mixed types names them in instancesDistribution.instanceTypes",
+                source=line,
+                name=name,
+            )
+        )
+    if single and several:
+        raise ConfigRefused(
+            message(
+                "{source}: node group {name}: instanceType and instanceTypes exclude each other",
+                source=line,
+                name=name,
+            )
+        )
+    return tuple(several or (mixed or {}).get("instanceTypes") or (single or DEFAULT_TYPE,))
+
+
+def _distribution(mixed: Mapping[str, Any], types: tuple[str, ...]) -> InstancesDistribution:
+    share = mixed.get("onDemandPercentageAboveBaseCapacity")
+    return InstancesDistribution(
+        instance_types=types,
+        on_demand_base=mixed.get("onDemandBaseCapacity") or 0,
+        on_demand_percentage=100 if share is None else share,
+        max_price=mixed.get("maxPrice"),
+        spot_allocation_strategy=mixed.get("spotAllocationStrategy") or "",
+    )
 
 
 def _group(entry: Mapping[str, Any], managed: bool) -> NodeGroupConfig:
     source, name = entry[LINE], entry.get("name") or ""
     if not name:
         raise ConfigRefused(message("{source}: a node group has no name; give it one", source=source))
-    mixed = entry.get("instancesDistribution") or {}
-    if mixed and entry.get("instanceType") and entry["instanceType"] != MIXED:
-        raise ConfigRefused(
-            message(
-                "{source}: node group {name}: instanceType and instancesDistribution exclude each other",
-                source=source,
-                name=name,
-            )
-        )
-    single = (entry.get("instanceType") or DEFAULT_TYPE,)
-    types = tuple(entry.get("instanceTypes") or mixed.get("instanceTypes") or single)
+    types = _instance_types(entry, name)
+    mixed, role = entry.get("instancesDistribution"), entry.get("iam") or {}
     least, most, desired = _sizes(source, name, entry)
-    distribution = None
-    if mixed:
-        share = mixed.get("onDemandPercentageAboveBaseCapacity")
-        distribution = InstancesDistribution(
-            instance_types=types,
-            on_demand_base=mixed.get("onDemandBaseCapacity") or 0,
-            on_demand_percentage=100 if share is None else share,
-            max_price=mixed.get("maxPrice"),
-            spot_allocation_strategy=mixed.get("spotAllocationStrategy") or "",
-        )
     return NodeGroupConfig(
         name=name, managed=managed, instance_types=types, min_size=least, max_size=most, desired=desired,
         labels=entry.get("labels") or {}, taints=entry.get("taints") or (), tags=entry.get("tags") or {},
         volume_gib=entry.get("volumeSize") or DEFAULT_VOLUME_GIB, spot=bool(entry.get("spot")),
-        distribution=distribution, max_pods=entry.get("maxPodsPerNode"),
+        distribution=None if mixed is None else _distribution(mixed, types), max_pods=entry.get("maxPodsPerNode"),
+        zones=entry.get("availabilityZones") or (), suspended_processes=entry.get("asgSuspendProcesses") or (),
+        propagate_tags=bool(entry.get("propagateASGTags")),
+        role=NodeRoleConfig(
+            policy_arns=role.get("attachPolicyARNs") or (), policy=role.get("attachPolicy"),
+            auto_scaler=bool((role.get("withAddonPolicies") or {}).get("autoScaler")), line=role.get(LINE, source),
+        ),
     )  # fmt: skip
 
 

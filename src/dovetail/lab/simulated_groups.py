@@ -58,6 +58,8 @@ class GroupSpec(msgspec.Struct, frozen=True, kw_only=True):
     taints: tuple[Mapping[str, str], ...] = ()
     capacity_type: str = "on-demand"
     options: GroupOptions = GroupOptions()
+    #: What a group of several types would say of their sizes; its instances are of one here.
+    mixed_sizes: str = ""
 
 
 class SimulatedGroups:
@@ -243,6 +245,7 @@ class SimulatedGroups:
             target_size=target,
             instances=tuple(instances),
             options=spec.options,
+            mixed_sizes=spec.mixed_sizes,
         )
 
     def group_of(self, provider_id: str) -> NodeGroup | None:

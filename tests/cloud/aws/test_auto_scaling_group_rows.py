@@ -13,6 +13,7 @@ from dovetail.cloud.aws import group_tags
 from dovetail.cloud.aws.auto_scaling_groups import AutoScalingGroups, GroupDiscovery, is_placeholder
 from dovetail.cloud.aws.cloud_config import CloudConfigError, ServiceEndpoint, service_endpoints
 from dovetail.cloud.aws.group_tags import SpecError, parse_discovery, parse_nodes_flag
+from dovetail.cloud.aws.group_templates import MixedPolicy, mixed_sizes
 from dovetail.cloud.node_groups import GroupOptions
 from tests.cloud.aws.test_auto_scaling_groups import Scripted, converse, scripted
 
@@ -284,6 +285,35 @@ def test_a_group_named_twice_is_one_group_and_the_first_flag_counts() -> None:
         await talk(AutoScalingGroups(calls, clock, GroupDiscovery(named=flags)), clock)
 
     run_virtual(main())
+
+
+@pytest.mark.parametrize(
+    ("types", "shown"),
+    [
+        ((), ""),
+        (("m5.large",), ""),
+        (("m5.large", "m5a.large", "m5.large"), ""),
+        (("unknown.large", "m5.large"), ""),
+        (("t2.small", "t3.small"), "t2.small (1 vCPU, 2 GiB) and t3.small (2 vCPU, 2 GiB)"),
+        (("m5.4xlarge", "m5.large", "r5.large"), "m5.large (2 vCPU, 8 GiB) and m5.4xlarge (16 vCPU, 64 GiB)"),
+        (("m5.large", "r5.large"), "m5.large (2 vCPU, 8 GiB) and r5.large (2 vCPU, 16 GiB)"),
+    ],
+)
+def test_mixed_sizes_of_a_policy(types: tuple[str, ...], shown: str) -> None:
+    assert mixed_sizes(MixedPolicy(instance_types=types)) == shown
+    assert mixed_sizes(None) == ""
+
+
+def test_a_group_tells_the_sizes_that_it_mixes() -> None:
+    calls = scripted(0, 0, [])
+    overrides = [{"InstanceType": "t2.small"}, {"InstanceType": "t3.small"}]
+    calls.group["MixedInstancesPolicy"] = {"LaunchTemplate": {"Overrides": overrides}}
+
+    async def talk(cloud: Any, clock: Clock) -> None:
+        await cloud.refresh()
+        assert cloud.groups()[0].mixed_sizes.startswith("t2.small (1 vCPU")
+
+    converse(calls, talk)
 
 
 def override(number: str = "1", **fields: str) -> str:

@@ -198,6 +198,7 @@ class NodeGroupAutoscaler:
         groups = self._cloud.groups()
         nodes = list(self._watch.nodes.store)
         self._tell_endings(nodes)
+        self._record.mixed_sizes(groups)
         if self._lacks_nodes(nodes, now):
             return
         await self._clean_up(nodes)

@@ -13,7 +13,7 @@ from dovetail.autoscalers.node_groups.klog import Klog
 from dovetail.autoscalers.node_groups.scale_up import MAX_TOTAL_REACHED, ScaleUpPlan, ScaleUpResult
 from dovetail.autoscalers.node_groups.status import StatusWriter, config_map, initializing
 from dovetail.clock import Clock
-from dovetail.cloud.node_groups import UnaskedEnding
+from dovetail.cloud.node_groups import NodeGroup, UnaskedEnding
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from dovetail.kube.events import EventRecorder, InvolvedObject
@@ -66,6 +66,8 @@ class LoopRecorder:
         self._status = StatusWriter()
         self._uid = ""
         self.priority_uid = ""
+        #: Groups whose mixed sizes were reported, with the words.
+        self._mixed: dict[str, str] = {}
 
     # Log
 
@@ -103,6 +105,19 @@ class LoopRecorder:
         self.warning("static_autoscaler", message)
         if node:
             self.node_event(node, "Warning", "NodeEndedByGroup", message)
+
+    def mixed_sizes(self, groups: Sequence[NodeGroup]) -> None:
+        """Once for a group: it launches what it likes of its types, and only one size can be counted with."""
+        for group in groups:
+            if not group.mixed_sizes or self._mixed.get(group.id) == group.mixed_sizes:
+                continue
+            self._mixed[group.id] = group.mixed_sizes
+            message = (
+                f"Auto Scaling group {group.id} mixes sizes: {group.mixed_sizes}; it is simulated with one of them, so "
+                "a scale-up may add too few or too many nodes; give each size a group of its own"
+            )
+            self.status_event("Warning", "MixedInstanceSizes", message)
+            self.warning("static_autoscaler", message)
 
     def priority_warning(self, warning: ConfigWarning) -> None:
         about = InvolvedObject("ConfigMap", PRIORITY_CONFIG_MAP, self._namespace, self.priority_uid)

@@ -18,7 +18,7 @@ from dovetail.cloud.aws import catalog, group_tags
 from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.errors import code_of
 from dovetail.cloud.aws.group_tags import NodesFlag
-from dovetail.cloud.aws.group_templates import GroupTemplates
+from dovetail.cloud.aws.group_templates import GroupTemplates, mixed_policy, mixed_sizes
 from dovetail.cloud.aws.managed_node_groups import ManagedNodeGroups
 from dovetail.cloud.node_groups import (
     ErrorClass,
@@ -172,6 +172,7 @@ class AutoScalingGroups:
             target_size=desired,
             instances=tuple(instances),
             options=group_tags.options(group_tags.tag_map(described.get("Tags") or ()), self._defaults),
+            mixed_sizes=mixed_sizes(mixed_policy(described.get("MixedInstancesPolicy"))),
         )
 
     async def _failure(self, name: str) -> InstanceError | None:

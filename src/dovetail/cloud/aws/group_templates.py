@@ -24,6 +24,8 @@ MIB = 1 << 20
 KUBE_PROXY_CPU = "100m"
 DEFAULT_VERSION = "$Default"
 LAUNCH_CACHE_S = 1200.0
+#: As nodes of similar groups may differ.
+MEMORY_TOLERANCE = 0.015
 _LAUNCH_FIELDS = ("LaunchConfigurationName", "LaunchTemplate", "MixedInstancesPolicy")
 _ARCHES = {"x86_64": "amd64", "i386": "amd64", "arm64": "arm64", "x86_64_mac": "amd64", "arm64_mac": "arm64"}
 
@@ -75,6 +77,20 @@ def mixed_policy(policy: Mapping[str, Any] | None) -> MixedPolicy | None:
         (override["InstanceRequirements"] for override in overrides if override.get("InstanceRequirements")), None
     )
     return MixedPolicy(launch_template_ref(template.get("LaunchTemplateSpecification")), types, requirements)
+
+
+def mixed_sizes(policy: MixedPolicy | None) -> str:
+    """The smallest and the largest type of a policy, if they differ by more than the similarity of nodes allows."""
+    known = catalog.specs()
+    types = [known[name] for name in (policy.instance_types if policy is not None else ()) if name in known]
+    if not types:
+        return ""
+    ordered = sorted(types, key=lambda spec: (spec.vcpus, spec.memory_mib))
+    least, most = ordered[0], ordered[-1]
+    memory = [spec.memory_mib for spec in types]
+    if least.vcpus == most.vcpus and max(memory) - min(memory) <= MEMORY_TOLERANCE * max(memory):
+        return ""
+    return " and ".join(f"{spec.name} ({spec.vcpus} vCPU, {spec.memory_mib / 1024:g} GiB)" for spec in (least, most))
 
 
 class GroupLaunch(msgspec.Struct, frozen=True):

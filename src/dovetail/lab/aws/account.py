@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import ipaddress
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,6 +27,7 @@ MANAGED = (
     "AmazonEC2ContainerRegistryReadOnly",
     "AmazonSSMManagedInstanceCore",
 )
+NODE_POLICIES = tuple(f"arn:aws:iam::aws:policy/{policy}" for policy in MANAGED)
 ALIASES = ("al2", "al2023", "bottlerocket", "windows2019", "windows2022")
 
 
@@ -157,13 +158,13 @@ def _create_roles(iam: Any, cluster: str, fresh: bool) -> None:
     """The roles of the cluster, of its node group and of spot, and unless `fresh` Karpenter's role of nodes."""
     if not fresh:
         role, profile = _karpenter_node_role(cluster), f"KarpenterNodeInstanceProfile-{cluster}"
-        _create_node_role(iam, role)
+        create_node_role(iam, role)
         iam.create_instance_profile(InstanceProfileName=profile)
         iam.add_role_to_instance_profile(InstanceProfileName=profile, RoleName=role)
     _create_role(iam, f"eks-{cluster}", "eks.amazonaws.com")
     # An account that has launched a spot instance before has this role; EC2 makes it then.
     iam.create_service_linked_role(AWSServiceName="spot.amazonaws.com")
-    _create_node_role(iam, f"eks-{cluster}-nodes")
+    create_node_role(iam, f"eks-{cluster}-nodes")
 
 
 def _route_to_internet(ec2: Any, vpc: str, subnets: Iterable[str]) -> None:
@@ -176,10 +177,11 @@ def _route_to_internet(ec2: Any, vpc: str, subnets: Iterable[str]) -> None:
         ec2.modify_subnet_attribute(SubnetId=subnet, MapPublicIpOnLaunch={"Value": True})
 
 
-def _create_node_role(iam: Any, name: str) -> None:
+def create_node_role(iam: Any, name: str, policy_arns: Sequence[str] = NODE_POLICIES) -> None:
+    """A role of instances; without the default policies a node cannot join."""
     _create_role(iam, name, "ec2.amazonaws.com")
-    for policy in MANAGED:
-        iam.attach_role_policy(RoleName=name, PolicyArn=f"arn:aws:iam::aws:policy/{policy}")
+    for arn in policy_arns:
+        iam.attach_role_policy(RoleName=name, PolicyArn=arn)
 
 
 def _create_role(iam: Any, name: str, service: str) -> None:

@@ -13,14 +13,19 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from botocore.exceptions import ClientError
 
+from dovetail.cloud.aws.group_tags import LABEL as LABEL_TAG
+from dovetail.cloud.aws.group_tags import TAINT as TAINT_TAG
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.resources import NODES
 from dovetail.lab.aws import account, eks_images
 from dovetail.lab.aws.endpoint import ACCOUNT, AwsEndpoint
 from dovetail.lab.aws.fargate_profiles import SERVICE as FARGATE_SERVICE
-from dovetail.lab.cluster_config import ClusterConfig, FargateProfileConfig, NodeGroupConfig
+from dovetail.lab.aws.service_account_roles import AUTO_SCALER_POLICY
+from dovetail.lab.cluster_config import ClusterConfig, ConfigRefused, FargateProfileConfig, NodeGroupConfig
+from dovetail.language import message
 from dovetail.model.labels import NODEPOOL
 from dovetail.model.nodes import Node
 
@@ -262,11 +267,53 @@ def _create_fargate_profile(endpoint: AwsEndpoint, made: account.AwsAccount, pro
     )
 
 
+def _node_role(endpoint: AwsEndpoint, made: account.AwsAccount, group: NodeGroupConfig) -> str:
+    """The role of the group's instances: that of all nodes, or one of its own if the group asks for policies.
+
+    As at eksctl, policies that are named stand in place of the default ones. Raises ConfigRefused.
+    """
+    wanted = group.role
+    if not wanted:
+        return f"eks-{made.cluster}-nodes"
+    iam, name = account.client(endpoint, "iam"), f"eksctl-{made.cluster}-nodegroup-{group.name}-NodeInstanceRole"
+    inline: dict[str, Any] = {"PolicyAutoScaling": AUTO_SCALER_POLICY} if wanted.auto_scaler else {}
+    if wanted.policy is not None:
+        inline["Policy1"] = wanted.policy
+    try:
+        account.create_node_role(iam, name, wanted.policy_arns or account.NODE_POLICIES)
+        for policy, document in inline.items():
+            iam.put_role_policy(RoleName=name, PolicyName=policy, PolicyDocument=json.dumps(document))
+    except ClientError as problem:
+        text = str(problem.response["Error"].get("Message", problem)).rstrip(".")
+        raise ConfigRefused(
+            message(
+                "{line}: node group {name}: {problem}; name policies that exist, or write them into attachPolicy",
+                line=wanted.line,
+                name=group.name,
+                problem=text,
+            )
+        ) from problem
+    return name
+
+
+def _subnets(made: account.AwsAccount, group: NodeGroupConfig) -> list[str]:
+    return [subnet for zone, subnet in made.subnets.items() if not group.zones or zone in group.zones]
+
+
+def _template_tags(labels: Mapping[str, str], group: NodeGroupConfig) -> dict[str, str]:
+    """Labels and taints as eksctl propagates them, so that an autoscaler knows the nodes of an empty group."""
+    if not group.propagate_tags:
+        return {}
+    return {f"{LABEL_TAG}{key}": value for key, value in labels.items()} | {
+        f"{TAINT_TAG}{key}": f"{value}:{effect}" for key, value, effect in group.taints
+    }
+
+
 def _create_managed(endpoint: AwsEndpoint, made: account.AwsAccount, group: NodeGroupConfig) -> None:
     effects = {value: key for key, value in _EFFECTS.items()}
     account.client(endpoint, "eks").create_nodegroup(
-        clusterName=made.cluster, nodegroupName=group.name, subnets=list(made.subnets.values()),
-        nodeRole=f"arn:aws:iam::{ACCOUNT}:role/eks-{made.cluster}-nodes",
+        clusterName=made.cluster, nodegroupName=group.name, subnets=_subnets(made, group),
+        nodeRole=f"arn:aws:iam::{ACCOUNT}:role/{_node_role(endpoint, made, group)}",
         scalingConfig={"minSize": group.min_size, "maxSize": group.max_size, "desiredSize": group.desired},
         instanceTypes=list(group.instance_types), labels=_eksctl_labels(made, group), tags=dict(group.tags),
         taints=[{"key": key, "value": value, "effect": effects[effect]} for key, value, effect in group.taints],
@@ -275,9 +322,10 @@ def _create_managed(endpoint: AwsEndpoint, made: account.AwsAccount, group: Node
 
 
 def _create_self_managed(endpoint: AwsEndpoint, made: account.AwsAccount, group: NodeGroupConfig) -> None:
-    role, version = f"eks-{made.cluster}-nodes", str(endpoint.backend("eks").clusters[made.cluster].version)
+    role, labels = _node_role(endpoint, made, group), _eksctl_labels(made, group)
+    version = str(endpoint.backend("eks").clusters[made.cluster].version)
     bootstrap = Bootstrap(
-        cluster=made.cluster, labels=_eksctl_labels(made, group), max_pods=group.max_pods,
+        cluster=made.cluster, labels=labels, max_pods=group.max_pods,
         taints=tuple(f"{key}={value}:{effect}" for key, value, effect in group.taints),
     )  # fmt: skip
     template = create_launch_template(
@@ -301,13 +349,18 @@ def _create_self_managed(endpoint: AwsEndpoint, made: account.AwsAccount, group:
         "alpha.eksctl.io/nodegroup-name": group.name,
         "alpha.eksctl.io/nodegroup-type": "unmanaged",
         f"kubernetes.io/cluster/{made.cluster}": "owned",
+        **_template_tags(labels, group),
         **group.tags,
     }
     admit_role(endpoint, made.cluster, f"arn:aws:iam::{ACCOUNT}:role/{role}")
     create_group(
-        endpoint, group.name, template, list(made.subnets.values()), tags=tags, types=list(group.instance_types),
+        endpoint, group.name, template, _subnets(made, group), tags=tags, types=list(group.instance_types),
         sizes=(group.min_size, group.max_size, group.desired), distribution=distribution,
     )  # fmt: skip
+    if group.suspended_processes:
+        account.client(endpoint, "autoscaling").suspend_processes(
+            AutoScalingGroupName=group.name, ScalingProcesses=list(group.suspended_processes)
+        )
 
 
 def _eksctl_labels(made: account.AwsAccount, group: NodeGroupConfig) -> dict[str, str]:

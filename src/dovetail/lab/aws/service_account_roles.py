@@ -26,6 +26,7 @@ _AUTO_SCALER_ACTIONS = (
     "ec2:GetInstanceTypesFromInstanceRequirements",
     "eks:DescribeNodegroup",
 )
+AUTO_SCALER_POLICY = documents.document({"Effect": "Allow", "Action": list(_AUTO_SCALER_ACTIONS), "Resource": "*"})
 _MANAGED_BY = {"app.kubernetes.io/managed-by": "eksctl"}
 
 
@@ -51,9 +52,7 @@ def _create_role(endpoint: AwsEndpoint, config: ClusterConfig, wanted: ServiceAc
     arns = [*wanted.policy_arns, *([_EBS_CSI_POLICY] if wanted.ebs_csi_controller else [])]
     inline = {"Policy1": wanted.policy} if wanted.policy is not None else {}
     if wanted.auto_scaler:
-        inline["PolicyAutoScaling"] = documents.document(
-            {"Effect": "Allow", "Action": list(_AUTO_SCALER_ACTIONS), "Resource": "*"}
-        )
+        inline["PolicyAutoScaling"] = AUTO_SCALER_POLICY
     try:
         trust = json.dumps(documents.controller_trust(place))
         role = iam.create_role(RoleName=name, AssumeRolePolicyDocument=trust)["Role"]
