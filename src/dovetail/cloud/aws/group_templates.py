@@ -81,8 +81,8 @@ def mixed_policy(policy: Mapping[str, Any] | None) -> MixedPolicy | None:
 
 def mixed_sizes(policy: MixedPolicy | None) -> str:
     """The smallest and the largest type of a policy, if they differ by more than the similarity of nodes allows."""
-    known = catalog.specs()
-    types = [known[name] for name in (policy.instance_types if policy is not None else ()) if name in known]
+    specs = catalog.specs()
+    types = [specs[name] for name in (policy.instance_types if policy is not None else ()) if name in specs]
     if not types:
         return ""
     ordered = sorted(types, key=lambda spec: (spec.vcpus, spec.memory_mib))
