@@ -109,8 +109,8 @@ class Problem:
 
     @property
     def ratio(self) -> float | None:
-        """Our cost in parts of theirs, where both place the same pods."""
-        if not self._alike:
+        """Our cost in parts of theirs, where both place the same pods and Karpenter keeps to the limits."""
+        if not self._alike or self.overdrawn:
             return None
         ours, theirs = self.ours["cost"]["perHour"], self.theirs["cost"]
         return ours / theirs if theirs else 1.0 if ours < 1e-9 else float("inf")
@@ -284,7 +284,7 @@ def main(count: int, first: int, deadline: float | None) -> None:
     spread = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios
     quartiles = [round(each, 3) for each in spread]
     print(
-        f"{len(ratios)} of {count} place the same pods: cost ratio, quartiles {quartiles}, "
+        f"{len(ratios)} of {count} place the same pods within the limits: cost ratio, quartiles {quartiles}, "
         f"worst {max(ratios, default=0.0):.3f}; {faults} with something wrong"
     )
 

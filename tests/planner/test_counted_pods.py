@@ -29,7 +29,7 @@ def test_a_spread_with_slack_launches_no_node_for_balance(solve: Solve) -> None:
 
 def test_a_preference_to_be_apart_holds_in_the_end(solve: Solve) -> None:
     """Those that are avoided come first; otherwise they would follow into the zone and no pod had relaxed a thing."""
-    shy = pods(6, "shy", cpu="1500m", **near("podAntiAffinity", ZONE, app="loud", weight=50))
+    shy = pods(24, "shy", cpu="1500m", **near("podAntiAffinity", ZONE, app="loud", weight=50))
     loud = pods(2, "loud", cpu="200m", nodeSelector={"kubernetes.io/arch": "amd64"})
     plan = solve(*shy, *loud)
     zones = {planned.name: planned.choice.zone for planned in plan.nodes}

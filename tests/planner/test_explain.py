@@ -129,7 +129,7 @@ def test_every_reason_says_its_remedy(solve: Solve) -> None:
 
 
 def test_a_cheaper_node_that_a_pod_would_rather_not_have_is_reported_from_one_it_may_not_have(solve: Solve) -> None:
-    arm = kind("arm", 2, 8, 0.20, labels={"kubernetes.io/arch": ("arm64",)})
+    arm = kind("arm", 2, 8, 0.101, labels={"kubernetes.io/arch": ("arm64",)})
     term = {"matchExpressions": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]}
     preference = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": term}]}
     plan = solve(pod("a", affinity={"nodeAffinity": preference}), pools=(pool(types=(*SHOP, arm)),))

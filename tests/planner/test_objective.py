@@ -167,9 +167,52 @@ def test_the_price_to_keep_to_is_that_of_a_way_through_all_zones_where_most_ways
     assert Baseline(runs=(wide, narrow, narrow)).price({}) == 1.5
 
 
-def test_preferences_that_karpenter_keeps_are_kept(solve: Solve) -> None:
-    plan = solve(*pods(6, **_prefers(INSTANCE_TYPE, "large")))
+def test_preferences_that_karpenter_keeps_are_kept_at_a_small_price(solve: Solve) -> None:
+    """One large node costs 5 % more than four medium ones."""
+    plan = solve(*pods(15, **_prefers(INSTANCE_TYPE, "large")))
+    assert [planned.choice.instance_type for planned in plan.nodes] == ["large"]
     assert not any(_NAMED in given for place in plan.placements.values() for given in place.relaxed)
+
+
+@pytest.mark.parametrize(
+    ("preference", "count"),
+    [
+        (_prefers(INSTANCE_TYPE, "large"), 1),
+        (near("podAntiAffinity", HOSTNAME, weight=1), 4),
+        (spread(HOSTNAME, whenUnsatisfiable="ScheduleAnyway"), 4),
+        (spread(whenUnsatisfiable="ScheduleAnyway"), 4),
+    ],
+    ids=["node affinity", "anti-affinity", "spread over hosts", "spread over zones"],
+)
+@pytest.mark.parametrize("deadline", [None, 0.05])
+def test_no_plan_pays_more_than_the_bound_for_preferences(
+    solve: Solve, preference: dict[str, Any], count: int, deadline: float | None
+) -> None:
+    """Karpenter launches the large node, or one for each pod; one small node holds them all."""
+    plan = solve(*pods(count, cpu="250m", **preference), deadline=deadline)
+    assert plan.cost.per_hour <= 0.10 * (1 + MAX_SHARE)
+
+
+def test_preferences_are_kept_class_by_class_where_only_some_are_dear(solve: Solve) -> None:
+    """The web pods' preference would need a large node; that of the others costs 2 %."""
+    shop = (kind("small", 2, 8, 0.100), kind("better", 2, 8, 0.102), kind("large", 16, 64, 2.0))
+    dear = pods(1, "web", cpu="1500m", **_prefers(INSTANCE_TYPE, "large"))
+    cheap = pods(3, "db", cpu="1500m", **_prefers(INSTANCE_TYPE, "better"))
+    plan = solve(*dear, *cheap, pools=(pool(types=shop),))
+    assert sorted(planned.choice.instance_type for planned in plan.nodes) == ["better", "better", "better", "small"]
+
+
+def test_preferences_of_many_pods_are_bounded_as_well() -> None:
+    """Karpenter is not simulated for so many."""
+    snapshot = Snapshot(pools=(pool(),), pending=pods(600, cpu="250m", **near("podAntiAffinity", HOSTNAME, weight=1)))
+    together = provision(Snapshot(pools=(pool(),), pending=pods(600, cpu="250m"))).cost.per_hour
+    assert provision(snapshot).cost.per_hour <= together * (1 + MAX_SHARE)
+
+
+def test_zones_cannot_take_again_what_preferences_have_taken_of_the_bound() -> None:
+    wide = Baseline(runs=(BaselineRun({}, 9.0, 0, 3),))
+    assert zone_budget(1.08, {}, wide, cheapest=1.0) == (3, pytest.approx(0.02), pytest.approx(0.0162))
+    assert zone_budget(1.10, {}, None, cheapest=1.0) == (0, 0.0, pytest.approx(0.0))
 
 
 def test_as_many_zones_are_used_as_karpenter_uses(solve: Solve) -> None:
@@ -250,8 +293,8 @@ def test_karpenter_is_followed_where_it_rules_out_what_another_term_allows() -> 
 
 
 def test_those_that_karpenter_leaves_out_have_the_places_that_keep_fewest_preferences(solve: Solve) -> None:
-    """It places one, on the reservation; the others, who would be happy there too, go where their preference fails."""
-    kept = Offering(zone="z1", capacity_type="reserved", price=0.5, reservation_id="cr-1", reservation_capacity=1)
+    """It places one, on the reservation; the others, which prefer it too, go where their preference fails."""
+    kept = Offering(zone="z1", capacity_type="reserved", price=0.1, reservation_id="cr-1", reservation_capacity=1)
     shop = (kind("small", 2, 8, 0.1), kind("large", 16, 64, 0.8, offerings=(*LARGE.offerings, kept)))
     preference = _prefers(INSTANCE_TYPE, "large")["affinity"]
     picky = pods(3, affinity=near("podAntiAffinity", HOSTNAME)["affinity"] | preference)
@@ -266,12 +309,12 @@ def _alone(affinity: dict[str, Any]) -> tuple[Pod, ...]:
     return pods(2, cpu="500m", affinity=near("podAntiAffinity", HOSTNAME)["affinity"] | affinity)
 
 
-def test_no_pod_is_placed_at_the_expense_of_a_preference_that_karpenter_keeps(solve: Solve) -> None:
-    """The limit is worth a node as preferred, which Karpenter launches, or two others: one for each of them."""
+def test_a_pending_pod_is_worse_than_violated_preferences(solve: Solve) -> None:
+    """The limit allows one node as preferred, which Karpenter launches, or two others: one for each pod."""
     tight, preference = pool(types=(SMALL, MEDIUM), limits={"cpu": 4000}), _prefers(INSTANCE_TYPE, "medium")
     plan = solve(*_alone(preference["affinity"]), pools=(tight,), deadline=0.05)
-    assert [planned.choice.instance_type for planned in plan.nodes] == ["medium"]
-    assert [why.code for why in plan.unschedulable.values()] == ["LIMIT_REACHED"]
+    assert [planned.choice.instance_type for planned in plan.nodes] == ["small", "small"]
+    assert not plan.unschedulable
 
 
 def test_whom_karpenter_leaves_out_has_a_place_where_that_costs_no_pod_a_preference(solve: Solve) -> None:

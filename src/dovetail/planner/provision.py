@@ -6,6 +6,7 @@ Tier 1 packs by a few strategies and compares with Karpenter's baseline; tier 2 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -55,6 +56,8 @@ _MAX_PODS_PER_CLASS_OF_FEW_ALIKE = 1.5
 _MANY_PODS = (Strategy(balance_counted=True),)
 #: For few pods of many classes.
 _MANY_CLASSES = (*_FIRST[:1], *_MANY_PODS, Strategy(order="sum", balance_counted=True))
+#: Classes whose preferences are restored one after another in a packing that ignores all.
+_MAX_RESTORED_CLASSES = 8
 #: Up to this many classes, each strategy takes a millisecond or two.
 _MAX_PORTFOLIO_CLASSES = 120
 #: With more classes, rounding the LP relaxation takes too long for tier 1.
@@ -185,14 +188,14 @@ def _tier1(snapshot: Snapshot, measured: bool = True, improved_later: bool = Fal
         first = _best(packings)
         if _beats_any_run(problem, first, len(simulations.outcomes[0].masks)):
             return Tier1(problem, first, simulations.outcomes)
-        run = PackingRun(run.meter, baseline_of(problem, simulations.finish()))
+        run = packings[0].state.run._replace(baseline=baseline_of(problem, simulations.finish()))
         packings = [packing.joined(run) for packing in packings]
     outcomes = simulations.outcomes if simulations is not None else []
     portfolio = _best(packings)
     packing = _round_relaxation(problem, portfolio)
-    if packing.meets_baseline_fully and _is_valid(problem, packing):
+    if packing.meets_baseline_fully and _is_cheapest_of(packing, outcomes) and _is_valid(problem, packing):
         return Tier1(problem, packing, outcomes)
-    followed = as_packings(problem, outcomes, run)
+    followed = as_packings(problem, outcomes, packing.state.run)
     packing = _try_more(problem, min((*followed, portfolio), key=_score))
     if not packing.meets_baseline and problem.order.matters:
         reordered = _with_owners_first(problem, packing, outcomes)
@@ -214,6 +217,11 @@ def _beats_any_run(problem: Problem, packing: Packing, nodes: int) -> bool:
     )
 
 
+def _is_cheapest_of(packing: Packing, outcomes: Sequence[BaselineOutcome]) -> bool:
+    """Whether no run of Karpenter's scheduler is cheaper, whatever preferences and zones it misses."""
+    return all(packing.cost <= outcome.price or packing.left != outcome.left for outcome in outcomes)
+
+
 def _zones_offered(problem: Problem) -> frozenset[str]:
     """The zones in which some NodePool can launch a node."""
     catalog = problem.catalog
@@ -221,10 +229,10 @@ def _zones_offered(problem: Problem) -> frozenset[str]:
 
 
 def _is_cheapest_for_one(problem: Problem, packing: Packing) -> bool:
-    """Whether a single pod has the cheapest offering that holds it, with all its preferences: the optimum."""
+    """Whether a single pod has the cheapest offering that holds it, and all its preferences: the optimum."""
     if problem.total != 1 or packing.left or packing.violated_count or packing.relaxed or problem.diversity is not None:
         return False
-    fitting = problem.frontier.prices[fitting_offerings(problem, problem.first_requests[0])]
+    fitting = problem.frontier.prices[fitting_offerings(problem, problem.levels_of(problem.classes[0])[-1])]
     return bool(len(fitting)) and packing.cost <= float(fitting.min()) and packing.order_independent
 
 
@@ -334,8 +342,31 @@ def _portfolio(problem: Problem, run: PackingRun, tried: Packing | None = None) 
     strategies = _strategies(problem)
     if problem.weighted:
         strategies = (*strategies, replace(strategies[0], pessimistic_limits=True))
+    ignoring = _ignoring_preferences(problem, strategies[0], run)
+    run = ignoring[0].state.run if ignoring else run
     packings = [] if tried is None else [tried.joined(run)]
-    return [*packings, *(pack(problem, strategy, run) for strategy in strategies[len(packings) :])]
+    return [*packings, *(pack(problem, strategy, run) for strategy in strategies[len(packings) :]), *ignoring]
+
+
+def _ignoring_preferences(problem: Problem, strategy: Strategy, run: PackingRun) -> list[Packing]:
+    """A packing that ignores all preferences, and one that keeps those that the objective finds worth their cost.
+
+    The other strategies keep every preference that can be kept, whatever that costs; so without these packings the
+    bound of the objective would have nothing to choose.
+    """
+    if not problem.preferences:
+        return []
+    ignored = frozenset(problem.preferences)
+    cheapest = pack(problem, replace(strategy, ignored_preferences=ignored), run)
+    if not cheapest.left:
+        cheapest = cheapest.joined(run._replace(cheapest=cheapest.cost))
+    best, run = cheapest, cheapest.state.run
+    violated = Counter({index: failing * count for index, failing, count in cheapest.violated})
+    for index, _ in violated.most_common(_MAX_RESTORED_CLASSES) if few(problem) else ():
+        other = pack(problem, replace(strategy, ignored_preferences=ignored - {index}), run)
+        if other.score < best.score:
+            best, ignored = other, ignored - {index}
+    return [cheapest] if best is cheapest else [cheapest, best]
 
 
 def _best(packings: Sequence[Packing]) -> Packing:

@@ -34,7 +34,9 @@ def plan_of(problem: Problem, packing: Packing, tier: int = 1, bound: float | No
             )
             return with_daemon_requests(problem, was, planned) if varies else None
 
-        planned_nodes = pin_zones(planned_nodes, settled, zone_budget(least, packing.left, packing.state.run.baseline))
+        run = packing.state.run
+        budget = zone_budget(least, packing.left, run.baseline, run.cheapest)
+        planned_nodes = pin_zones(planned_nodes, settled, budget)
     unusable = UnusablePools(problem, [problem.classes[index] for index in left])
     for index, names in left.items():
         why = Placement(unschedulable=unschedulable(problem, packing.state, problem.classes[index], unusable))

@@ -105,7 +105,7 @@ class OptimiserProcess:
             if not self._is_ready(end):
                 return best
             spent = deadline - (end - stopwatch())
-            task = (problem, packing.state.run.baseline, layout_of(packing), seed, deadline, spent)
+            task = (problem, packing.state.run, layout_of(packing), seed, deadline, spent)
             request = pickle.dumps(task, pickle.HIGHEST_PROTOCOL)
             for answer in self._answers(request, end + _GRACE_S):
                 best = Improvement(packing_of(problem, answer.layout, packing.state.run), answer.bound)
@@ -188,12 +188,12 @@ def serve(source: IO[bytes], sink: IO[bytes], solve: Callable[..., Improvement] 
     while len(head := source.read(_LENGTH_BYTES)) == _LENGTH_BYTES:
         body = source.read(int.from_bytes(head, "big"))
         # The bytes come from the parent process, over a private pipe.
-        problem, baseline, layout, seed, deadline, spent = pickle.loads(body)
+        problem, run, layout, seed, deadline, spent = pickle.loads(body)
 
         def on_improvement(improvement: Improvement) -> None:
             _send(sink, encode(WorkerReport(layout_of(improvement.packing), improvement.bound)))
 
-        start = packing_of(problem, layout, PackingRun(WorkMeter(), baseline))
+        start = packing_of(problem, layout, run._replace(meter=WorkMeter()))
         solution = solve(problem, start, seed, deadline, spent, on_improvement=on_improvement)
         _send(sink, encode(WorkerReport(layout_of(solution.packing), solution.bound, last=True)))
 

@@ -92,11 +92,17 @@ class ZoneBudget(NamedTuple):
     """What zones beyond these may cost together."""
 
 
-def zone_budget(cost: float, left: Mapping[int, int], baseline: Baseline | None) -> ZoneBudget:
-    """Karpenter's zones for a bounded share each, further zones for a smaller one, and never above Karpenter's cost."""
+def zone_budget(
+    cost: float, left: Mapping[int, int], baseline: Baseline | None, cheapest: float | None = None
+) -> ZoneBudget:
+    """Karpenter's zones for a bounded share each, further zones for a smaller one, and never above Karpenter's cost.
+
+    `cheapest` is the cost of a packing that ignores preferences: what they take of the bound, zones cannot take again.
+    """
+    room = max(0.0, (1 + MAX_SHARE) * cheapest - cost) if cheapest is not None else MAX_SHARE * cost
     if baseline is None:
-        return ZoneBudget(further_cost=FURTHER_ZONES_SHARE * cost)
+        return ZoneBudget(further_cost=min(room, FURTHER_ZONES_SHARE * cost))
     limit = baseline.price(left)
-    room = max(0.0, limit - cost) if limit is not None else MAX_SHARE * cost
+    room = min(room, max(0.0, limit - cost)) if limit is not None else room
     wanted = min(MAX_SHARE, BASELINE_ZONE_SHARE * max(0, baseline.zones - 1)) * cost
     return ZoneBudget(baseline.zones, min(room, wanted), min(room, FURTHER_ZONES_SHARE * cost))

@@ -281,7 +281,10 @@ def _place_class(packer: Packer, pod_class: PodClass, count: int) -> int:
     """Place pods of a class at the first relaxation level that admits them; returns the number left unplaced."""
     if pod_class.error:
         return count
-    for request in packer.problem.levels_of(pod_class):
+    requests = packer.problem.levels_of(pod_class)
+    if pod_class.index in packer.strategy.ignored_preferences:
+        requests = [requests[index] for index in pod_class.levels_without_preferences]
+    for request in requests:
         count -= packer.place(request, count)
         if not count:
             break

@@ -24,3 +24,5 @@ class PackingRun(NamedTuple):
 
     meter: WorkMeter
     baseline: Baseline | None = None
+    cheapest: float | None = None
+    """$/h of a packing that ignores all preferences, where there are some: what they may cost is a share of it."""

@@ -31,3 +31,5 @@ class Strategy(msgspec.Struct, frozen=True):
     """Fill existing nodes as far as maxSkew allows before domains are balanced."""
     cheapest_domain: bool = False
     """Do not balance: take the cheapest domain that maxSkew allows."""
+    ignored_preferences: frozenset[int] = frozenset()
+    """Pod classes, by index, that give up all preferences at once instead of one at a time."""

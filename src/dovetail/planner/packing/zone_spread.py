@@ -66,7 +66,7 @@ def widened(state: PackingState, left: Mapping[int, int]) -> PackingState:
     topology_key = state.key_index.get(ZONE)
     if topology_key is None:
         return state
-    wanted, spare, _ = zone_budget(state.cost(), left, state.run.baseline)
+    wanted, spare, _ = zone_budget(state.cost(), left, state.run.baseline, state.run.cheapest)
     for domain in range(len(state.problem.topology_keys[topology_key].values)):
         used = [int(state.domains[topology_key][node]) for node in state.new_nodes()]
         if domain in used:

@@ -19,7 +19,13 @@ from dovetail.model.pods import Pod
 from dovetail.model.pvc_problems import PvcProblem
 from dovetail.planner.cache import PlannerCache
 from dovetail.planner.problem.pod_spec import PodConstraints, SpreadConstraint, last_shapes_of
-from dovetail.planner.problem.relaxation import RelaxationLevel, on_one_node, relaxation_levels, with_home_node
+from dovetail.planner.problem.relaxation import (
+    RelaxationLevel,
+    levels_without_preferences,
+    on_one_node,
+    relaxation_levels,
+    with_home_node,
+)
 from dovetail.planner.problem.shared_volumes import NO_SHARED_VOLUMES, SharedVolumes, sharing
 from dovetail.planner.problem.topology_groups import TopologyGroup
 from dovetail.planner.problem.volumes import (
@@ -75,6 +81,11 @@ class PodClass(msgspec.Struct, eq=False):
     def levels(self) -> tuple[RelaxationLevel, ...]:
         """The relaxation levels."""
         return self.kind.levels
+
+    @property
+    def levels_without_preferences(self) -> tuple[int, ...]:
+        """The indices of the levels that have no preference left."""
+        return levels_without_preferences(self.kind.levels)
 
     @property
     def members(self) -> frozenset[TopologyGroup]:

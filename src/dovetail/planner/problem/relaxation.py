@@ -100,6 +100,14 @@ def with_home_node(levels: tuple[RelaxationLevel, ...], home: tuple[Term, ...]) 
     return (*at_home, *away)
 
 
+def levels_without_preferences(levels: tuple[RelaxationLevel, ...]) -> tuple[int, ...]:
+    """The indices of the levels that have no preference left: the last, and for pods with volumes the last at home."""
+    last = len(levels) - 1
+    if _AWAY not in levels[last].relaxed:
+        return (last,)
+    return (len(levels) // 2 - 1, last)
+
+
 def _heaviest_first(terms: tuple[AffinityRule, ...]) -> list[AffinityRule]:
     return sorted((term for term in terms if term.weight), key=lambda term: -term.weight)
 
