@@ -65,6 +65,19 @@ def _run(story: Any) -> None:
     run_virtual(main())
 
 
+def test_the_pods_of_a_node_are_in_the_order_of_their_names() -> None:
+    """Evictions and slots follow this order: a process that listed the pods decides as one that watched them come."""
+
+    async def story(cluster_state: ClusterState) -> None:
+        cluster_state.nodes._put("n", _node("n"))
+        for name in ("web-2", "api-1", "web-1"):
+            cluster_state.pods._put(f"default/{name}", _pod(name, "n"))
+        assert [pod.metadata.name for pod in cluster_state.pods_on("n")] == ["api-1", "web-1", "web-2"]
+        assert cluster_state.pods_on("other") == ()
+
+    _run(story)
+
+
 def test_a_nodeclaim_is_a_node_state_until_its_node_registers() -> None:
     async def story(cluster_state: ClusterState) -> None:
         cluster_state.claims._put("c", _claim("c", provider="cloud:///n"))

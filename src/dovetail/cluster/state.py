@@ -192,7 +192,9 @@ class ClusterState:
         return self._unbound.values()
 
     def pods_on(self, node: str) -> Sequence[Pod]:
-        return tuple(self._by_node.get(node, {}).values())
+        """The pods bound to a node, by name: a decision must not depend on the order in which they were heard of."""
+        pods = self._by_node.get(node)
+        return tuple(sorted(pods.values(), key=_by_name)) if pods else ()
 
     def pod(self, uid: str) -> Pod | None:
         return self._by_uid.get(uid)
@@ -481,6 +483,10 @@ class ClusterState:
                     self.listener_failed(problem)
 
         return notify
+
+
+def _by_name(pod: Pod) -> tuple[str, str]:
+    return pod.metadata.namespace, pod.metadata.name
 
 
 def _attached_to(attachment: VolumeAttachment) -> tuple[str]:
