@@ -268,6 +268,9 @@ def test_a_hostile_payload_with_sound_checksums_is_an_error(tmp_path: Path) -> N
         (("metadata", "uid"), [1]),
         (("metadata", "creationTimestamp"), "yesterday"),
         (("status", "conditions"), [{"type": "Ready", "lastTransitionTime": "-5"}]),
+        (("status", "allocatable"), {"cpu": []}),
+        (("spec", "containers"), [{"name": "web", "resources": "x"}]),
+        (("spec", "containers"), [{"name": "web", "resources": {"requests": {"cpu": True}}}]),
     ],
 )
 def test_an_object_of_another_form_is_an_error_with_its_offset(
@@ -279,13 +282,69 @@ def test_an_object_of_another_form_is_an_error_with_its_offset(
     for field in path[:-1]:
         target = target[field]
     target[path[-1]] = value
-    with Writer.create(tmp_path / "hostile.dvrec", START, "test", IDENTITY) as writer:
+    _assert_hostile(tmp_path, hostile, r"byte \d+: block 2: Pod web-0: (Expected|Invalid)")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("spec", "containers"), [{"name": "web", "resources": {"requests": {"cpu": "-1"}}}]),
+        (("spec", "containers"), [{"name": "web", "resources": {"limits": {"memory": "8 Gi"}}}]),
+        (("spec", "overhead"), {"cpu": "-1m"}),
+        (("status", "allocatable"), {"cpu": "two"}),
+        (("status", "capacity"), {"memory": -5}),
+    ],
+)
+def test_an_amount_that_cannot_be_is_an_error_with_its_offset(
+    tmp_path: Path, path: tuple[str, ...], value: object
+) -> None:
+    """Otherwise utilisation, the lower bound and what fits would be wrong."""
+    hostile = pod("web-0")
+    hostile[path[0]][path[1]] = value
+    _assert_hostile(tmp_path, hostile, r"byte \d+: block 2: Pod web-0: .*(below zero|quantities must match)")
+
+
+@pytest.mark.parametrize("labels", [{"topology.kubernetes.io/zone": "-5"}, {"a b": "c"}])
+def test_a_label_that_cannot_be_is_an_error_with_its_offset(tmp_path: Path, labels: dict[str, str]) -> None:
+    """The lab's API server would refuse the Node in the middle of a replay."""
+    hostile = node("a")
+    hostile["metadata"]["labels"] = labels
+    _assert_hostile(tmp_path, hostile, r"byte \d+: block 2: Node a: metadata.labels: Invalid value")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("spec", "template", "spec", "nodeClassRef"), 7),
+        (("spec", "template", "spec", "requirements"), ["a"]),
+        (("spec", "disruption", "budgets"), [None]),
+        (("spec", "limits"), {"cpu": "many"}),
+    ],
+)
+def test_a_nodepool_of_another_form_is_an_error_with_its_offset(
+    tmp_path: Path, path: tuple[str, ...], value: object
+) -> None:
+    reference = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
+    hostile: Any = {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": "default", "uid": "uid-default"},
+        "spec": {"template": {"spec": {"nodeClassRef": reference}}, "disruption": {}},
+    }
+    target = hostile
+    for field in path[:-1]:
+        target = target[field]
+    target[path[-1]] = value
+    _assert_hostile(tmp_path, hostile, r"byte \d+: block 2: NodePool default: (Expected|quantities)")
+
+
+def _assert_hostile(folder: Path, hostile: dict[str, Any], error: str) -> None:
+    with Writer.create(folder / "hostile.dvrec", START, "test", IDENTITY) as writer:
         writer.begin()
         writer.put(later(10), hostile)
         writer.close(later(60))
-    recording = read(tmp_path / "hostile.dvrec")
-    with pytest.raises(RecordingError, match=r"byte \d+: block 2: Pod web-0: (Expected|Invalid)"):
-        recording.objects_at(later(60))
+    with pytest.raises(RecordingError, match=error):
+        read(folder / "hostile.dvrec").objects_at(later(60))
 
 
 @pytest.mark.parametrize("dollars", [math.nan, math.inf, -1.0, 1e300])

@@ -6,11 +6,18 @@ mapping belongs must be an error with its place, not a failure of whatever reads
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
+from dovetail.language import message
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.meta import Amounts
+from dovetail.model.quantity import parse
+from dovetail.model.validation.metadata import labels
 from dovetail.offline.recording.differences import BadDifference
 
 
@@ -42,13 +49,24 @@ class _Template(msgspec.Struct, rename="camel"):
     spec: dict[str, Any] | None = None
 
 
+class _ContainerResources(msgspec.Struct):
+    requests: Amounts | None = None
+    limits: Amounts | None = None
+
+
+class _Container(msgspec.Struct):
+    resources: _ContainerResources | None = None
+
+
 class _Spec(msgspec.Struct, rename="camel"):
     node_name: str | None = None
     provider_id: str | None = msgspec.field(default=None, name="providerID")
     replicas: int | None = None
     template: _Template | None = None
     taints: list[dict[str, Any]] | None = None
-    containers: list[dict[str, Any]] | None = None
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    overhead: Amounts | None = None
 
 
 class _Condition(msgspec.Struct, rename="camel"):
@@ -63,8 +81,8 @@ class _Status(msgspec.Struct, rename="camel"):
     reason: str | None = None
     provider_id: str | None = msgspec.field(default=None, name="providerID")
     conditions: list[_Condition] | None = None
-    capacity: dict[str, Any] | None = None
-    allocatable: dict[str, Any] | None = None
+    capacity: Amounts | None = None
+    allocatable: Amounts | None = None
 
 
 class _Object(msgspec.Struct, rename="camel"):
@@ -76,6 +94,38 @@ class _Object(msgspec.Struct, rename="camel"):
 def check(source: dict[str, Any]) -> None:
     """`BadDifference` names the object and the field."""
     try:
-        msgspec.convert(source, _Object)
-    except msgspec.ValidationError as problem:
+        if source["kind"] == "NodePool" and source.get("apiVersion") == "karpenter.sh/v1":
+            _check_amounts(msgspec.convert(source, NodePool).spec.limits)
+        form = msgspec.convert(source, _Object)
+        _check_labels(tuple((form.metadata.labels or {}).items()))
+        for amounts in _amounts(form):
+            _check_amounts(amounts)
+    except (msgspec.ValidationError, ValueError) as problem:
         raise BadDifference(f"{source['kind']} {source['metadata']['name']}: {problem}") from problem
+
+
+def _amounts(source: _Object) -> Iterator[Amounts]:
+    """The resources that a pod requests and that a node has."""
+    spec, status = source.spec, source.status
+    if spec is not None:
+        for container in (*(spec.containers or ()), *(spec.init_containers or ())):
+            if container.resources is not None:
+                yield container.resources.requests or {}
+                yield container.resources.limits or {}
+        yield spec.overhead or {}
+    if status is not None:
+        yield status.capacity or {}
+        yield status.allocatable or {}
+
+
+@lru_cache(maxsize=4096)
+def _check_labels(given: tuple[tuple[str, str], ...]) -> None:
+    """Many objects have the same labels; only those that can be are remembered."""
+    for error in labels(dict(given), "metadata.labels"):
+        raise ValueError(str(error))
+
+
+def _check_amounts(amounts: Amounts) -> None:
+    for name, text in amounts.items():
+        if parse(text).milli < 0:
+            raise ValueError(message("{name}: {amount} is below zero", name=name, amount=text))
