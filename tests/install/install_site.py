@@ -210,7 +210,7 @@ class Site:
         async def work(account: Account) -> None:
             found = await discover(account, None, SERVER)
             planned = plan_take_over(found, InstallOptions(release=RELEASE))
-            await take_over(account, found, planned, self.report, wait_s=wait_s)
+            await take_over(account, planned, self.report, wait_s=wait_s)
 
         return await self._as_operator(work, after)
 

@@ -5,6 +5,7 @@ Interrupted at any call it goes on when it is repeated, and `uninstall` leaves t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -112,10 +113,10 @@ async def interrupt_and_repeat(site: Site, chosen: Callable[[int], bool]) -> int
     removals = len(await site.uninstall())
     assert await site.state() == before
     assert total > 40
-    tried = [after for after in range(1, total + 1) if chosen(after)]
+    tried = [after for after in range(1, max(total, removals) + 1) if chosen(after)]
     for after in tried:
         with pytest.raises(Interrupted):
-            await site.install(after=after)
+            await site.install(after=min(after, total))
         await site.install()
         assert await site.state() == whole, f"interrupted after write {after}"
         with pytest.raises(Interrupted):
@@ -130,6 +131,40 @@ def test_interrupted_it_goes_on_and_uninstall_leaves_nothing(endpoint: AwsEndpoi
         assert await interrupt_and_repeat(site, lambda after: after % 9 == 2) >= 4
 
     tell(endpoint, story)
+
+
+def test_an_interrupted_installation_is_uninstalled_without_being_completed(endpoint: AwsEndpoint) -> None:
+    async def story(site: Site) -> None:
+        before = await site.state()
+        total = len(await site.install())
+        await site.uninstall()
+        tried = range(3, total + 1, 8)
+        assert len(tried) >= 5
+        for after in tried:
+            with pytest.raises(Interrupted):
+                await site.install(after=after)
+            await site.uninstall()
+            assert await site.state() == before, f"interrupted after write {after}"
+
+    tell(endpoint, story)
+
+
+def test_a_class_that_terminates_is_reported_once(endpoint: AwsEndpoint) -> None:
+    async def story(site: Site) -> None:
+        await site.install(wait_s=300.0)
+        finalizers = {"metadata": {"finalizers": ["karpenter.k8s.aws/termination"]}}
+        await site.kube.patch(kinds.EC2NODECLASSES, "default", finalizers, manager="controller")
+        site.shown.clear()
+        removal = asyncio.create_task(site.uninstall())
+        await asyncio.sleep(10.0)
+        assert not removal.done(), "the controller is still to release the class"
+        await site.kube.patch(kinds.EC2NODECLASSES, "default", {"metadata": {"finalizers": None}}, manager="controller")
+        await removal
+        removed = [title for title, change in site.shown if change.status is StepStatus.REMOVE]
+        assert removed.count("EC2NodeClass default") == 1
+        assert len(removed) == len(set(removed))
+
+    tell(endpoint, story, nodes=2)
 
 
 @pytest.mark.slow

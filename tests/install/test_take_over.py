@@ -73,6 +73,14 @@ def _karpenter(labels: dict[str, str]) -> dict[str, Any]:
             {"name": "INTERRUPTION_QUEUE", "value": "old"},
             {"name": "FEATURE_GATES", "value": "NodeRepair=true"},
             {"name": "KARPENTER_SERVICE", "value": "k"},
+            # what the chart sets itself: twice they would be refused
+            {"name": "DISABLE_LEADER_ELECTION", "value": "false"},
+            {"name": "LOG_LEVEL", "value": "debug"},
+            {"name": "LOG_OUTPUT_PATHS", "value": "stdout"},
+            {"name": "LOG_ERROR_OUTPUT_PATHS", "value": "stderr"},
+            {"name": "METRICS_PORT", "value": "8080"},
+            {"name": "HEALTH_PROBE_PORT", "value": "8081"},
+            {"name": "SYSTEM_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
         ],
     }
     template = {"metadata": {"labels": labels}, "spec": {"containers": [container], "serviceAccountName": "karpenter"}}
@@ -104,11 +112,17 @@ def test_take_over_stands_by_then_scales_karpenter_down_and_hand_back_returns(en
         pod = deployment["spec"]["template"]["spec"]
         assert pod["serviceAccountName"] == "karpenter", "the role that Karpenter had"
         variables = {row["name"]: row.get("value") for row in pod["containers"][0]["env"]}
+        assert len(variables) == len(pod["containers"][0]["env"])
+        assert variables["LOG_LEVEL"] == "debug"
         assert variables["LEADER_ELECTION_NAMESPACE"] == "karpenter", "the lease that Karpenter held"
         assert (variables["INTERRUPTION_QUEUE"], variables["FEATURE_GATES"]) == ("old", "NodeRepair=true")
         assert read({}, {name: value for name, value in variables.items() if value}).cluster_name == CLUSTER
         karpenter = await site.kube.get(kinds.DEPLOYMENTS, "karpenter", "karpenter")
         assert karpenter["spec"]["replicas"] == 0
+        shown = [
+            (change.why, change.steps[0].command) for title, change in site.shown if title.endswith("er/karpenter")
+        ]
+        assert any(why == "scaled from 2 to 0" and " -p " in command for why, command in shown)
         assert (await site.state())[0] == before[0], "nothing at AWS changes"
         assert await site.kube.get(kinds.NODECLAIMS, "default-abcde") == claim, "no node is touched"
         assert await site.take_over() == [], "a repetition changes nothing"

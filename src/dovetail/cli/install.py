@@ -136,8 +136,10 @@ async def _install(
         return
     show_cluster(discovered)
     if dry_run:
-        parts = [*planned.cloud, *planned.cluster, *planned.first_pool]
-        changes = await (run.removals if mode == "hand-back" else run.changes)(account, parts)
+        if mode == "hand-back":
+            changes = await run.removals(account, removal.parts_to_hand_back(discovered, planned))
+        else:
+            changes = await run.changes(account, [*planned.cloud, *planned.cluster, *planned.first_pool])
         for part, change in changes:
             report(part, change)
         click.echo(message("plan: {totals}; nothing was touched", totals=totals(changes)))
@@ -146,7 +148,7 @@ async def _install(
         await removal.hand_back(account, discovered, planned, report, wait_s=wait_s)
         click.echo(message("handed back: Karpenter leads again"))
     elif mode == "take-over":
-        await take_over(account, discovered, planned, report, wait_s=wait_s)
+        await take_over(account, planned, report, wait_s=wait_s)
         click.echo(message("taken over; dovetail install --hand-back returns to Karpenter"))
     else:
         changed = await run.install(account, planned, report, wait_s=wait_s)

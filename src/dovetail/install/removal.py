@@ -11,9 +11,10 @@ from dovetail.install.aws_parts import AccessEntry, DiscoveryTag, IamRole, Insta
 from dovetail.install.discovery import Found
 from dovetail.install.iam import OWNER_TAG
 from dovetail.install.kubernetes_parts import MappedRole, Object
-from dovetail.install.plan import FORMER_REPLICAS, Installation, RefusedError
-from dovetail.install.run import MANAGER, Report, Waited, scale, undo, wait_until
+from dovetail.install.plan import Installation, RefusedError
+from dovetail.install.run import MANAGER, Report, Waited, take, undo, wait_until
 from dovetail.install.steps import Account, Change, InstallPart, StepStatus
+from dovetail.install.take_over import FormerAutoscaler, former_replicas
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import (
     CONFIGMAPS,
@@ -165,13 +166,12 @@ async def drain(account: Account, report: Report, wait_s: float) -> None:
 
 async def _delete_classes(account: Account, report: Report, wait_s: float) -> None:
     """While the controller runs, which takes the instance profiles and launch templates of a class away."""
-    for pool in await _listed(account, NODEPOOLS):
-        report(f"NodePool {pool['metadata']['name']}", Change(StepStatus.REMOVE))
-        await _delete(account, NODEPOOLS, pool["metadata"]["name"])
-    for node_class in await _listed(account, EC2NODECLASSES):
-        name = node_class["metadata"]["name"]
-        report(f"EC2NodeClass {name}", Change(StepStatus.REMOVE))
-        await _delete(account, EC2NODECLASSES, name)
+    for resource in (NODEPOOLS, EC2NODECLASSES):
+        for obj in await _listed(account, resource):
+            if obj["metadata"].get("deletionTimestamp"):
+                continue
+            report(f"{resource.kind} {obj['metadata']['name']}", Change(StepStatus.REMOVE))
+            await _delete(account, resource, obj["metadata"]["name"])
 
     async def gone() -> tuple[bool, str]:
         classes = await _listed(account, EC2NODECLASSES)
@@ -270,32 +270,22 @@ async def _delete(account: Account, resource: Resource, name: str, namespace: st
         return
 
 
+def parts_to_hand_back(discovered: Found, planned: Installation) -> list[InstallPart]:
+    """Karpenter starts and waits for the lease; then ours goes. Definitions and the namespace stay."""
+    if not any(former_replicas(obj) is not None for obj in discovered.autoscalers):
+        raise RefusedError(message("no Deployment was taken over; there is nothing to hand back to"))
+    objects = [part for part in planned.cluster if isinstance(part, Object)]
+    ours = [part for part in objects if part.body["kind"] not in ("Namespace", "CustomResourceDefinition")]
+    return [*planned.first_pool, *reversed(ours)]
+
+
 async def hand_back(
     account: Account, discovered: Found, planned: Installation, report: Report, *, wait_s: float
 ) -> None:
-    """Return to the Karpenter that was taken over: it waits for the lease, then ours goes."""
-    former = [obj for obj in discovered.autoscalers if FORMER_REPLICAS in (obj["metadata"].get("annotations") or {})]
-    if not former:
-        raise RefusedError(message("no Deployment was taken over; there is nothing to hand back to"))
-    for deployment in former:
-        metadata = deployment["metadata"]
-        replicas = int(metadata["annotations"][FORMER_REPLICAS])
-        report(
-            message(
-                "Deployment {namespace}/{name}: {replicas} replicas",
-                namespace=metadata["namespace"],
-                name=metadata["name"],
-                replicas=replicas,
-            ),
-            Change(StepStatus.CHANGE),
-        )
-        await scale(account, metadata["name"], metadata["namespace"], replicas, former=replicas)
-    objects = [part for part in planned.cluster if isinstance(part, Object)]
-    ours = [part for part in objects if part.body["kind"] not in ("Namespace", "CustomResourceDefinition")]
-    await undo(account, list(reversed(ours)), report)
+    """Return to the Karpenter that was taken over. Interrupted at any step, it can be repeated."""
+    await undo(account, parts_to_hand_back(discovered, planned), report)
     await _wait_for_pods(account, planned, wait_s)
     await clear_taints(account, report)
-    for deployment in former:
-        metadata = deployment["metadata"]
-        replicas = int(metadata["annotations"][FORMER_REPLICAS])
-        await scale(account, metadata["name"], metadata["namespace"], replicas, former=None)
+    for part in planned.first_pool:
+        if isinstance(part, FormerAutoscaler):
+            await take(account, part.forget(await part.read(account)))

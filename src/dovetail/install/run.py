@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from dovetail.cloud.aws.errors import code_of
-from dovetail.install.plan import FORMER_REPLICAS, Installation, RefusedError
+from dovetail.install.plan import Installation, RefusedError
 from dovetail.install.steps import Account, AwsCall, Change, InstallPart, Step, StepStatus, Write
 from dovetail.kube.errors import Conflict, KubeError, NotFound
 from dovetail.kube.resources import CRDS, DEPLOYMENTS
@@ -200,12 +200,3 @@ async def install(account: Account, planned: Installation, report: Report, *, wa
             )
         report(f"Deployment {release.namespace}/{name}: {waited.seen}", Change(StepStatus.EXISTS))
     return changed + await bring(account, planned.first_pool, report)
-
-
-async def scale(account: Account, name: str, namespace: str, replicas: int, former: int | None) -> None:
-    """Scale a Deployment, and remember how many replicas it had; None forgets it."""
-    body = {
-        "metadata": {"annotations": {FORMER_REPLICAS: None if former is None else str(former)}},
-        "spec": {"replicas": replicas},
-    }
-    await account.kube.patch(DEPLOYMENTS, name, body, namespace, manager=MANAGER)

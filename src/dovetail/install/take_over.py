@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_type_hints
 
+import msgspec
+
 from dovetail.controllers.inert_settings import REFUSED, WITHOUT_EFFECT
 from dovetail.controllers.settings import Settings
 from dovetail.install.chart import Chart, Json, Release, chart_directory, merge_values
 from dovetail.install.discovery import Found
 from dovetail.install.kubernetes_parts import Object, definition_parts, marked
 from dovetail.install.plan import FORMER_REPLICAS, Installation, InstallOptions, RefusedError, is_ours, site_of
-from dovetail.install.run import Report, available, bring, scale, wait_until
-from dovetail.install.steps import Account, Change, StepStatus
+from dovetail.install.run import Report, available, bring, wait_until
+from dovetail.install.steps import EXISTS, NOTHING_TO_REMOVE, Account, Change, StepStatus, Write
+from dovetail.kube.resources import DEPLOYMENTS
 from dovetail.language import message
 
 #: Variables that the chart sets itself, and those that say nothing about how Karpenter was set up.
@@ -58,10 +61,62 @@ def values_of(deployment: Mapping[str, Any]) -> Json:
     return values
 
 
+class FormerAutoscaler(msgspec.Struct, frozen=True, kw_only=True):
+    """Karpenter's Deployment: scaled down when ours is ready, and up again when it is handed back to."""
+
+    name: str
+    namespace: str
+
+    @property
+    def title(self) -> str:
+        return f"Deployment {self.namespace}/{self.name}"
+
+    async def read(self, account: Account) -> Any:
+        return await account.kube.get(DEPLOYMENTS, self.name, self.namespace)
+
+    def change(self, there: Any) -> Change:
+        replicas = int(there["spec"].get("replicas", 1))
+        if not replicas:
+            return EXISTS
+        why = message("scaled from {replicas} to 0", replicas=replicas)
+        return Change(StepStatus.CHANGE, (self._scaled(0, replicas),), why=why)
+
+    def removal(self, there: Any) -> Change:
+        """Its annotation stays until ours is gone, so that an interrupted return goes on."""
+        former = former_replicas(there)
+        if former is None:
+            return NOTHING_TO_REMOVE
+        why = message("scaled to {replicas}", replicas=former)
+        return Change(StepStatus.CHANGE, (self._scaled(former, former),), why=why)
+
+    def forget(self, there: Any) -> Write:
+        """The last step of the return."""
+        return self._scaled(former_replicas(there) or 0, None)
+
+    def _scaled(self, replicas: int, former: int | None) -> Write:
+        annotations = {FORMER_REPLICAS: None if former is None else str(former)}
+        body = {"metadata": {"annotations": annotations}, "spec": {"replicas": replicas}}
+        return Write(verb="patch", resource=DEPLOYMENTS, name=self.name, namespace=self.namespace, body=body)
+
+
+def former_replicas(deployment: Mapping[str, Any]) -> int | None:
+    """How many replicas a Deployment had before it was taken over; None if it was not."""
+    text = (deployment["metadata"].get("annotations") or {}).get(FORMER_REPLICAS)
+    return None if text is None else int(text)
+
+
 def plan_take_over(discovered: Found, options: InstallOptions, release_name: str = "dovetail") -> Installation:
     """Our release beside Karpenter's, in its namespace; nothing at AWS changes."""
     deployment = karpenter_of(discovered)
     namespace = deployment["metadata"]["namespace"]
+    if not deployment["spec"].get("replicas", 1) and former_replicas(deployment) is None:
+        raise RefusedError(
+            message(
+                "Deployment {namespace}/{name} has no replicas; nothing runs there",
+                namespace=namespace,
+                name=deployment["metadata"]["name"],
+            )
+        )
     release = Release(name=release_name, namespace=namespace)
     values = merge_values(options.values, values_of(deployment))
     site = site_of(discovered, InstallOptions(release=release, values=values))
@@ -76,17 +131,13 @@ def plan_take_over(discovered: Found, options: InstallOptions, release_name: str
         values=values,
         cloud=(),
         cluster=tuple(parts),
-        first_pool=(),
+        first_pool=(FormerAutoscaler(name=str(deployment["metadata"]["name"]), namespace=namespace),),
         notes=chart.notes(release, values),
     )
 
 
-async def take_over(
-    account: Account, discovered: Found, planned: Installation, report: Report, *, wait_s: float
-) -> int:
+async def take_over(account: Account, planned: Installation, report: Report, *, wait_s: float) -> int:
     """Ours stands by first; then Karpenter is scaled to 0, gives up the lease, and ours leads."""
-    deployment = karpenter_of(discovered)
-    metadata = deployment["metadata"]
     changed = await bring(account, planned.cluster, report)
     if wait_s:
         look = available(account, planned.release.name, planned.release.namespace)
@@ -102,23 +153,4 @@ async def take_over(
                     wait_s=wait_s,
                 )
             )
-    replicas = int(deployment["spec"].get("replicas", 1))
-    if replicas:
-        title = message(
-            "Deployment {namespace}/{name}: scaled from {replicas} to 0",
-            namespace=metadata["namespace"],
-            name=metadata["name"],
-            replicas=replicas,
-        )
-        report(title, Change(StepStatus.CHANGE))
-        await scale(account, metadata["name"], metadata["namespace"], 0, former=replicas)
-        changed += 1
-    elif FORMER_REPLICAS not in (metadata.get("annotations") or {}):
-        raise RefusedError(
-            message(
-                "Deployment {namespace}/{name} has no replicas; nothing runs there",
-                namespace=metadata["namespace"],
-                name=metadata["name"],
-            )
-        )
-    return changed
+    return changed + await bring(account, planned.first_pool, report)

@@ -228,6 +228,27 @@ def test_a_managed_node_group_scales_with_the_program_from_end_to_end(site: Site
     run_virtual(main())
 
 
+def test_tags_go_with_what_they_are_on(site: Site) -> None:
+    def tagged(kind: str) -> list[str]:
+        filters = [{"Name": "key", "Values": ["of"]}, {"Name": "resource-type", "Values": [kind]}]
+        return [row["ResourceId"] for row in site.ec2.describe_tags(Filters=filters)["Tags"]]
+
+    tags = [{"Key": "of", "Value": "mine"}]
+    template = site.ec2.create_launch_template(
+        LaunchTemplateName="tagged", LaunchTemplateData={"InstanceType": "m5.large"},
+        TagSpecifications=[{"ResourceType": "launch-template", "Tags": tags}],
+    )["LaunchTemplate"]["LaunchTemplateId"]  # fmt: skip
+    (instance,) = site.ec2.run_instances(
+        ImageId="ami-12c6146b", InstanceType="m5.large", MinCount=1, MaxCount=1,
+        BlockDeviceMappings=[{"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": 20, "DeleteOnTermination": True}}],
+        TagSpecifications=[{"ResourceType": "volume", "Tags": tags}],
+    )["Instances"]  # fmt: skip
+    assert tagged("launch-template") == [template] and len(tagged("volume")) == 1
+    site.ec2.delete_launch_template(LaunchTemplateId=template)
+    site.ec2.terminate_instances(InstanceIds=[instance["InstanceId"]])
+    assert tagged("launch-template") == tagged("volume") == []
+
+
 def test_group_image_and_version_agree(site: Site) -> None:
     nodegroup(site, "plain", (0, 1, 0), instanceTypes=["m5.large"])
     nodegroup(site, "arm", (0, 1, 0), instanceTypes=["m6g.large"])

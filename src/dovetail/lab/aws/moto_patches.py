@@ -40,7 +40,9 @@ def _selling() -> LabOfferings:
 
 
 def _correct() -> None:
+    from moto.ec2.models.elastic_block_store import EBSBackend
     from moto.ec2.models.instances import Instance, InstancePlacement
+    from moto.ec2.models.launch_templates import LaunchTemplateBackend
     from moto.ec2.responses.fleets import Fleets
     from moto.ec2.responses.instances import InstanceResponse
     from moto.ec2.responses.spot_instances import SpotInstances
@@ -55,6 +57,8 @@ def _correct() -> None:
     TokenResponse.get_federation_token = _with_own_key(TokenResponse.get_federation_token)
     SQSBackend.set_queue_attributes = _with_kept_policy(SQSBackend.set_queue_attributes)
     EKSBackend.create_nodegroup = with_images(EKSBackend.create_nodegroup)
+    LaunchTemplateBackend.delete_launch_template = _with_its_tags(LaunchTemplateBackend.delete_launch_template)
+    EBSBackend.delete_volume = _with_its_tags(EBSBackend.delete_volume)
     Fleets.create_fleet = _at_once(Fleets.create_fleet)
     SpotInstances.describe_spot_price_history = _spot_prices
     InstanceResponse.describe_instances = _with_every_tag(InstanceResponse.describe_instances)
@@ -102,6 +106,17 @@ def _with_kept_policy(plain: Callable[[Any, str, dict[str, Any]], Any]) -> Calla
         return plain(self, queue_name, kept)
 
     return set_queue_attributes
+
+
+def _with_its_tags(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """The tags of a deleted resource go with it."""
+
+    def delete(self: Any, *arguments: Any, **named: Any) -> Any:
+        deleted = plain(self, *arguments, **named)
+        self.tags.pop(deleted.id, None)
+        return deleted
+
+    return delete
 
 
 def _with_own_key(plain: Method) -> Method:
