@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dovetail.lab.apiserver.crd import cel
+from dovetail.lab.apiserver.crd.cel.cost import EXCEEDED
 from dovetail.lab.apiserver.crd.cel.values import NONE, Optional
 from dovetail.lab.apiserver.crd.cel_values import typed
 from dovetail.lab.apiserver.crd.rule import ValidationRule
@@ -54,6 +55,8 @@ def _own(node: Structural, value: Any, old: Any, path: str, trace: Correlation, 
             verdict = rule.program(scope)
         except cel.CelError as error:
             errors.append(_failed(error, rule, node, field_path))
+            if str(error) == EXCEEDED:
+                break
             continue
         if verdict is True:
             continue
@@ -73,6 +76,9 @@ def _failed(error: cel.CelError, rule: ValidationRule, node: Structural, field_p
             f"for rule: {rule.shown()}"
         )
         return invalid(field_path, node.kind(), detail)
+    if text == EXCEEDED:
+        why = "no further validation rules will be run due to call cost exceeds limit for rule"
+        return invalid(field_path, node.kind(), f"'{text}': {why}: {rule.shown()}")
     return invalid(field_path, node.kind(), f"{text} evaluating rule: {rule.shown()}")
 
 

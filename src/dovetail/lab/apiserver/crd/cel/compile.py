@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from dovetail.lab.apiserver.crd.cel import functions
+from dovetail.lab.apiserver.crd.cel.cost import EXCEEDED, METER, PER_CALL_LIMIT, CostLimitExceeded
 from dovetail.lab.apiserver.crd.cel.errors import CelError, CelSyntaxError, no_key, no_overload
 from dovetail.lab.apiserver.crd.cel.field_names import field_name
 from dovetail.lab.apiserver.crd.cel.macros import MACROS
@@ -31,7 +32,14 @@ class Program:
         self.code = Compiler(self.names).code(parse(source))
 
     def __call__(self, env: Env) -> Any:
-        return self.code(env)
+        """The value. A variable that is an expression of its own has a limit of its own."""
+        before, METER.left = METER.left, PER_CALL_LIMIT
+        try:
+            return self.code(env)
+        except CostLimitExceeded:
+            raise CelError(EXCEEDED) from None
+        finally:
+            METER.left = before
 
 
 @lru_cache(maxsize=4096)
