@@ -12,7 +12,7 @@ from dovetail.autoscalers.vpa.api import LimitRange, Pod, VerticalPodAutoscaler,
 from dovetail.autoscalers.vpa.capping import NamespaceLimits, fit
 from dovetail.autoscalers.vpa.patches import admission_patches, resize_annotation_patches, resize_patches
 from dovetail.autoscalers.vpa.proportions import limit_bounds, proportional_limits
-from dovetail.autoscalers.vpa.startup_boost import boost_remaining_s
+from dovetail.autoscalers.vpa.startup_boost import BoostError, boost_remaining_s, expired_boosts
 from dovetail.model.quantity import parse
 from tests.autoscalers.vpa_objects import container, pod, recommended, vpa
 
@@ -218,6 +218,101 @@ def test_a_startup_boost_raises_cpu(
     assert "/metadata/annotations/vpaCpuStartupBoost~1app" in paths
     plain = admission_patches(of, asked)
     assert plain and not [patch for patch in plain if "Boost" in patch["path"]]
+
+
+def boost(kind: str = "Factor", **cpu: Any) -> dict[str, Any]:
+    return {"cpu": {"type": kind, "durationSeconds": 10, **cpu}}
+
+
+def boost_of_app(**policy: Any) -> list[dict[str, Any]]:
+    return [{"containerName": "app", **policy}]
+
+
+ONE = {"cpu": "1m"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "target", "requests", "limits", "set_"),
+    [
+        ({"startupBoost": boost(factor=2)}, "100m", ONE, ONE, ("200m", "200m")),
+        ({"startupBoost": boost(factor=2, durationSeconds=0)}, "100m", ONE, ONE, ("200m", "200m")),
+        ({"startupBoost": boost("Quantity", quantity="500m")}, "100m", ONE, ONE, ("600m", "600m")),
+        ({"startupBoost": boost("Quantity", quantity="200m")}, "500m", {"cpu": "400m"}, {"cpu": "400m"}, ("700m",) * 2),
+        ({"startupBoost": boost("", factor=2)}, "100m", ONE, None, ("200m", None)),
+        # without a recommendation the request of the spec is the base
+        ({"startupBoost": boost(factor=2)}, None, {"cpu": "100m"}, {"cpu": "100m"}, ("200m", "200m")),
+        # the limit keeps its proportion to the request of the spec, not to what is recommended
+        ({"startupBoost": boost(factor=2)}, "150m", {"cpu": "100m"}, {"cpu": "300m"}, ("300m", "900m")),
+        # a boost of the container's own replaces the one of all
+        (
+            {"startupBoost": boost(factor=2), "policies": boost_of_app(startupBoost=boost(factor=3))},
+            "100m",
+            ONE,
+            ONE,
+            ("300m", "300m"),
+        ),
+        # of requests alone: below the limit, so that the pod keeps its class
+        (
+            {"startupBoost": boost(factor=2), "policies": boost_of_app(controlledValues="RequestsOnly")},
+            "100m",
+            {"cpu": "100m"},
+            {"cpu": "300m"},
+            ("200m", None),
+        ),
+        # a container in mode Off is left alone
+        ({"startupBoost": boost(factor=2), "policies": boost_of_app(mode="Off")}, None, {"cpu": "100m"}, None, None),
+    ],
+)
+def test_what_a_boost_sets(
+    spec: dict[str, Any], target: str | None, requests: Any, limits: Any, set_: tuple[str, str | None] | None
+) -> None:
+    asked = vpa(*([recommended(target={"cpu": target})] if target else []), **spec)
+    of = pod(container(requests=requests, limits=limits), annotations={})
+    patches = {patch["path"]: patch["value"] for patch in admission_patches(of, asked, startup_boost=True)}
+    before = {"requests": requests, "limits": limits or {}}
+    annotation = patches.get("/metadata/annotations/vpaCpuStartupBoost~1app")
+    assert (annotation is None) if set_ is None else (msgspec.json.decode(annotation) == before)
+    cpu, limit = set_ or (None, None)
+    assert patches.get("/spec/containers/0/resources/requests/cpu") == cpu
+    assert patches.get("/spec/containers/0/resources/limits/cpu") == limit
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (boost(factor=0), "factor"),
+        (boost(), "factor"),
+        (boost("Quantity"), "quantity"),
+        (boost("Half", factor=2), "neither Factor nor Quantity"),
+    ],
+)
+def test_a_boost_that_says_nothing_is_refused(wrong: dict[str, Any], text: str) -> None:
+    asked = vpa(recommended(target={"cpu": "100m"}), startupBoost=wrong)
+    with pytest.raises(BoostError, match=text):
+        admission_patches(pod(container(requests=ONE)), asked, startup_boost=True)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expired"),
+    [
+        ([], []),
+        ([{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}], []),
+        ([{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:59:50Z"}], ["none"]),
+        ([{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:58:00Z"}], ["none", "short"]),
+    ],
+)
+def test_a_boost_is_over_so_long_after_the_pod_is_ready(conditions: Any, expired: list[str]) -> None:
+    policies = [
+        {"containerName": "short", "startupBoost": boost(factor=2, durationSeconds=60)},
+        {"containerName": "long", "startupBoost": boost(factor=2, durationSeconds=6000)},
+    ]
+    names = ("short", "long", "none")
+    of = pod(
+        *(container(name) for name in names),
+        annotations={f"vpaCpuStartupBoost/{name}": "{}" for name in names},
+        conditions=conditions,
+    )
+    assert expired_boosts(of, vpa(policies=policies), NOW) == [f"vpaCpuStartupBoost/{name}" for name in expired]
 
 
 def boosted(original: str, ready: str = "2026-01-01T00:00:00Z") -> Pod:

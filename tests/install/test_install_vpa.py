@@ -77,9 +77,9 @@ def test_three_pods_run_and_update_the_hamster_until_they_are_removed() -> None:
         pods = [pod["metadata"]["name"].rsplit("-", 2)[0] for pod in await world.pods(NAMESPACE)]
         assert sorted(pods) == ["vpa-admission-controller", "vpa-recommender", "vpa-updater"]
         assert await operator.install() == 0
-        await asyncio.sleep(25)
         await world.kube.create(DEPLOYMENTS, hamster())
-        await world.kube.create(VPAS, autoscaler())
+        made = await world.kube.create(VPAS, autoscaler())
+        assert made["spec"]["updatePolicy"] == {"updateMode": "Recreate"}, "the webhook was not called yet"
         await asyncio.sleep(400)
         listed = (await world.kube.list(VPAS)).items
         assert listed[0]["status"]["recommendation"]["containerRecommendations"][0]["target"]["cpu"] == "587m"

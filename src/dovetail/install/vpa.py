@@ -11,12 +11,13 @@ from typing import Any
 
 import msgspec
 
-from dovetail.autoscalers.vpa.api import VPAS
+from dovetail.autoscalers.vpa.admission_controller import CONFIGURATION
+from dovetail.autoscalers.vpa.api import VPAS, WEBHOOKS
 from dovetail.autoscalers.vpa.manifests import ADMISSION, RECOMMENDER, UPDATER, leftovers, manifests
 from dovetail.install.iam import OWNER_TAG
 from dovetail.install.kubernetes_parts import Object
 from dovetail.install.plan import RefusedError, annotated
-from dovetail.install.run import Report, bring, undo, wait_for_deployment
+from dovetail.install.run import Report, bring, undo, wait_for_deployment, wait_until
 from dovetail.install.steps import Account, Change, StepStatus
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.resources import DEPLOYMENTS
@@ -79,11 +80,38 @@ async def metrics_problem(account: Account) -> str:
 
 
 async def install(account: Account, planned: VpaInstallation, report: Report, *, wait_s: float) -> int:
-    """How many parts changed. `wait_s` bounds the wait for each Deployment; 0 does not wait."""
+    """How many parts changed. `wait_s` bounds the wait for each Deployment and the webhook; 0 does not wait."""
     changed = await bring(account, (*planned.definitions, *planned.cluster), report)
     for name in PROGRAMS if wait_s else ():
         await wait_for_deployment(account, planned.namespace, name, wait_s, report)
+    if wait_s:
+        await _wait_for_webhook(account, planned.namespace, wait_s, report)
     return changed
+
+
+async def _wait_for_webhook(account: Account, namespace: str, wait_s: float, report: Report) -> None:
+    """Until the admission controller has registered itself: a VPA that is created before keeps an empty mode."""
+
+    async def look() -> tuple[bool, str]:
+        try:
+            await account.kube.get(WEBHOOKS, CONFIGURATION)
+        except KubeError as problem:
+            return False, str(problem)
+        return True, message("registered")
+
+    waited = await wait_until(look, wait_s, account.kube.clock)
+    if not waited.done:
+        raise RefusedError(
+            message(
+                "the admission controller has not registered its webhook after {wait_s:g} s ({seen}); see kubectl logs "
+                "-n {namespace} deploy/{name}, then repeat the command",
+                wait_s=wait_s,
+                seen=waited.seen,
+                namespace=namespace,
+                name=ADMISSION,
+            )
+        )
+    report(f"{WEBHOOKS.kind} {CONFIGURATION}: {waited.seen}", Change(StepStatus.EXISTS))
 
 
 async def kept_definitions(account: Account) -> str:
