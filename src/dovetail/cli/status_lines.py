@@ -140,7 +140,7 @@ class StatusLines:
                 tasks.create_task(informer.run())
             for informer in (self._pods, self._nodes):
                 await informer.synced.wait()
-            names = sorted(self._nodes.objects)
+            names = sorted(key for key, _ in self._nodes.items())
             for line in (*map(recognized, self._running.notes), *welcome(self._running, names, self._dashboard)):
                 self._console.print(line, markup=False, highlight=False, soft_wrap=True)
             await self._plain()
@@ -166,7 +166,7 @@ class StatusLines:
     def _summary(self) -> str:
         counts = Counter(_state(pod) for pod in self._pods.all())
         up = sum(_ready(node) for node in self._nodes.all())
-        total = len(self._nodes.objects)
+        total = len(self._nodes)
         nodes = plural("{n} node", "{n} nodes", n=total) + ("" if up == total else message(", {up} ready", up=up))
         pods = ", ".join(message(text, n=counts[name]) for name, text in _STATES.items() if counts[name])
         broken = faults_now(self._running)

@@ -9,6 +9,7 @@ watch itself, object by object from the server's cache; a server that cannot is 
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from typing import Any, Generic, Literal
@@ -90,6 +91,7 @@ class Reflector(Generic[T]):
         self.store: Store[T] = Store(indices)
         self.synced = asyncio.Event()
         self.version = ""
+        self._expected: list[tuple[int, int, asyncio.Future[None]]] = []
         self.failure: KubeError | None = None
         #: Whether its owner does without it: then a kind that we may not read is no alarm of the watch.
         self.optional = False
@@ -106,6 +108,14 @@ class Reflector(Generic[T]):
         self._streams = streams and subscription_of(kube.transport) is None
         self._backoff = backoff or Retries(base=0.5, cap=30.0)
         self._chance = kube.chance.child("reflector", resource.name, namespace or "", labels or "", fields or "")
+
+    async def seen(self, version: str | int) -> None:
+        """Wait until the store is at least as new as a write that answered with this resourceVersion."""
+        if int(version) <= int(self.version or 0):
+            return
+        caught_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._expected, (int(version), id(caught_up), caught_up))
+        await caught_up
 
     async def run(self) -> None:
         failures = 0
@@ -149,7 +159,7 @@ class Reflector(Generic[T]):
             self._remove(key)
         for key, obj in fresh.items():
             self._put(key, obj, trimmed=True)
-        self.version = listing.resource_version
+        self._reach(listing.resource_version)
         self._alive()
         self.synced.set()
 
@@ -192,7 +202,7 @@ class Reflector(Generic[T]):
         stored_keys = self.store.keys()
         for key in [key for key in stored_keys if key not in sent] if sent is not None else ():
             self._remove(key)
-        self.version = version
+        self._reach(version)
         self._alive()
         self.synced.set()
 
@@ -230,42 +240,50 @@ class Reflector(Generic[T]):
     def _take(self, event: RawEvent) -> None:
         self._alive()
         if event.type == "BOOKMARK":
-            self.version = decode(event.object, Head).metadata.resource_version
+            self._reach(decode(event.object, Head).metadata.resource_version)
         else:
-            self._accept(event.object, event.type == "DELETED")
+            self._reach(self._accept(event.object, event.type == "DELETED"))
 
     def _on_pushed(self, change: PushedChange) -> None:
         """A delivered change is always the newest."""
         self._alive()
         try:
-            obj = change.view(self._type, self.store.get(change.key))
+            obj = change.view(self._type, self.store.get(change.key), self._keep)
         except msgspec.ValidationError as problem:
             self._pass_over(change.raw, problem)
-            return
-        if change.gone:
-            self._remove(change.key, obj)
         else:
-            self._put(change.key, obj)
-        self.version = str(change.version)
+            if change.gone:
+                self._remove(change.key, obj)
+            else:
+                self._put(change.key, obj, trimmed=True)
+        self._reach(str(change.version))
 
-    def _accept(self, raw: msgspec.Raw, gone: bool) -> None:
+    def _accept(self, raw: msgspec.Raw, gone: bool) -> str:
+        """Put an event's object into the store, or out of it; returns its resourceVersion."""
         try:
             obj = decode(raw, self._type)
         except msgspec.ValidationError as problem:
-            self._pass_over(raw, problem)
-            return
+            return self._pass_over(raw, problem)
         namespace, name, uid, version = meta(obj)
         key = f"{namespace}/{name}" if namespace else name
         if gone:
             self._remove(key, obj)
         elif not self._known_better(key, uid, version):
             self._put(key, obj)
-        self.version = version
+        return version
 
-    def _pass_over(self, raw: bytes | msgspec.Raw, problem: msgspec.ValidationError) -> None:
-        """An object that does not decode is reported, and no more."""
+    def _pass_over(self, raw: bytes | msgspec.Raw, problem: msgspec.ValidationError) -> str:
+        """An object that does not decode is reported, and no more; returns its resourceVersion."""
         self._report(BadObject(self.resource.name, key_of_raw(raw), str(problem)))
-        self.version = decode(raw, Head).metadata.resource_version
+        return decode(raw, Head).metadata.resource_version
+
+    def _reach(self, version: str) -> None:
+        """The store is as new as this; those that wait for one of their writes go on."""
+        self.version = version
+        while self._expected and self._expected[0][0] <= int(version):
+            caught_up = heapq.heappop(self._expected)[2]
+            if not caught_up.done():
+                caught_up.set_result(None)
 
     def _known_better(self, key: str, uid: str, version: str) -> bool:
         """Whether a writer of ours has already put a newer state of the object into the store."""

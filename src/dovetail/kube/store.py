@@ -5,7 +5,7 @@ Objects are frozen and shared; they are never copied. Reading is synchronous, so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, ValuesView
+from collections.abc import Callable, Hashable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from typing import Any, Generic, TypeVar
 
 from dovetail.kube import decode
@@ -51,9 +51,15 @@ class Store(Generic[T]):
     def keys(self) -> Iterable[str]:
         return self._objects.keys()
 
+    def items(self) -> ItemsView[str, T]:
+        return self._objects.items()
+
     def by(self, index: str, value: Hashable) -> list[T]:
-        """The objects that `index` finds under `value`, in the order they came."""
+        """The objects that `index` finds under `value`, in the order they came there."""
         return [self._objects[key] for key in self._found[index].get(value, ())]
+
+    def count(self, index: str, value: Hashable) -> int:
+        return len(self._found[index].get(value, ()))
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -65,28 +71,32 @@ class Store(Generic[T]):
         return iter(self._objects.values())
 
     def put(self, key: str, obj: T) -> T | None:
-        """Store; returns what was there."""
+        """Store; returns what was there. An object keeps its place in an index while it changes."""
         old = self._objects.get(key)
-        if old is not None:
-            self._forget(key, old)
         self._objects[key] = obj
         for name, index in self._indices.items():
-            for value in index(obj):
-                self._found[name].setdefault(value, {})[key] = None
+            entries, values = self._found[name], tuple(index(obj))
+            if old is not None:
+                former = tuple(index(old))
+                if former == values:
+                    continue
+                _forget(entries, key, (value for value in former if value not in values))
+            for value in values:
+                entries.setdefault(value, {})[key] = None
         return old
 
     def remove(self, key: str) -> T | None:
         old = self._objects.pop(key, None)
         if old is not None:
-            self._forget(key, old)
+            for name, index in self._indices.items():
+                _forget(self._found[name], key, index(old))
         return old
 
-    def _forget(self, key: str, old: T) -> None:
-        for name, index in self._indices.items():
-            entries = self._found[name]
-            for value in index(old):
-                keys = entries.get(value)
-                if keys is not None:
-                    keys.pop(key, None)
-                    if not keys:
-                        del entries[value]
+
+def _forget(entries: dict[Hashable, dict[str, None]], key: str, values: Iterable[Hashable]) -> None:
+    for value in values:
+        keys = entries.get(value)
+        if keys is not None:
+            keys.pop(key, None)
+            if not keys:
+                del entries[value]

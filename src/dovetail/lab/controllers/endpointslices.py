@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dovetail.kube.client import Kube
@@ -22,7 +22,7 @@ CONTROLLER = "endpointslice-controller.k8s.io"
 MAX_ENDPOINTS = 100
 
 
-def endpoints(service: Json, pods: Sequence[PodFields], nodes: Mapping[str, NodeFields]) -> list[Json]:
+def endpoints(service: Json, pods: Sequence[PodFields], node_named: Callable[[str], NodeFields | None]) -> list[Json]:
     """One endpoint a pod with an address, in a stable order."""
     publish = bool(service["spec"].get("publishNotReadyAddresses"))
     endpoints = []
@@ -45,7 +45,7 @@ def endpoints(service: Json, pods: Sequence[PodFields], nodes: Mapping[str, Node
             endpoint["hostname"] = pod.spec.hostname
         if pod.spec.node_name:
             endpoint["nodeName"] = pod.spec.node_name
-            node = nodes.get(pod.spec.node_name)
+            node = node_named(pod.spec.node_name)
             zone = node.metadata.labels.get("topology.kubernetes.io/zone") if node is not None else None
             if zone:
                 endpoint["zone"] = zone
@@ -115,7 +115,7 @@ class EndpointSlices:
         metadata = service["metadata"]
         space = self._context.pods.by("namespace", metadata["namespace"])
         pods = [pod for pod in space if selects(service["spec"]["selector"], pod)]
-        items = endpoints(service, pods, self._context.nodes.objects)
+        items = endpoints(service, pods, self._context.nodes.get)
         listed = ports(service, await port_names(self._context.kube, service, pods)) if items else []
         listed.sort(key=port_hash)
         pages = [items[start : start + MAX_ENDPOINTS] for start in range(0, len(items), MAX_ENDPOINTS)] or [[]]

@@ -77,9 +77,9 @@ def row_of(lab: Lab, now: float) -> SummaryRow:
         healthy += ready(pod)
     return SummaryRow(
         at=round(now, 3),
-        nodes=len(context.nodes.objects),
+        nodes=len(context.nodes),
         nodes_ready=sum(_ready(node) for node in context.nodes.all()),
-        pods=len(context.pods.objects),
+        pods=len(context.pods),
         running=phases["Running"],
         ready=healthy,
         pending=phases["pending"],

@@ -47,7 +47,7 @@ class DaemonSets:
     def _node_changed(self, old: NodeFields | None, new: NodeFields | None) -> None:
         if old is not None and new is not None and _matters(old) == _matters(new):
             return
-        for key in self._sets.objects:
+        for key, _ in self._sets.items():
             self.worker.add(key)
 
     async def _reconcile(self, key: str) -> float | None:

@@ -69,7 +69,7 @@ class Volumes:
             self._again()
 
     def _again(self) -> None:
-        for key, claim in self._claims.objects.items():
+        for key, claim in self._claims.items():
             if not claim["spec"].get("volumeName"):
                 self.worker.add(key)
 
@@ -181,7 +181,7 @@ class Volumes:
         if not zones:
             labels = [node.metadata.labels.get(label, "") for node in self._context.nodes.all()]
             zones = sorted({zone for zone in labels if zone})
-        return zones[len(self._volumes.objects) % len(zones)] if zones else None
+        return zones[len(self._volumes) % len(zones)] if zones else None
 
     async def _bind(self, claim: Json, volume: Json) -> float | None:
         """First the volume points at the claim, then the claim at the volume, then both say so."""
