@@ -81,19 +81,6 @@ def label_1035(value: str) -> list[str]:
     return problems
 
 
-def wildcard_subdomain(value: str) -> list[str]:
-    pattern = r"\*\." + SUBDOMAIN
-    problems = [too_long_text(253)] if size(value) > 253 else []
-    if not re.fullmatch(pattern, value):
-        text = (
-            "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist "
-            "of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character"
-        )
-        problems.append(regex_text(text, pattern, "*.example.com"))
-    return problems
-
-
-@lru_cache(maxsize=4096)
 def qualified_name(value: str) -> tuple[str, ...]:
     """A label or annotation key, a finalizer, a resource name: `name` or `prefix/name`."""
     parts = value.split("/")

@@ -73,7 +73,6 @@ TOPICS = {
             {"metadata": {"name": "e"}, "subsets": [{"addresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 80}]}]},
         ),
         table(core("endpoints")),
-        post(core("endpoints"), {"metadata": {"name": "x"}, "subsets": [{"addresses": [{"ip": "nope"}]}]}),
         post(
             named("discovery.k8s.io/v1", "endpointslices"),
             {
@@ -111,11 +110,6 @@ TOPICS = {
                     ]
                 },
             },
-        ),
-        post(named("networking.k8s.io/v1", "ingresses"), {"metadata": {"name": "x"}, "spec": {}}),
-        post(
-            named("networking.k8s.io/v1", "ingresses"),
-            {"metadata": {"name": "x"}, "spec": {"rules": [{"http": {"paths": [{"path": "x", "backend": {}}]}}]}},
         ),
         table(named("networking.k8s.io/v1", "ingresses")),
         patch(named("networking.k8s.io/v1", "ingresses", "i"), {"spec": {"ingressClassName": "alb"}}),

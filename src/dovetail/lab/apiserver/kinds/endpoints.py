@@ -42,34 +42,6 @@ class EndpointsStrategy(KindStrategy):
             for port in subset.get("ports") or ():
                 port.setdefault("protocol", "TCP")
 
-    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
-        errors: list[FieldError] = []
-        for index, subset in enumerate(obj.get("subsets") or ()):
-            field_path = f"subsets[{index}]"
-            if not subset.get("addresses") and not subset.get("notReadyAddresses"):
-                errors.append(required(field_path, "must specify `addresses` or `notReadyAddresses`"))
-            for field in ("addresses", "notReadyAddresses"):
-                for number, address in enumerate(subset.get(field) or ()):
-                    errors += self._address(address, f"{field_path}.{field}[{number}]")
-            errors += self._ports(subset.get("ports") or (), f"{field_path}.ports")
-        return errors
-
-    def _address(self, address: Spec, field_path: str) -> list[FieldError]:
-        text = address.get("ip", "")
-        named = _names(address, field_path, {"hostname": formats.label, "nodeName": formats.subdomain})
-        return valid_ip(text, f"{field_path}.ip") + named + endpoint_ip(text, f"{field_path}.ip")
-
-    def _ports(self, ports: Sequence[Spec], path: str) -> list[FieldError]:
-        errors: list[FieldError] = []
-        for index, port in enumerate(ports):
-            field_path, number = f"{path}[{index}]", port.get("port", 0)
-            if len(ports) > 1 and not port.get("name"):
-                errors.append(required(f"{field_path}.name"))
-            errors += _names(port, field_path, {"name": formats.label})
-            errors += [invalid(f"{field_path}.port", number, text) for text in formats.port_number(number)]
-            errors += _port(port, field_path)
-        return errors
-
 
 class EndpointSliceStrategy(KindStrategy):
     rechecks_all = True

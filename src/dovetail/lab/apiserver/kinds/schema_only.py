@@ -9,7 +9,6 @@ from dovetail.lab.apiserver.registry import Object, RequestContext
 from dovetail.model import formats
 from dovetail.model.validation import metadata
 from dovetail.model.validation.field_errors import FieldError, invalid, required
-from dovetail.model.validation.selectors import label_name
 
 
 class RevisionStrategy(KindStrategy):
@@ -30,15 +29,6 @@ class RevisionStrategy(KindStrategy):
 class RuntimeClassStrategy(KindStrategy):
     rechecks_all = True
     owned_finalizers = False
-
-    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
-        handler = obj.get("handler", "")
-        if not handler:
-            return [required("handler")]
-        return [invalid("handler", handler, text) for text in formats.label(handler)]
-
-    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
-        return immutable(obj.get("handler"), old.get("handler"), "handler")
 
 
 class CertificateRequestStrategy(KindStrategy):
@@ -121,25 +111,6 @@ class AttributesClassStrategy(KindStrategy):
         if obj is not None and ctx.operation == "CREATE":
             storage.protect(obj, "kubernetes.io/vac-protection")
 
-    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
-        driver = obj.get("driverName", "")
-        errors = label_name(driver.lower(), "driverName") if driver else [required("driverName")]
-        if not obj.get("parameters"):
-            errors.append(required("parameters", "must contain at least one key/value pair"))
-        return errors
-
-    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
-        errors = immutable(obj.get("driverName"), old.get("driverName"), "driverName")
-        return errors + immutable(obj.get("parameters"), old.get("parameters"), "parameters")
-
 
 class StorageCapacityStrategy(KindStrategy):
     rechecks_all = True
-
-    def check(self, obj: Object, ctx: RequestContext) -> list[FieldError]:
-        name = obj.get("storageClassName", "")
-        return [invalid("storageClassName", name, text) for text in formats.subdomain(name)]
-
-    def check_change(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
-        fields = ("nodeTopology", "storageClassName")
-        return [error for field in fields for error in immutable(obj.get(field), old.get(field), field)]
