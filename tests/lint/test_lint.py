@@ -334,6 +334,22 @@ def test_no_seed_with_one_thing_replaced_makes_lint_crash(obj: dict[str, object]
 
 
 @given(st.text() | st.text(st.sampled_from("ab:-{}[]&*!|>'\"#\n \t,?%@`0")))
+@pytest.mark.parametrize("text", ["foo", "karpenter.sh/v1", "720", "-"])
+def test_a_lifetime_that_is_no_duration_is_one_finding(text: str) -> None:
+    findings = run(f"""\
+        apiVersion: karpenter.sh/v1beta1
+        kind: NodePool
+        metadata: {{name: default}}
+        spec:
+          template:
+            spec:
+              requirements: []
+              nodeClassRef: {{name: default}}
+          disruption: {{consolidationPolicy: WhenUnderutilized, expireAfter: "{text}"}}
+        """)
+    assert [finding.code for finding in findings if finding.severity == "error"] == ["DV103"]
+
+
 def test_no_text_makes_lint_crash(anything: str) -> None:
     lint([SourceFile("x", anything)], NOW, SHOP)
 

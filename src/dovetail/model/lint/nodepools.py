@@ -122,11 +122,15 @@ def _expiry(subject: LintSubject, pool: NodePool) -> Iterator[LintFinding]:
     expiry = pool.spec.template.spec.expire_after
     if subject.get(*path) in (None, "Never") or expiry == "Never":
         return
+    try:
+        lifetime = duration.parse(expiry)
+    except duration.DurationError:
+        return  # the checks of the schema say so
     if (
         subject.get("spec", "disruption", "budgets") is None
         and pool.spec.template.spec.termination_grace_period is None
     ):
-        after = duration.format_duration(duration.parse(expiry)).removesuffix("0m0s")
+        after = duration.format_duration(lifetime).removesuffix("0m0s")
         text = message(
             "nodes expire after {after} and nothing paces it: those launched together go together", after=after
         )
