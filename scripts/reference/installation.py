@@ -163,9 +163,9 @@ def _statements(say: Words, policy: Json) -> str:
                 ", ".join(code(action) for action in statement["Action"]),
                 "<br>".join(code(resource) for resource in _list(statement["Resource"])),
                 "<br>".join(
-                    code(f"{test} {key} = {', '.join(_list(wanted))}")
+                    code(f"{test} {key} = {', '.join(_list(value))}")
                     for test, keys in statement.get("Condition", {}).items()
-                    for key, wanted in keys.items()
+                    for key, value in keys.items()
                 ),
             )
             for statement in policy["Statement"]

@@ -47,7 +47,7 @@ class JobOptions(msgspec.Struct, frozen=True):
 
 
 def manifests(
-    source: WorkloadSource, deciding: Sequence[str], wanted: Sequence[Task], options: JobOptions
+    source: WorkloadSource, deciding: Sequence[str], tasks: Sequence[Task], options: JobOptions
 ) -> list[Json]:
     """The objects of the Job; `deciding` are the options that decide which runs there are."""
     from dovetail.studies import indexed_job
@@ -60,7 +60,7 @@ def manifests(
         service_account=options.service_account or "",
         results=options.results or "",
     )
-    return indexed_job.manifests(source, deciding, [task.key() for task in wanted], settings)
+    return indexed_job.manifests(source, deciding, [task.key() for task in tasks], settings)
 
 
 def print_manifests(objects: Sequence[Json]) -> None:
@@ -70,14 +70,14 @@ def print_manifests(objects: Sequence[Json]) -> None:
 
 
 def collect(
-    objects: Sequence[Json], wanted: Sequence[Task], kept: RunCache, options: JobOptions, on_progress: OnProgress
+    objects: Sequence[Json], tasks: Sequence[Task], kept: RunCache, options: JobOptions, on_progress: OnProgress
 ) -> None:
     """Runs that are not kept here are made by the Job and kept."""
     from dovetail.cli.cluster_session import ask
     from dovetail.studies import job_collection
     from dovetail.studies.study import StudyProgress
 
-    keys = [task.key() for task in wanted]
+    keys = [task.key() for task in tasks]
     present = {key for key in keys if kept.get(key) is not None}
     if len(present) == len(set(keys)):
         return

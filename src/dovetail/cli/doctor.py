@@ -136,9 +136,9 @@ def _ids(only: Sequence[str], pre: bool) -> list[str]:
     from dovetail.errors import UserError
     from dovetail.install.doctor.checks import CHECKS, checks_of
 
-    wanted = [name.strip().upper() for text in only for name in text.split(",") if name.strip()]
+    chosen = [name.strip().upper() for text in only for name in text.split(",") if name.strip()]
     ids = [check.id for check in checks_of(pre=pre)]
-    for name in wanted:
+    for name in chosen:
         if name in ids:
             continue
         if name in {check.id for check in CHECKS}:
@@ -150,7 +150,7 @@ def _ids(only: Sequence[str], pre: bool) -> list[str]:
         raise UserError(
             message("--only {name}: there is no such check; there are {ids}", name=name, ids=", ".join(sorted(ids)))
         )
-    return wanted
+    return chosen
 
 
 def _show(facts: Facts, findings: list[Finding], pre: bool) -> None:

@@ -172,7 +172,7 @@ def takes(evaluation: PlanEvaluation, key: str) -> Answer:
     return msgspec.structs.replace(with_changes(answer, evaluation, key), line=line)
 
 
-def what_if(evaluation: PlanEvaluation, key: str, asked: str) -> Answer:
+def what_if(evaluation: PlanEvaluation, key: str, resources_text: str) -> Answer:
     """What would happen to a pod that asked for something else."""
     manifests = [copy.deepcopy(manifest) for manifest in evaluation.manifests]
     pod = find(manifests, "Pod", *key.split("/", 1)) or owner_of(manifests, key)
@@ -181,7 +181,7 @@ def what_if(evaluation: PlanEvaluation, key: str, asked: str) -> Answer:
     spec = pod["spec"] if pod["kind"] == "Pod" else pod["spec"]["template"]["spec"]
     spec.pop("nodeName", None)
     pod.pop("status", None)
-    for setting in filter(None, asked.split(",")):
+    for setting in filter(None, resources_text.split(",")):
         _set(spec, setting)
     after = evaluation.changed(manifests)
     answer = evaluated(after, key)
@@ -191,8 +191,10 @@ def what_if(evaluation: PlanEvaluation, key: str, asked: str) -> Answer:
         if after.refusal(key) is not None
         else message("would have a node: {what}", what=words)
     )
-    line = message("with {asked}: {answer}", asked=asked, answer=verdict)
-    return msgspec.structs.replace(with_changes(answer, after, key), line=line, facts={**answer.facts, "whatIf": asked})
+    line = message("with {asked}: {answer}", asked=resources_text, answer=verdict)
+    return msgspec.structs.replace(
+        with_changes(answer, after, key), line=line, facts={**answer.facts, "whatIf": resources_text}
+    )
 
 
 def _set(spec: Json, setting: str) -> None:

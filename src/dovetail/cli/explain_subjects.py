@@ -173,10 +173,11 @@ def _prices(cluster: ClusterSession) -> Callable[[Node], float | None]:
             types_by_region[region] = {kind.name: kind for kind in catalog.load(region)}
         kind = types_by_region[region].get(labels.get(INSTANCE_TYPE, ""))
         sold = labels.get(CAPACITY_TYPE) or labels.get("eks.amazonaws.com/capacityType", "on-demand")
-        wanted = (labels.get(ZONE), sold.lower().replace("_", "-"))
+        zone_and_capacity = (labels.get(ZONE), sold.lower().replace("_", "-"))
         offerings = kind.offerings if kind is not None else ()
         return next(
-            (offering.price for offering in offerings if (offering.zone, offering.capacity_type) == wanted), None
+            (offering.price for offering in offerings if (offering.zone, offering.capacity_type) == zone_and_capacity),
+            None,
         )
 
     return price
@@ -304,8 +305,8 @@ def _with_placement(
             )
             return msgspec.structs.replace(answer, line=message(template, question=question.why))
         return answer
-    asked = (question.why,) if question.why else placement.QUESTIONS
-    answers = {topic: placement.why(topic, state, decisions, node, claim) for topic in asked}
+    questions = (question.why,) if question.why else placement.QUESTIONS
+    answers = {topic: placement.why(topic, state, decisions, node, claim) for topic in questions}
     facts = {**answer.facts, "why": answers}
     if question.why:
         first, *more = answers[question.why]
@@ -314,7 +315,7 @@ def _with_placement(
         )
     texts = [
         message(_TITLES[topic], answer=text)
-        for topic in asked
+        for topic in questions
         for text in answers[topic][: 1 if topic == "cheaper" else 3]
     ]
     return msgspec.structs.replace(answer, details=(*answer.details, *texts), facts=facts)

@@ -46,15 +46,15 @@ def fault(kind: str | None, node: str, lasting: str, name: str | None, amount: f
     from dovetail.lab.faults.kinds import InjectedFault
 
     try:
-        asked = (
+        fault = (
             InjectedFault(kind=kind, node=node, seconds=seconds(lasting), amount=amount) if kind is not None else None
         )
     except ValueError as error:
         raise UserError(str(error)) from error
-    click.echo(_knock(Path(cluster_session.lab(name).kubeconfig), asked))
+    click.echo(_knock(Path(cluster_session.lab(name).kubeconfig), fault))
 
 
-def _knock(config: Path, asked: InjectedFault | None) -> str:
+def _knock(config: Path, fault: InjectedFault | None) -> str:
     """Ask the lab for a fault, or for those there are; returns its words."""
     import asyncio
 
@@ -68,7 +68,7 @@ def _knock(config: Path, asked: InjectedFault | None) -> str:
     async def knock() -> str:
         kube = Kube(load(config).transport(), Clock(asyncio.get_running_loop()))
         try:
-            response = await _at_some_door(kube, asked)
+            response = await _at_some_door(kube, fault)
         finally:
             await kube.close()
         return recognized(str(msgspec.json.decode(response.body)["message"]))
@@ -83,7 +83,7 @@ def _knock(config: Path, asked: InjectedFault | None) -> str:
         raise UserError(getattr(error, "message", str(error))) from error
 
 
-async def _at_some_door(kube: Kube, asked: InjectedFault | None) -> Response:
+async def _at_some_door(kube: Kube, fault: InjectedFault | None) -> Response:
     """The lab's own API server answers itself; Kubernetes' asks the lab by way of a kubelet."""
     import msgspec
 
@@ -91,7 +91,7 @@ async def _at_some_door(kube: Kube, asked: InjectedFault | None) -> Response:
     from dovetail.kube.resources import NODES
     from dovetail.lab.faults.injection import PATH
 
-    method, body = ("GET", None) if asked is None else ("POST", msgspec.to_builtins(asked, enc_hook=float))
+    method, body = ("GET", None) if fault is None else ("POST", msgspec.to_builtins(fault, enc_hook=float))
     try:
         return await kube.request(method, PATH, body=body)
     except NotFound:

@@ -151,9 +151,9 @@ def _report(findings: list[LintFinding], output: str, shop: InstanceCatalog | No
     else:
         for finding in findings:
             click.echo(report.text(finding) + "\n", err=err)
-        asked = (
+        options = (
             message("asked of {region}", region=shop.region)
             if shop
             else message("no region known: values were not asked of a catalogue")
         )
-        click.echo(f"{report.summary(findings)} ({asked})", err=err)
+        click.echo(f"{report.summary(findings)} ({options})", err=err)

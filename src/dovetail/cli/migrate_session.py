@@ -63,9 +63,11 @@ class MigrationSession(msgspec.Struct, frozen=True, kw_only=True):
         if not all(group.security_groups for group in groups):
             groups = with_security_groups(groups, await cluster_security_groups(self.calls, self.cluster))
         settings = _with_cluster(request.proposal, read, node_role, self.cluster)
-        asked = msgspec.structs.replace(request, proposal=settings, has_provisioner=await self._has_provisioner(read))
+        complete = msgspec.structs.replace(
+            request, proposal=settings, has_provisioner=await self._has_provisioner(read)
+        )
         try:
-            return plan(read, groups, catalog.load(self.calls.region), self.calls.region, asked, now)
+            return plan(read, groups, catalog.load(self.calls.region), self.calls.region, complete, now)
         except UnknownGroup as problem:
             raise UserError(str(problem)) from problem
 

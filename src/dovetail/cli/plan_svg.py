@@ -121,7 +121,7 @@ def _blocks(plan: Plan, snapshot: Snapshot, consolidating: bool) -> Iterator[Nod
 def _planned(planned: PlannedNode, allocatable: Mapping[str, int], pods: Mapping[str, Pod]) -> NodeBlock:
     inside = [(key, requests(pods[key]), True) for key in planned.pods]
     overhead = {
-        name: max(0, planned.requests.get(name, 0) - sum(asked.get(name, 0) for _, asked, _ in inside))
+        name: max(0, planned.requests.get(name, 0) - sum(pod_requests.get(name, 0) for _, pod_requests, _ in inside))
         for name in _RESOURCES
     }
     choice = planned.choice
@@ -159,7 +159,7 @@ def _drawn(block: NodeBlock, side: float, colours: Mapping[str, str]) -> str:
         if not total:
             continue
         rows = [(message("DaemonSets"), block.overhead.get(name, 0), _OVERHEAD, True)]
-        rows += [(key, asked.get(name, 0), colours[_workload(key)], new) for key, asked, new in block.pods]
+        rows += [(key, requests.get(name, 0), colours[_workload(key)], new) for key, requests, new in block.pods]
         for key, amount, colour, new in rows:
             height = min(top, side * amount / total)
             if height <= 0:

@@ -254,16 +254,16 @@ def _make_room() -> None:
         raise UserError(text) from error
 
 
-def _zones(asked: str | None, region: str) -> tuple[str, ...]:
+def _zones(zones: str | None, region: str) -> tuple[str, ...]:
     from dovetail.cloud.aws import catalog
 
     try:
         region_zones = sorted(catalog.region(region).zones)
     except catalog.UnknownRegion as error:
         raise UserError(f"--region: {error}") from error
-    if asked is None:
+    if zones is None:
         return tuple(region_zones[:3])
-    names = tuple(zone.strip() for zone in asked.split(",") if zone.strip())
+    names = tuple(zone.strip() for zone in zones.split(",") if zone.strip())
     if not names:
         raise UserError(message("--zones names no zone; try --zones {known}", known=",".join(region_zones[:2])))
     for name in names:

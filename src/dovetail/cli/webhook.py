@@ -182,9 +182,9 @@ async def point_definitions(kube: Kube, namespace: str, name: str, port: int, bu
 
     client = {"service": {"namespace": namespace, "name": name, "port": port, "path": "/convert"}, "caBundle": bundle}
     for kind in KINDS:
-        wanted = definition(kind, client)["spec"].get("conversion")
-        if wanted is not None and (await kube.get(CRDS, kind.name))["spec"].get("conversion") != wanted:
-            await kube.patch(CRDS, kind.name, {"spec": {"conversion": wanted}})
+        conversion = definition(kind, client)["spec"].get("conversion")
+        if conversion is not None and (await kube.get(CRDS, kind.name))["spec"].get("conversion") != conversion:
+            await kube.patch(CRDS, kind.name, {"spec": {"conversion": conversion}})
 
 
 def application() -> web.Application:

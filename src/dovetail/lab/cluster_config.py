@@ -425,8 +425,8 @@ def parse(text: str, source: str = "cluster.yaml") -> ClusterConfig:
     iam = document.get("iam") or {}
     accounts = tuple(_service_account(entry) for entry in iam.get("serviceAccounts") or ())
     karpenter = document.get("karpenter")
-    for field, wanted in (("iam.serviceAccounts", accounts), ("karpenter", karpenter is not None)):
-        if wanted and not iam.get("withOIDC"):
+    for field, is_present in (("iam.serviceAccounts", accounts), ("karpenter", karpenter is not None)):
+        if is_present and not iam.get("withOIDC"):
             raise ConfigRefused(
                 message(
                     "{source}: {field}: needs iam.withOIDC: true, without which no pod can take a role",

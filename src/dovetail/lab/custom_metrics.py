@@ -104,7 +104,7 @@ class CustomMetrics:
         return self._values(version, plural, metric, [] if value is None else [(described, value)])
 
     def _pods(self, namespace: str, name: str, metric: str, labels: LabelQuery) -> list[tuple[Json, float]]:
-        asked = self._requests() if metric == REQUESTS else None
+        rates = self._requests() if metric == REQUESTS else None
         values = []
         for run in sorted(self._runs(), key=lambda run: run.key):
             metadata = run.pod.metadata
@@ -113,8 +113,8 @@ class CustomMetrics:
             if not labels.matches(metadata.labels) or not any(container.running for container in run.mains):
                 continue
             value = self._value(metadata.annotations, metric)
-            if value is None and asked is not None:
-                value = asked.by_pod.get(run.key, 0.0)
+            if value is None and rates is not None:
+                value = rates.by_pod.get(run.key, 0.0)
             if value is not None:
                 described = {"kind": "Pod", "namespace": namespace, "name": metadata.name, "apiVersion": "/v1"}
                 values.append((described, value))
@@ -125,13 +125,13 @@ class CustomMetrics:
         value = await self._annotated(plural, namespace, name, metric)
         if value is not None or metric != REQUESTS:
             return value
-        asked = self._requests().by_service
+        rates = self._requests().by_service
         if plural == "services":
-            return asked.get((namespace, name), 0.0)
+            return rates.get((namespace, name), 0.0)
         if plural == _INGRESSES:
             held = await self._object(plural, namespace, name)
             if held is not None:
-                return sum(asked.get((namespace, service), 0.0) for service in _backends(held))
+                return sum(rates.get((namespace, service), 0.0) for service in _backends(held))
         return None
 
     def _values(self, version: str, plural: str, metric: str, values: list[tuple[Json, float]]) -> Response:
@@ -160,9 +160,9 @@ class CustomMetrics:
     async def _outside(self, namespace: str, metric: str) -> list[tuple[dict[str, str], float]]:
         """Values with the labels that tell them apart."""
         if metric == REQUESTS:
-            asked = self._requests().by_service
+            rates = self._requests().by_service
             return [
-                ({"namespace": where, "service": service}, asked.get((where, service), 0.0))
+                ({"namespace": where, "service": service}, rates.get((where, service), 0.0))
                 for where, service in sorted(self._services())
                 if where == namespace
             ]

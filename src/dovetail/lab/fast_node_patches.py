@@ -48,8 +48,8 @@ def _merged(
     store: ObjectStore, table: str, record: StoredVersion, body: dict[str, Any], parts: frozenset[str]
 ) -> StoredVersion | None:
     metadata = dict(body.get("metadata") or {})
-    asked = metadata.pop("resourceVersion", None)
-    if "deletionTimestamp" in record.obj["metadata"] or asked not in (None, str(record.rv)):
+    version = metadata.pop("resourceVersion", None)
+    if "deletionTimestamp" in record.obj["metadata"] or version not in (None, str(record.rv)):
         return None
     if body.keys() - {"metadata", *parts} or metadata.keys() - (_METADATA if parts is not _STATUS else set()):
         return None

@@ -45,8 +45,8 @@ class Tunnel:
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            asked = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-            host, _, port = asked.split()[1].rpartition(":")
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            host, _, port = head.split()[1].rpartition(":")
             there, thither = await asyncio.open_connection(*self._target(host.strip("[]"), int(port)))
         except (OSError, ValueError, IndexError, asyncio.IncompleteReadError):
             writer.write(b"HTTP/1.1 502 Bad Gateway\r\n\r\n")

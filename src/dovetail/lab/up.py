@@ -158,7 +158,7 @@ def _eks(settings: LabSettings, url: str, authority: bytes) -> Eks | None:
         return None
     timing = Timing() if settings.boot is None else Timing(settings.boot, 0.0, min(settings.boot, Timing().ready))
     config = settings.config
-    asked = EksSettings(
+    eks_settings = EksSettings(
         cluster_name=settings.cluster_name,
         region=settings.region,
         gates=settings.gates,
@@ -169,8 +169,8 @@ def _eks(settings: LabSettings, url: str, authority: bytes) -> Eks | None:
         system_pods=settings.nodes <= MAX_NODES_WITH_SYSTEM_PODS,
     )
     if config is not None and config.version:
-        asked = msgspec.structs.replace(asked, version=config.version)
-    return Eks(asked, url, authority)
+        eks_settings = msgspec.structs.replace(eks_settings, version=config.version)
+    return Eks(eks_settings, url, authority)
 
 
 @asynccontextmanager

@@ -97,8 +97,8 @@ def choose(option: str | None, environ: Mapping[str, str] = os.environ) -> str:
     Korean (a Latin-1 terminal) gets English, not question marks.
     """
     environment = next((value for name in _VARIABLES if (value := environ.get(name))), "")
-    wanted = option if option in LANGUAGES else environment
-    language = wanted.split(".")[0].split("_")[0].split("@")[0].lower()
+    choice = option if option in LANGUAGES else environment
+    language = choice.split(".")[0].split("_")[0].split("@")[0].lower()
     return language if language in LANGUAGES and (language == "en" or _shows_korean()) else "en"
 
 

@@ -40,14 +40,14 @@ class MessageCatalogue:
                     yield form, translation
 
     def _place(self, text: str) -> int | None:
-        wanted = text.encode()
+        needle = text.encode()
         low, high = 0, self._count
         while low < high:
             middle = (low + high) // 2
             key = self._bytes(self._english, middle).partition(b"\0")[0]
-            if key == wanted:
+            if key == needle:
                 return middle
-            low, high = (middle + 1, high) if key < wanted else (low, middle)
+            low, high = (middle + 1, high) if key < needle else (low, middle)
         return None
 
     def _text(self, table: int, index: int) -> str:

@@ -329,9 +329,9 @@ def _back(record: MigrationRecord, seen: Observed) -> Action:
     groups = _groups(record, seen)
     for group in groups:
         before = record.sizes[group.name]
-        wanted = replace(before, desired=max(before.desired, min(group.sizes.desired, before.most)))
-        if group.sizes != wanted:
-            return SetSizes(group, wanted)
+        progress = replace(before, desired=max(before.desired, min(group.sizes.desired, before.most)))
+        if group.sizes != progress:
+            return SetSizes(group, progress)
     action = release(record, seen)
     if action is not None:
         return action

@@ -148,12 +148,12 @@ def _chosen(
             listed = ", ".join(sorted(group.title for group in groups)) or message("none")
             raise UnknownGroup(message("no node group {name!r}; there are: {listed}", name=name, listed=listed))
     keep = {names[name].name for name in request.keep}
-    wanted = {names[name].name for name in request.groups} or {group.name for group in groups}
+    group_names = {names[name].name for name in request.groups} or {group.name for group in groups}
     if not request.keep and not request.groups:
         homes = {pod.spec.node_name for pod in pods if _is_provisioner(pod)}
         ids = {node.spec.provider_id for node in nodes if node.metadata.name in homes}
         keep |= {group.name for group in groups if ids & {*group.instances}}
-    moving = [group for group in groups if group.name in wanted - keep and _is_usable(group)]
+    moving = [group for group in groups if group.name in group_names - keep and _is_usable(group)]
     return moving, [group for group in groups if group not in moving]
 
 

@@ -85,7 +85,7 @@ def image_family(ami_type: str) -> str:
 
 def described_by_nodes(group: Group, nodes: Sequence[Node], pods: Iterable[Pod]) -> Group:
     """The group with the labels, taints, types, zones and images that its nodes have in common."""
-    asked = _asked_keys(pods)
+    requested_keys = _asked_keys(pods)
     mine = [node for node in nodes if node.spec.provider_id in group.instances]
     labels = {**_common([node.metadata.labels for node in mine]), **group.labels}
     taints = group.taints or (_common_taints(mine) if mine else ())
@@ -94,7 +94,7 @@ def described_by_nodes(group: Group, nodes: Sequence[Node], pods: Iterable[Pod])
     zones = (*group.zones, *(node.metadata.labels.get(ZONE, "") for node in mine))
     return msgspec.structs.replace(
         group,
-        labels={key: text for key, text in labels.items() if _carried(key, asked)},
+        labels={key: text for key, text in labels.items() if _carried(key, requested_keys)},
         taints=tuple(taint for taint in taints if not _transient(taint)),
         family=family,
         notes=(*group.notes, *notes),
@@ -134,12 +134,12 @@ def _transient(taint: Taint) -> bool:
     return taint.key.startswith(_TRANSIENT_TAINTS) or taint.key in _AUTOSCALER_TAINTS
 
 
-def _carried(key: str, asked: frozenset[str]) -> bool:
+def _carried(key: str, requested_keys: frozenset[str]) -> bool:
     if key in _GROUP_LABELS or domain(key) in _GROUP_DOMAINS:
-        return key in asked
+        return key in requested_keys
     owner = domain(key)
     if any(owner == name or owner.endswith(f".{name}") for name in _PROVIDER_DOMAINS):
-        return key in asked and restricted(key) is None and normalise(key) not in _PROVIDED
+        return key in requested_keys and restricted(key) is None and normalise(key) not in _PROVIDED
     return True
 
 

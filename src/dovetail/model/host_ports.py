@@ -67,10 +67,10 @@ def host_ports(pod: Pod) -> tuple[HostPort, ...]:
     )
 
 
-def clash(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> tuple[HostPort, HostPort] | None:
+def clash(requested: Iterable[HostPort], taken: Iterable[HostPort]) -> tuple[HostPort, HostPort] | None:
     """The first wanted port that is taken, with the port that takes it."""
     held = tuple(taken)
-    for port in wanted:
+    for port in requested:
         for other in held:
             if port.clashes(other):
                 return port, other

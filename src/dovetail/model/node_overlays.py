@@ -57,9 +57,11 @@ def _priced(overlay: NodeOverlay) -> bool:
 def _speaks_of(overlay: NodeOverlay, shop: Shop) -> Iterable[tuple[object, ...]]:
     """The prices and the resources of types that an overlay says something about."""
     labels, types = shop
-    wanted = Requirements.of_entries(overlay.spec.requirements)
+    requirements = Requirements.of_entries(overlay.spec.requirements)
     for kind in types:
-        touched = [index for index, offering in enumerate(kind.offerings) if _selected(wanted, kind, offering, labels)]
+        touched = [
+            index for index, offering in enumerate(kind.offerings) if _selected(requirements, kind, offering, labels)
+        ]
         yield from ((kind.name, index) for index in touched if _priced(overlay))
         yield from ((kind.name, name) for name in overlay.spec.capacity if touched)
 
@@ -68,8 +70,8 @@ def _overlaid(kind: InstanceType, overlays: Sequence[NodeOverlay], labels: Mappi
     capacity = dict(kind.capacity)
     offerings = list(kind.offerings)
     for overlay in overlays:
-        wanted = Requirements.of_entries(overlay.spec.requirements)
-        touched = [index for index, offering in enumerate(offerings) if _selected(wanted, kind, offering, labels)]
+        requirements = Requirements.of_entries(overlay.spec.requirements)
+        touched = [index for index, offering in enumerate(offerings) if _selected(requirements, kind, offering, labels)]
         if touched:
             capacity.update(resources(overlay.spec.capacity))
         for index in touched if _priced(overlay) else ():
@@ -85,7 +87,7 @@ def _overlaid(kind: InstanceType, overlays: Sequence[NodeOverlay], labels: Mappi
     )
 
 
-def _selected(wanted: Requirements, kind: InstanceType, offering: Offering, labels: Mapping[str, str]) -> bool:
+def _selected(requirements: Requirements, kind: InstanceType, offering: Offering, labels: Mapping[str, str]) -> bool:
     own = {label: values for label, values in kind.labels.items() if label not in (ZONE, CAPACITY_TYPE)}
     facts = {
         **{label: (value,) for label, value in labels.items()},
@@ -95,7 +97,7 @@ def _selected(wanted: Requirements, kind: InstanceType, offering: Offering, labe
         ZONE: (offering.zone,),
         CAPACITY_TYPE: (offering.capacity_type,),
     }
-    for key, need in wanted.items():
+    for key, need in requirements.items():
         values = facts.get(key)
         if values is None:
             if not need.negative:

@@ -134,36 +134,36 @@ def _combined(pod: Pod, of: Callable[[Container, ContainerStatus | None], dict[s
     starting: dict[str, V] = {}
     for container in pod.spec.init_containers:
         if container.sidecar:
-            asked = of(container, statuses.get(container.name))
-            _add(running, asked)
-            _add(sidecars, asked)
+            requested = of(container, statuses.get(container.name))
+            _add(running, requested)
+            _add(sidecars, requested)
             _raise(starting, sidecars)
         else:
-            asked = of(container, None)
-            _add(asked, sidecars)
-            _raise(starting, asked)
+            requested = of(container, None)
+            _add(requested, sidecars)
+            _raise(starting, requested)
     _raise(running, starting)
     return running
 
 
 def _pod_requests(pod: Pod, spec: ResourceRequirements, read: Reader[V]) -> dict[str, V]:
-    asked = read(spec.requests)
+    requested = read(spec.requests)
     if pod.status.resources is not None:
         granted, in_force = read(pod.status.allocated_resources), read(pod.status.resources.requests)
-        effective = _effective(pod, asked, in_force, granted)
-        asked = {name: effective.get(name, amount) for name, amount in asked.items()}
-    return {name: amount for name, amount in asked.items() if _pod_level(name)}
+        effective = _effective(pod, requested, in_force, granted)
+        requested = {name: effective.get(name, amount) for name, amount in requested.items()}
+    return {name: amount for name, amount in requested.items() if _pod_level(name)}
 
 
 def _pod_level(name: str) -> bool:
     return name in ("cpu", "memory") or name.startswith("hugepages-")
 
 
-def _effective(pod: Pod, asked: dict[str, V], in_force: dict[str, V], granted: dict[str, V]) -> dict[str, V]:
+def _effective(pod: Pod, requested: dict[str, V], in_force: dict[str, V], granted: dict[str, V]) -> dict[str, V]:
     infeasible = any(
         amount.type == "PodResizePending" and amount.reason == "Infeasible" for amount in pod.status.conditions
     )
-    largest: dict[str, V] = {} if infeasible else dict(asked)
+    largest: dict[str, V] = {} if infeasible else dict(requested)
     _raise(largest, in_force)
     _raise(largest, granted)
     return largest

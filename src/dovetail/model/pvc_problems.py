@@ -74,19 +74,19 @@ def bound_trouble(claim: PersistentVolumeClaim, volume: PersistentVolume | None)
     )
 
 
-def open_class(name: str, asked: str | None, classes: Mapping[str, StorageClass]) -> StorageClass | PvcProblem:
+def open_class(name: str, class_name: str | None, classes: Mapping[str, StorageClass]) -> StorageClass | PvcProblem:
     """The class that makes the volume of a claim that has none yet, or what keeps it from it. `asked` is its name.
 
     A class that binds at once makes the volume wherever it likes: only then is it known where the pod may run.
     """
     mine = f'persistentvolumeclaim "{name}"'
-    storage_class = default_class(classes.values()) if asked is None else classes.get(asked)
+    storage_class = default_class(classes.values()) if class_name is None else classes.get(class_name)
     if storage_class is None:
-        if asked:
+        if class_name:
             return PvcProblem(
-                "VOLUME_MISSING", message('storageclass "{asked}" of {mine} not found', asked=asked, mine=mine)
+                "VOLUME_MISSING", message('storageclass "{asked}" of {mine} not found', asked=class_name, mine=mine)
             )
-        why = message("there is no default one") if asked is None else message('its storageClassName is ""')
+        why = message("there is no default one") if class_name is None else message('its storageClassName is ""')
         return PvcProblem(
             "VOLUME_CLASS", message("{mine} has no volume and no StorageClass to make it of: {why}", mine=mine, why=why)
         )

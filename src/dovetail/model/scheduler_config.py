@@ -58,8 +58,8 @@ def _constraint(given: Mapping[str, Any]) -> TopologySpreadConstraint:
     unknown = sorted(given.keys() - _FIELDS)
     if unknown:
         raise msgspec.ValidationError(f'unknown field "{unknown[0]}"')
-    asked = {"maxSkew": 0, "whenUnsatisfiable": "", **given}
-    return msgspec.convert(asked, TopologySpreadConstraint)
+    constraint = {"maxSkew": 0, "whenUnsatisfiable": "", **given}
+    return msgspec.convert(constraint, TopologySpreadConstraint)
 
 
 def _problem(constraint: TopologySpreadConstraint) -> str:

@@ -65,8 +65,8 @@ def _owned(objects: Lookup) -> set[tuple[str, str, str]]:
 def count(workload: Any) -> int:
     """How many pods a workload is to have at a time."""
     if isinstance(workload, Job):
-        wanted = workload.spec.parallelism if workload.spec.completions is None else workload.spec.completions
-        return 0 if workload.spec.suspend else max(0, min(workload.spec.parallelism, wanted))
+        pods = workload.spec.parallelism if workload.spec.completions is None else workload.spec.completions
+        return 0 if workload.spec.suspend else max(0, min(workload.spec.parallelism, pods))
     return max(0, int(workload.spec.replicas))
 
 

@@ -372,8 +372,8 @@ def _ask_less(case: _Case) -> Iterator[ManifestChange]:
 
 
 def _amount(container: Json, name: str) -> int:
-    asked = container.get("resources") or {}
-    amount = (asked.get("requests") or {}).get(name, (asked.get("limits") or {}).get(name))
+    stated = container.get("resources") or {}
+    amount = (stated.get("requests") or {}).get(name, (stated.get("limits") or {}).get(name))
     return resources({name: amount})[name] if amount is not None else 0
 
 

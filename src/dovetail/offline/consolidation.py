@@ -133,10 +133,10 @@ def _counted(budget: PodDisruptionBudget, pods: Sequence[Pod]) -> PodDisruptionB
     mine = [pod for pod in pods if not pod.finished and watch.of(pod)]
     healthy = sum(not pod.terminating and _healthy(pod) for pod in mine)
     if spec.max_unavailable is not None:
-        wanted = len(mine) - _share(spec.max_unavailable, len(mine))
+        desired_healthy = len(mine) - _share(spec.max_unavailable, len(mine))
     else:
-        wanted = len(mine) if spec.min_available is None else _share(spec.min_available, len(mine))
-    return replace(budget, status=replace(budget.status, disruptions_allowed=max(0, healthy - wanted)))
+        desired_healthy = len(mine) if spec.min_available is None else _share(spec.min_available, len(mine))
+    return replace(budget, status=replace(budget.status, disruptions_allowed=max(0, healthy - desired_healthy)))
 
 
 def _healthy(pod: Pod) -> bool:

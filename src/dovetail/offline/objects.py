@@ -257,19 +257,19 @@ def _mistyped(problem: str, source: Json) -> str:
     """msgspec's words in ours, with the value."""
     what, _, where = problem.partition(" - at ")
     field = where.strip("`").removeprefix("$").removeprefix(".")
-    wanted = _EXPECTED.match(what)
+    match = _EXPECTED.match(what)
     value: Any = source
     try:
         for name, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", field):
             value = value[int(number) if number else name]
-        if field.endswith("[...]") and wanted:  # some value of a mapping
-            name, value = next(item for item in value.items() if not isinstance(item[1], _TYPES[wanted[1]]))
+        if field.endswith("[...]") and match:  # some value of a mapping
+            name, value = next(item for item in value.items() if not isinstance(item[1], _TYPES[match[1]]))
             field = f"{field.removesuffix('[...]')}.{name}"
     except (KeyError, IndexError, TypeError, AttributeError, StopIteration):
         return f"{field}: {what}"
     return (
-        message("{field}: {shown} is not {words}", field=field, shown=_shown(value), words=_WORDS[wanted[1]])
-        if wanted
+        message("{field}: {shown} is not {words}", field=field, shown=_shown(value), words=_WORDS[match[1]])
+        if match
         else f"{field}: {what}"
     )
 

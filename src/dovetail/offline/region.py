@@ -24,14 +24,14 @@ _OF_ZONE = re.compile(r"([a-z]+(?:-[a-z]+)+-\d)[a-z]")
 _USUAL: Mapping[str, Any] = {"spec": {"amiFamily": "AL2023"}}
 
 
-def region_of(asked: str | None, objects: Objects) -> str:
+def region_of(region: str | None, objects: Objects) -> str:
     """The region asked for, else the one that the input is about, else the environment's."""
     variable = next((name for name in _VARIABLES if os.environ.get(name)), "")
-    chosen = asked or _named(objects) or os.environ.get(variable) or _DEFAULT
+    chosen = region or _named(objects) or os.environ.get(variable) or _DEFAULT
     try:
         catalog.region(chosen)
     except catalog.UnknownRegion as error:
-        raise UserError(f"{'--region' if asked else variable}: {error}") from error
+        raise UserError(f"{'--region' if region else variable}: {error}") from error
     return chosen
 
 

@@ -106,21 +106,21 @@ def _snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool,
 
 
 def _check_crowd(objects: Objects) -> None:
-    asked = 0
+    requested = 0
     made: list[Deployment | ReplicaSet | StatefulSet | Job] = []
     for kind in (Deployment, ReplicaSet, StatefulSet, Job):
         made += objects.of(kind)
     for workload in made:
         pods = count(workload)
-        asked += pods
-        if asked > MOST_PODS:
+        requested += pods
+        if requested > MOST_PODS:
             raise UserError(
                 message(
                     '{name__} "{each}": with its {pods} pods there are {asked}; plans are for at most {most_pods}',
                     name__=type(workload).__name__,
                     each=workload.metadata.name,
                     pods=pods,
-                    asked=asked,
+                    asked=requested,
                     most_pods=MOST_PODS,
                 )
             )

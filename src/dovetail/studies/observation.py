@@ -98,12 +98,12 @@ class FleetObserver:
         own = {node.metadata.name: node for node in nodes if node.spec.provider_id in launched}
         standing = [node for node in nodes if node.metadata.name not in own]
         live = [pod for pod in pods if not pod.finished and not pod.terminating]
-        asked, there = [0, 0], [0, 0]
+        requested, there = [0, 0], [0, 0]
         for pod in live:
             if pod.spec.node_name in own:
                 amounts = requests(pod)
-                asked[0] += amounts.get("cpu", 0)
-                asked[1] += amounts.get("memory", 0)
+                requested[0] += amounts.get("cpu", 0)
+                requested[1] += amounts.get("memory", 0)
         for node in own.values():
             amounts = resources(node.status.allocatable)
             there[0] += amounts.get("cpu", 0)
@@ -116,7 +116,7 @@ class FleetObserver:
                 bound=round(self._bound.per_hour(live, standing), 6),
                 pods=len(live),
                 pending=sum(not pod.spec.node_name for pod in live),
-                cpu=round(asked[0] / there[0], 4) if there[0] else 0.0,
-                memory=round(asked[1] / there[1], 4) if there[1] else 0.0,
+                cpu=round(requested[0] / there[0], 4) if there[0] else 0.0,
+                memory=round(requested[1] / there[1], 4) if there[1] else 0.0,
             )
         )

@@ -116,7 +116,7 @@ def _fleet(workload: Workload, setup: Setup, line: Callable[[str], None]) -> Sce
             groups=workload.groups, types=workload.types(), market=market, flags=CLUSTER_AUTOSCALER_FLAGS
         )
         return GroupFleet(settings, line)
-    asked = AutoscalerRequest(
+    request = AutoscalerRequest(
         region=part.region,
         families=part.families,
         reserved=part.reserved,
@@ -127,8 +127,8 @@ def _fleet(workload: Workload, setup: Setup, line: Callable[[str], None]) -> Sce
         settings=DOVETAIL_SETTINGS,
     )
     if setup.nodes is NodeAutoscaler.KARPENTER:
-        asked = msgspec.structs.replace(asked, settings=karpenter.SETTINGS, controllers=karpenter.controllers())
-    return Autoscaled(asked, line)
+        request = msgspec.structs.replace(request, settings=karpenter.SETTINGS, controllers=karpenter.controllers())
+    return Autoscaled(request, line)
 
 
 def _measures(outcome: ScenarioOutcome, observer: FleetObserver, fleet: ScenarioFleet) -> Measures:

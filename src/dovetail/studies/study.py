@@ -158,16 +158,16 @@ def tasks(source: WorkloadSource, setups: Sequence[Setup], seeds: Sequence[int])
 
 
 def execute(
-    wanted: Sequence[Task], jobs: int, kept: RunCache, on_progress: OnProgress = lambda progress: None
+    tasks: Sequence[Task], jobs: int, kept: RunCache, on_progress: OnProgress = lambda progress: None
 ) -> list[Run]:
     """The runs in the order of the tasks. Each is kept as soon as it is done."""
-    keys = [task.key() for task in wanted]
+    keys = [task.key() for task in tasks]
     runs: dict[str, Run] = {}
     for key in keys:
         before = kept.get(key)
         if before is not None:
             runs[key] = before
-    missing = {key: task for key, task in sorted(zip(keys, wanted, strict=True), key=_length) if key not in runs}
+    missing = {key: task for key, task in sorted(zip(keys, tasks, strict=True), key=_length) if key not in runs}
     began, cached = stopwatch(), len(keys) - len(missing)
     on_progress(StudyProgress(cached, len(keys), None))
     for done, (key, outcome) in enumerate(_outcomes(missing, jobs), 1):

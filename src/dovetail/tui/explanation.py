@@ -146,14 +146,14 @@ def _node(node: NodeView, now: datetime) -> Iterator[str]:
     if node.expires is not None:
         yield message("expires in {time}", time=figures.span((node.expires - now).total_seconds()))
     for name, most in sorted(node.allocatable.items()):
-        asked = None if node.requests is None else node.requests.get(name, 0)
+        requested = None if node.requests is None else node.requests.get(name, 0)
         used = None if node.usage is None else node.usage.get(name)
         use = "" if name not in ("cpu", "memory") else message(", {used} used", used=figures.amount(name, used))
         yield (
             f"  {name}: "
             + message(
                 "{requested} of {total} requested",
-                requested=figures.amount(name, asked),
+                requested=figures.amount(name, requested),
                 total=figures.amount(name, most),
             )
             + use

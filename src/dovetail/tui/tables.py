@@ -144,8 +144,8 @@ def matching(table: Table[R], rows: Iterable[R], text: str) -> list[R]:
         words = table.words(row)
         everything = "\n".join(words.values()).casefold()
         if all(
-            wanted in (words[field].casefold() if field in words else everything if not field else "")
-            for field, wanted in terms
+            term in (words[field].casefold() if field in words else everything if not field else "")
+            for field, term in terms
         ):
             kept.append(row)
     return kept

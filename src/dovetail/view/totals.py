@@ -60,8 +60,8 @@ def contributions(node: NodeView) -> Iterator[tuple[str, str, Sum]]:
     for pod in node.pods:
         part = pod_money(node, pod)
         shared += part.nano
-        asked = pod.requests or {}
-        amount = Sum(0, 1, asked.get("cpu", 0), asked.get("memory", 0), part)
+        requests = pod.requests or {}
+        amount = Sum(0, 1, requests.get("cpu", 0), requests.get("memory", 0), part)
         by_namespace[pod.namespace] = by_namespace.get(pod.namespace, Sum()).plus(amount)
         name = f"{pod.namespace}/{pod.workload}"
         by_workload[name] = by_workload.get(name, Sum()).plus(amount)

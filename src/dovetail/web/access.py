@@ -167,14 +167,14 @@ class Reviews:
             namespaces = frozenset(name for name, yes in zip(names, allowed, strict=True) if yes)
         return ViewerRights(**granted, namespaces=namespaces)
 
-    async def _all(self, asked: list[tuple[Resource, str]], viewer: Viewer) -> list[bool]:
+    async def _all(self, questions: list[tuple[Resource, str]], viewer: Viewer) -> list[bool]:
         slots = asyncio.Semaphore(_CONCURRENT_REVIEWS)
 
         async def is_allowed(resource: Resource, namespace: str) -> bool:
             async with slots:
                 return await self._may_list(viewer, resource, namespace)
 
-        return await asyncio.gather(*(is_allowed(resource, namespace) for resource, namespace in asked))
+        return await asyncio.gather(*(is_allowed(resource, namespace) for resource, namespace in questions))
 
     async def _may_list(self, viewer: Viewer, resource: Resource, namespace: str) -> bool:
         attributes = {"verb": "list", "group": resource.group, "resource": resource.plural}

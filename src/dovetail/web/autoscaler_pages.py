@@ -93,8 +93,8 @@ def metric_bars(spec: Json, status: Json, t: PageLanguage) -> Markup:
     bars = []
     for metric in spec.get("metrics") or ():
         used = number(measured.get(metric_name(metric)) or {})
-        wanted = number(source_of(metric).get("target") or {})
-        bars.append(_against(used, wanted) if used is not None and wanted else None)
+        target = number(source_of(metric).get("target") or {})
+        bars.append(_against(used, target) if used is not None and target else None)
     return join(*(tag("div", bar, isolated(line), class_="barline") for bar, line in zip(bars, lines, strict=True)))
 
 
@@ -250,7 +250,7 @@ def _recommended(
     used: Mapping[str, ContainerUsage] | None,
     t: PageLanguage,
 ) -> list[Markup | str]:
-    asked = _amounts_of(requests, requests, name, resource)
+    requested = _amounts_of(requests, requests, name, resource)
     measured = _amounts_of(used or {}, requests, name, resource)
     lower, target, upper = (_amount(container, part, resource) for part in ("lowerBound", "target", "upperBound"))
     mean = round(sum(measured) / len(measured)) if measured else None
@@ -258,7 +258,7 @@ def _recommended(
     return [
         isolated(name),
         isolated(resource),
-        t("none") if requests and not asked else figures.amount(resource, max(asked, default=None), t),
+        t("none") if requests and not requested else figures.amount(resource, max(requested, default=None), t),
         figures.amount(resource, mean, t),
         figures.amount(resource, most, t),
         figures.amount(resource, lower, t),

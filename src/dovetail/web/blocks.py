@@ -172,10 +172,10 @@ def description(node: NodeView, t: PageLanguage) -> str:
 
 def _use(node: NodeView, resource: str, t: PageLanguage) -> str:
     share, used = node.share(resource), node.usage_share(resource)
-    asked = node.requests.get(resource, 0) if node.requests is not None else None
+    requested = node.requests.get(resource, 0) if node.requests is not None else None
     text = t(
         "{requested} of {allocatable} requested ({share})",
-        requested=figures.amount(resource, asked, t),
+        requested=figures.amount(resource, requested, t),
         allocatable=figures.amount(resource, node.allocatable.get(resource), t),
         share=figures.percent(share, t),
     )

@@ -252,9 +252,9 @@ def _doctor(context: PageContext, findings: Sequence[Finding] | None, problem: s
 # Search.
 
 
-def found(context: PageContext, observer: Observer, asked: str) -> list[tuple[str, str, tuple[str, ...]]]:
+def found(context: PageContext, observer: Observer, query: str) -> list[tuple[str, str, tuple[str, ...]]]:
     """Kind, name and path of what matches: names that begin with it first."""
-    words = asked.strip().lower()
+    words = query.strip().lower()
     if not words:
         return []
     view, matches = context.view, list[tuple[str, str, tuple[str, ...]]]()
@@ -291,11 +291,11 @@ def found(context: PageContext, observer: Observer, asked: str) -> list[tuple[st
     return matches
 
 
-def search_results(context: PageContext, observer: Observer, asked: str) -> Markup:
+def search_results(context: PageContext, observer: Observer, query: str) -> Markup:
     """The list below the field."""
-    t, matches = context.t, found(context, observer, asked)
+    t, matches = context.t, found(context, observer, query)
     items = [tag("li", tag("small", kind), " ", link(name, *parts)) for kind, name, parts in matches[:MAX_FOUND]]
-    if not asked.strip():
+    if not query.strip():
         return Markup("")
     if not items:
         return tag("p", t("Nothing matches."), class_="empty")
@@ -303,11 +303,11 @@ def search_results(context: PageContext, observer: Observer, asked: str) -> Mark
     return join(tag("ul", *items), tag("p", t("{count} more", count=more), class_="empty") if more > 0 else None)
 
 
-def search_page(context: PageContext, observer: Observer, asked: str) -> Markup:
-    t, matches = context.t, found(context, observer, asked)
+def search_page(context: PageContext, observer: Observer, query: str) -> Markup:
+    t, matches = context.t, found(context, observer, query)
     columns = [(t("Kind"), ""), (t("Name"), "")]
     rows: list[list[Markup | str]] = [[kind, link(name, *parts)] for kind, name, parts in matches[:MAX_ROWS]]
-    heading = tag("h1", isolated(t("Search: {words}", words=asked)))
+    heading = tag("h1", isolated(t("Search: {words}", words=query)))
     more = len(matches) - MAX_ROWS
     note = tag("p", t("{count} more", count=more), class_="empty") if more > 0 else None
     return join(heading, table(t("Search"), columns, rows, t("Nothing matches."), hidden=True), note)

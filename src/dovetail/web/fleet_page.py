@@ -415,13 +415,13 @@ def pending_page(context: PageContext) -> Markup:
     ]
     rows: list[list[Markup | str]] = []
     for pod in sorted(context.view.pending.values(), key=lambda pod: pod.key)[:MAX_ROWS]:
-        asked: Mapping[str, int] | None = pod.requests
+        requests: Mapping[str, int] | None = pod.requests
         rows.append(
             [
                 link(pod.key, "pod", pod.namespace, pod.name),
                 isolated(pod.workload),
-                figures.cpu(None if asked is None else asked.get("cpu", 0), t),
-                figures.memory(None if asked is None else asked.get("memory", 0), t),
+                figures.cpu(None if requests is None else requests.get("cpu", 0), t),
+                figures.memory(None if requests is None else requests.get("memory", 0), t),
                 figures.age(pod.created, context.now, t),
                 join(reason_of(pod, t), " ", tag("code", pod.code) if pod.code else None),
                 decision_link(pod.decision) if pod.decision else "",

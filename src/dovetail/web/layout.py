@@ -246,8 +246,10 @@ def _saved(view: FleetView, t: PageLanguage) -> str:
     return figures.dollars(view.totals.saved_per_hour, t)
 
 
-def _use(name: str, label: str, asked: int, total: int, used: int | None, has_total: bool, t: PageLanguage) -> Markup:
-    share = asked / total if has_total and total else None
+def _use(
+    name: str, label: str, requested: int, total: int, used: int | None, has_total: bool, t: PageLanguage
+) -> Markup:
+    share = requested / total if has_total and total else None
     usage = used / total if used is not None and total else None
     below = t("{share} used", share=figures.percent(usage, t)) if usage is not None else t("usage unknown")
     explained = t("Requested by pods, of what the nodes can give them; the line is what is used.")

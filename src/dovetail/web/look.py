@@ -48,8 +48,8 @@ def look_of(query: Mapping[str, str], language: str, zoom: str = "m") -> Look:
     """The look that a query asks for; what it does not know is ignored, as any link may be old."""
 
     def one_of(name: str, choices: tuple[str, ...], default: str) -> str:
-        asked = query.get(name, "")
-        return asked if asked in choices else default
+        text = query.get(name, "")
+        return text if text in choices else default
 
     return Look(
         language=language,

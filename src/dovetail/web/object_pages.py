@@ -96,17 +96,17 @@ def _answer(context: PageContext, observer: Observer, kind: str, key: str) -> An
         return _autoscaler_answer(context, observer, kind, key)
     if not (rights.history and (rights.pods or kind == "nodepool")):
         return None
-    asked: dict[str, Callable[..., Answer]] = {
+    requests: dict[str, Callable[..., Answer]] = {
         "pod": explain.pod,
         "node": explain.node,
         "nodeclaim": explain.claim,
         "nodepool": explain.nodepool,
     }
-    if kind not in asked:
+    if kind not in requests:
         return None
     try:
         with speaking(context.t.language):
-            return asked[kind](state, observer.decisions.all(), key, now)
+            return requests[kind](state, observer.decisions.all(), key, now)
     except explain.Unknown:
         return None
 
@@ -400,13 +400,13 @@ def _pods(node: NodeView, t: PageLanguage) -> Markup:
 
 
 def _pod_row(node: NodeView, pod: PodView, t: PageLanguage) -> list[Markup | str]:
-    asked = pod.requests
+    requests = pod.requests
     return [
         link(pod.key, "pod", pod.namespace, pod.name),
         link(pod.workload, "workload", pod.namespace, *pod.workload.split("/", 1)),
         t("terminating") if pod.terminating else pod.phase,
-        figures.cpu(None if asked is None else asked.get("cpu", 0), t),
-        figures.memory(None if asked is None else asked.get("memory", 0), t),
+        figures.cpu(None if requests is None else requests.get("cpu", 0), t),
+        figures.memory(None if requests is None else requests.get("memory", 0), t),
         figures.money(pod_money(node, pod), t),
     ]
 

@@ -45,9 +45,9 @@ def page_language(language: str) -> PageLanguage:
     return PageLanguage(language)
 
 
-def chosen(asked: str | None, accepted: str, default: str | None) -> str:
+def chosen(language: str | None, accepted: str, default: str | None) -> str:
     """The language of `?lang=`, else of the command's `--lang`, else of Accept-Language, else English."""
-    for code in (asked, default, *preferences(accepted)):
+    for code in (language, default, *preferences(accepted)):
         if code and code.lower().split("-")[0] in LANGUAGES:
             return code.lower().split("-")[0]
     return next(iter(LANGUAGES))

@@ -98,14 +98,14 @@ async def _served(
         speed=options.speed,
         secure=options.secure,
     )
-    asked = (settings,) if options.port is not None else (settings, msgspec.structs.replace(settings, port=0))
+    candidates = (settings,) if options.port is not None else (settings, msgspec.structs.replace(settings, port=0))
     async with AsyncExitStack() as stack:
-        for attempt in asked:
+        for attempt in candidates:
             served = Dashboard(observer, access, attempt, None if recorded is not None else examine, recorded)
             try:
                 url = await stack.enter_async_context(served.serving())
                 break
             except OSError as problem:
-                if problem.errno != errno.EADDRINUSE or attempt is asked[-1]:
+                if problem.errno != errno.EADDRINUSE or attempt is candidates[-1]:
                     raise
         yield url, served

@@ -258,8 +258,8 @@ class Dashboard:
         return web.Response(text=text, status=status, content_type="text/html")
 
     def _language(self, request: web.Request) -> PageLanguage:
-        asked = request.query.get("lang") or request.cookies.get("dovetail-lang")
-        return page_language(chosen(asked, request.headers.get("Accept-Language", ""), self._settings.language))
+        language = request.query.get("lang") or request.cookies.get("dovetail-lang")
+        return page_language(chosen(language, request.headers.get("Accept-Language", ""), self._settings.language))
 
     async def _login_page(self, request: web.Request) -> web.Response:
         return self._login_form(request, "")
@@ -328,7 +328,7 @@ class Dashboard:
 
     def _answer(self, request: web.Request, session: str | None, draw: Callable[[], str], status: int) -> web.Response:
         """The page; a token in its URL becomes a cookie first, so that it is not left in the address bar."""
-        asked = request.query.get("lang")
+        language = request.query.get("lang")
         if session is not None and "token" in request.query:
             kept = {name: value for name, value in request.query.items() if name != "token"}
             address = request.path + (f"?{urlencode(kept)}" if kept else "")
@@ -338,8 +338,8 @@ class Dashboard:
             response.enable_compression()
         if session is not None:
             self._set_cookie(response, session)
-        if asked:
-            response.set_cookie("dovetail-lang", chosen(asked, "", None), samesite="Lax", path="/")
+        if language:
+            response.set_cookie("dovetail-lang", chosen(language, "", None), samesite="Lax", path="/")
         return response
 
     async def _fleet(self, request: web.Request) -> web.StreamResponse:
@@ -443,8 +443,8 @@ class Dashboard:
 
     async def _results(self, request: web.Request) -> web.StreamResponse:
         context, _ = await self._context(request)
-        asked = request.query.get("q", "")[:200]
-        search_results = cluster_pages.search_results(context, context.observer, asked)
+        language = request.query.get("q", "")[:200]
+        search_results = cluster_pages.search_results(context, context.observer, language)
         return web.Response(text=carried(search_results, context.moment), content_type="text/html", charset="utf-8")
 
     async def _chart(self, request: web.Request) -> web.StreamResponse:

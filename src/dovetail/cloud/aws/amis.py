@@ -208,12 +208,12 @@ class Images:
         return parameter
 
     async def _search(self, term: Term) -> list[Mapping[str, Any]]:
-        asked = filters(term, names="name")
+        search = filters(term, names="name")
         owners = [term["owner"]] if term.get("owner") else ["self", "amazon"] if term.get("name") else []
-        return await self._describe(asked, owners)
+        return await self._describe(search, owners)
 
-    async def _describe(self, asked: list[dict[str, Any]], owners: Sequence[str] = ()) -> list[Mapping[str, Any]]:
-        arguments: dict[str, Any] = {"Filters": [*asked, {"Name": "state", "Values": ["available"]}]}
+    async def _describe(self, search: list[dict[str, Any]], owners: Sequence[str] = ()) -> list[Mapping[str, Any]]:
+        arguments: dict[str, Any] = {"Filters": [*search, {"Name": "state", "Values": ["available"]}]}
         if owners:
             arguments["Owners"] = list(owners)
         return await self._calls.all("ec2", "describe_images", "Images", IncludeDeprecated=True, **arguments)

@@ -253,9 +253,9 @@ class AutoScalingGroups:
         """Lower the size by units without an instance. An instance that came meanwhile must not pay for it."""
         current = await self._read_one(group.id)
         size, real = int(current["DesiredCapacity"]), len(current.get("Instances") or ())
-        wanted = max(size - count, real, group.min_size)
-        if wanted < size:
-            await self._set_size(group.id, wanted)
+        new_size = max(size - count, real, group.min_size)
+        if new_size < size:
+            await self._set_size(group.id, new_size)
 
     async def _terminate(self, group: NodeGroup, provider_id: str) -> None:
         state = next((instance.state for instance in group.instances if instance.provider_id == provider_id), None)

@@ -109,14 +109,14 @@ class Reservations:
     async def _select(self, terms: Sequence[Term]) -> tuple[Reservation, ...]:
         rows: dict[str, Mapping[str, Any]] = {}
         for term in terms:
-            asked = [*filters(term), {"Name": "state", "Values": ["active"]}]
+            search = [*filters(term), {"Name": "state", "Values": ["active"]}]
             if term.get("ownerID"):
-                asked.append({"Name": "owner-id", "Values": [term["ownerID"]]})
+                search.append({"Name": "owner-id", "Values": [term["ownerID"]]})
             if term.get("instanceMatchCriteria"):
-                asked.append({"Name": "instance-match-criteria", "Values": [term["instanceMatchCriteria"]]})
+                search.append({"Name": "instance-match-criteria", "Values": [term["instanceMatchCriteria"]]})
             if term.get("id"):
-                asked.append({"Name": "capacity-reservation-id", "Values": [term["id"]]})
-            for row in await self._ask(asked):
+                search.append({"Name": "capacity-reservation-id", "Values": [term["id"]]})
+            for row in await self._ask(search):
                 rows[row["CapacityReservationId"]] = row
         for name in rows:
             self._used.pop(name, None)
@@ -124,10 +124,10 @@ class Reservations:
         reservations = (_reservation(row) for _, row in sorted(rows.items()))
         return tuple(reservation for reservation in reservations if reservation.end is None or reservation.end > now)
 
-    async def _ask(self, asked: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    async def _ask(self, search: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         try:
             return await self._calls.all(
-                "ec2", "describe_capacity_reservations", "CapacityReservations", Filters=list(asked)
+                "ec2", "describe_capacity_reservations", "CapacityReservations", Filters=list(search)
             )
         except Exception as error:
             if code_of(error) in _NO_SUCH_CALL:

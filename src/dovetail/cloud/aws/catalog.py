@@ -184,15 +184,17 @@ def of_class(region_name: str, node_class: Mapping[str, Any]) -> tuple[InstanceT
 
     Which subnets and reservations it selects is for the cloud to say.
     """
-    asked: Mapping[str, Any] = node_class.get("spec") or {}
-    kind = node_class_traits(asked, capacity.CapacitySettings())
+    node_class_spec: Mapping[str, Any] = node_class.get("spec") or {}
+    kind = node_class_traits(node_class_spec, capacity.CapacitySettings())
     return tuple(
         replace(
             instance_type,
             capacity=kind.capacity(spec),
             overhead=kind.overhead(spec),
             labels={**instance_type.labels, **kind.labels(spec)},
-            offerings=instance_type.offerings if suits(spec, asked) else tuple(map(_withheld, instance_type.offerings)),
+            offerings=instance_type.offerings
+            if suits(spec, node_class_spec)
+            else tuple(map(_withheld, instance_type.offerings)),
         )
         for instance_type, spec in ((instance_type, specs()[instance_type.name]) for instance_type in load(region_name))
     )

@@ -166,10 +166,10 @@ def request(
 
 
 async def launch_fleet(
-    calls: Calls, kind: str, asked: Mapping[str, Any]
+    calls: Calls, kind: str, fleet_request: Mapping[str, Any]
 ) -> tuple[list[FleetInstance], tuple[RefusedOffering, ...]]:
     """The instances that were sold, and what was refused on the way."""
-    answer = await calls("ec2", "create_fleet", **asked)
+    answer = await calls("ec2", "create_fleet", **fleet_request)
     refusals = tuple(_refusal(row, kind) for row in answer.get("Errors") or ())
     return [instance for row in answer.get("Instances") or () for instance in _launched(row)], refusals
 

@@ -249,16 +249,16 @@ def capacity_of(info: TypeInfo, policy: MixedPolicy | None = None) -> dict[str, 
     }
     if policy is None or policy.instance_types or policy.requirements is None:
         return capacity
-    wanted = policy.requirements
-    cores = (wanted.get("VCpuCount") or {}).get("Min")
-    memory = (wanted.get("MemoryMiB") or {}).get("Min")
+    requirements = policy.requirements
+    cores = (requirements.get("VCpuCount") or {}).get("Min")
+    memory = (requirements.get("MemoryMiB") or {}).get("Min")
     if cores is not None:
         capacity["cpu"] = str(cores)
     if memory is not None:
         capacity["memory"] = str(memory * MIB)
-    nvidia = "nvidia" in (wanted.get("AcceleratorManufacturers") or ())
-    accelerators = (wanted.get("AcceleratorCount") or {}).get("Min")
-    if nvidia and "gpu" in (wanted.get("AcceleratorTypes") or ()) and accelerators is not None:
+    nvidia = "nvidia" in (requirements.get("AcceleratorManufacturers") or ())
+    accelerators = (requirements.get("AcceleratorCount") or {}).get("Min")
+    if nvidia and "gpu" in (requirements.get("AcceleratorTypes") or ()) and accelerators is not None:
         capacity[GPU] = str(accelerators)
     return capacity
 

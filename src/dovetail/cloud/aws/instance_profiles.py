@@ -83,8 +83,8 @@ class Profiles:
 
     async def _carried(self, arn: str) -> bool:
         """Whether an instance that is not terminated has this profile."""
-        asked = [{"Name": "iam-instance-profile.arn", "Values": [arn]}]
-        rows = await self._calls.all("ec2", "describe_instances", "Reservations", Filters=asked, MaxResults=1000)
+        search = [{"Name": "iam-instance-profile.arn", "Values": [arn]}]
+        rows = await self._calls.all("ec2", "describe_instances", "Reservations", Filters=search, MaxResults=1000)
         return any(
             (instance.get("IamInstanceProfile") or {}).get("Arn") == arn
             and (instance.get("State") or {}).get("Name") != "terminated"

@@ -21,11 +21,11 @@ _CHECKS = {"InstanceStatus": "instance-status.status", "SystemStatus": "system-s
 
 async def unhealthy(calls: Calls, now: datetime) -> tuple[Interruption, ...]:
     """Instances with failed checks (`status-check-failed`) and with planned events (`scheduled-event`)."""
-    asked = [{"Name": name, "Values": ["impaired"]} for name in _CHECKS.values()]
-    asked.append({"Name": "event.code", "Values": list(EVENTS)})
+    search = [{"Name": name, "Values": ["impaired"]} for name in _CHECKS.values()]
+    search.append({"Name": "event.code", "Values": list(EVENTS)})
     failed: dict[str, None] = {}
     planned: dict[str, None] = {}
-    for filter_ in asked:
+    for filter_ in search:
         rows = await calls.all(
             "ec2", "describe_instance_status", "InstanceStatuses", Filters=[filter_], MaxResults=1000
         )

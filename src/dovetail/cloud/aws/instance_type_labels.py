@@ -40,16 +40,21 @@ class NodeClassTraits(msgspec.Struct, frozen=True):
         return labels_
 
 
-def node_class_traits(asked: Mapping[str, Any], settings: capacity.CapacitySettings) -> NodeClassTraits:
+def node_class_traits(node_class_spec: Mapping[str, Any], settings: capacity.CapacitySettings) -> NodeClassTraits:
     """`asked` is the class's spec, `settings` what holds for all classes."""
-    interfaces = asked.get("networkInterfaces")
+    interfaces = node_class_spec.get("networkInterfaces")
     own = [nic for nic in interfaces or () if nic.get("interfaceType") == "efa-only"]
     settings = msgspec.structs.replace(
         settings,
         efa_only_interfaces=sum(nic["networkCardIndex"] == 0 for nic in own),
         efa=None if interfaces is None else len(own),
     )
-    return NodeClassTraits(ec2nodeclass.family(asked), ec2nodeclass.kubelet(asked), ec2nodeclass.disk(asked), settings)
+    return NodeClassTraits(
+        ec2nodeclass.family(node_class_spec),
+        ec2nodeclass.kubelet(node_class_spec),
+        ec2nodeclass.disk(node_class_spec),
+        settings,
+    )
 
 
 # Whether an instance type can be launched with all that a node class asks of its instances.
@@ -57,17 +62,19 @@ def node_class_traits(asked: Mapping[str, Any], settings: capacity.CapacitySetti
 # A type that cannot is still a type, with labels and capacity; it is not offered to this class.
 
 
-def suits(spec: InstanceTypeSpec, asked: Mapping[str, Any], group: Ec2PlacementGroup | None = None) -> bool:
+def suits(spec: InstanceTypeSpec, node_class_spec: Mapping[str, Any], group: Ec2PlacementGroup | None = None) -> bool:
     """`asked` is the class's spec, `group` the placement group that its instances stand in."""
     if group is not None and group.strategy not in spec.placement:
         return False
-    if family_name(asked) == "AL2023" and spec.name.startswith("a1."):
+    if family_name(node_class_spec) == "AL2023" and spec.name.startswith("a1."):
         return False  # its first generation of arm64 is too old for the image
-    if (asked.get("cpuOptions") or {}).get("nestedVirtualization") == "enabled" and not spec.nested_virtualization:
+    if (node_class_spec.get("cpuOptions") or {}).get(
+        "nestedVirtualization"
+    ) == "enabled" and not spec.nested_virtualization:
         return False
-    if asked.get("connectionTracking") is not None and spec.hypervisor != "nitro":
+    if node_class_spec.get("connectionTracking") is not None and spec.hypervisor != "nitro":
         return False
-    interfaces = asked.get("networkInterfaces")
+    interfaces = node_class_spec.get("networkInterfaces")
     return interfaces is None or _takes(spec, interfaces)
 
 

@@ -173,12 +173,12 @@ class Ec2Instances:
 
     async def all(self) -> tuple[Instance, ...]:
         """Every living instance of this cluster that carries our tags."""
-        asked = [
+        search = [
             {"Name": f"tag:{CLUSTER_TAG}", "Values": [self._cluster]},
             {"Name": "tag-key", "Values": [POOL_TAG]},
             {"Name": "instance-state-name", "Values": list(LIVING)},
         ]
-        rows = await self._calls.all("ec2", "describe_instances", "Reservations", Filters=asked, MaxResults=1000)
+        rows = await self._calls.all("ec2", "describe_instances", "Reservations", Filters=search, MaxResults=1000)
         listed = (row for reservation in rows for row in reservation["Instances"])
         return with_owners([instance(row) for row in listed if CLASS_TAG in tags_of(row)])
 
@@ -224,8 +224,8 @@ class Ec2Instances:
 
     async def _describe(self, names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         """By filter, which leaves out an id that does not exist, where a list of ids would fail for all."""
-        asked = [{"Name": "instance-id", "Values": list(names)}]
-        rows = await self._calls.all("ec2", "describe_instances", "Reservations", Filters=asked, MaxResults=1000)
+        search = [{"Name": "instance-id", "Values": list(names)}]
+        rows = await self._calls.all("ec2", "describe_instances", "Reservations", Filters=search, MaxResults=1000)
         return {row["InstanceId"]: row for reservation in rows for row in reservation["Instances"]}
 
     async def _terminate(self, names: Sequence[str]) -> Mapping[str, str]:

@@ -273,9 +273,9 @@ class LaunchTemplates:
             await self._delete(template)
 
     async def _ours(self, tags: Mapping[str, str]) -> list[str]:
-        asked = [{"Name": name, "Values": [value]} for name, value in tags.items()]
+        search = [{"Name": name, "Values": [value]} for name, value in tags.items()]
         rows = await self._calls.all(
-            "ec2", "describe_launch_templates", "LaunchTemplates", Filters=asked, MaxResults=200
+            "ec2", "describe_launch_templates", "LaunchTemplates", Filters=search, MaxResults=200
         )
         return [row["LaunchTemplateName"] for row in rows if row["LaunchTemplateName"].startswith(PREFIX)]
 

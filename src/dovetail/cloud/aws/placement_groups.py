@@ -70,8 +70,8 @@ def selector(node_class: Mapping[str, Any]) -> Mapping[str, str]:
 
 def missing(node_class: Mapping[str, Any]) -> str:
     """The message for a group that does not exist."""
-    asked = selector(node_class)
-    return f'Placement group "{asked.get("name") or asked.get("id")}" not found; create it or change the selector'
+    term = selector(node_class)
+    return f'Placement group "{term.get("name") or term.get("id")}" not found; create it or change the selector'
 
 
 def is_full(message: str) -> bool:
@@ -88,10 +88,10 @@ class PlacementGroups:
 
     async def of(self, node_class: Mapping[str, Any]) -> Ec2PlacementGroup | None:
         """The group that a class asks for; None if it asks for none, or if there is none such."""
-        asked = selector(node_class)
-        if not asked:
+        term = selector(node_class)
+        if not term:
             return None
-        return await self._found.get(tuple(sorted(asked.items())), lambda: self._ask(asked))
+        return await self._found.get(tuple(sorted(term.items())), lambda: self._ask(term))
 
     async def place(self, node_class: Mapping[str, Any], claim: Mapping[str, Any]) -> InstancePlacement:
         """Where an instance of a class goes for a claim: of the partitions that it may choose among, the lowest."""
@@ -100,14 +100,14 @@ class PlacementGroups:
             if selector(node_class):
                 raise NodeClassNotReady(f"{missing(node_class)} (BAD_NODECLASS)")
             return InstancePlacement()
-        asked = wanted(claim, PLACEMENT_PARTITION)
-        numbers = group.labels().get(PLACEMENT_PARTITION, ()) if asked else ()
+        requested = wanted(claim, PLACEMENT_PARTITION)
+        numbers = group.labels().get(PLACEMENT_PARTITION, ()) if requested else ()
         return InstancePlacement(
-            group=group, partition=next((number for number in numbers if asked and asked.has(number)), "")
+            group=group, partition=next((number for number in numbers if requested and requested.has(number)), "")
         )
 
-    async def _ask(self, asked: Mapping[str, str]) -> Ec2PlacementGroup | None:
-        named: dict[str, Any] = {"GroupIds": [asked["id"]]} if asked.get("id") else {"GroupNames": [asked["name"]]}
+    async def _ask(self, term: Mapping[str, str]) -> Ec2PlacementGroup | None:
+        named: dict[str, Any] = {"GroupIds": [term["id"]]} if term.get("id") else {"GroupNames": [term["name"]]}
         try:
             answer = await self._calls("ec2", "describe_placement_groups", **named)
         except Exception as error:

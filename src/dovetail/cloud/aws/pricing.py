@@ -110,10 +110,10 @@ class Pricing:
             }
 
     async def _list(self, tenancy: str, family: str) -> dict[str, RegionPrice]:
-        asked = _FILTERS | {"regionCode": self._calls.region, "tenancy": tenancy, "productFamily": family}
+        search = _FILTERS | {"regionCode": self._calls.region, "tenancy": tenancy, "productFamily": family}
         arguments = {
             "ServiceCode": "AmazonEC2",
-            "Filters": [{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in asked.items()],
+            "Filters": [{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in search.items()],
         }
         prices: dict[str, RegionPrice] = {}
         now = self._clock.now()

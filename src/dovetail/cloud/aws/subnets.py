@@ -150,13 +150,13 @@ class Network:
     ) -> list[Mapping[str, Any]]:
         """All rows that any term selects; the ids of all terms go in one call."""
         rows: list[Mapping[str, Any]] = []
-        wanted = [term["id"] for term in terms if term.get("id")]
-        if wanted:
-            asked = [{"Name": ids, "Values": wanted}]
-            rows += await self._calls.all("ec2", operation, field, Filters=asked)
+        subnet_ids = [term["id"] for term in terms if term.get("id")]
+        if subnet_ids:
+            search = [{"Name": ids, "Values": subnet_ids}]
+            rows += await self._calls.all("ec2", operation, field, Filters=search)
         for term in terms:
-            if not term.get("id") and (asked := filters(term, names=names)):
-                described = await self._calls.all("ec2", operation, field, Filters=asked)
+            if not term.get("id") and (search := filters(term, names=names)):
+                described = await self._calls.all("ec2", operation, field, Filters=search)
                 rows += [row for row in described if _matches(row, term)]
         return rows
 

@@ -272,7 +272,7 @@ def act(call: RequestCall, body: Json, options: WriteOptions) -> Response:
         raise refused(refusal) from refusal
     if reply.text is not None:
         return Response(status=reply.code, headers={"content-type": "text/plain"}, body=reply.text)
-    return responses.value(reply.body, reply.code, call.wanted())
+    return responses.value(reply.body, reply.code, call.response_form())
 
 
 def incoming(call: RequestCall) -> tuple[Json, WriteOptions]:

@@ -138,8 +138,10 @@ def _as_declared(value: Json, expected: Expected) -> Expected:
 def _check_custom_identity(value: Json, expected: Expected) -> None:
     kind, api_version = value["kind"], value.get("apiVersion") or ""
     if api_version != expected.api_version:
-        wanted = expected.api_version
-        text = f"the API version in the data ({api_version}) does not match the expected API version ({wanted})"
+        expected_version = expected.api_version
+        text = (
+            f"the API version in the data ({api_version}) does not match the expected API version ({expected_version})"
+        )
         raise status_errors.bad_request(text)
     if kind != expected.kind:
         metadata = value.get("metadata")
@@ -150,9 +152,9 @@ def _check_custom_identity(value: Json, expected: Expected) -> None:
 def _mismatch(kind: str, api_version: str, expected: Expected) -> StatusError:
     version = api_version.rpartition("/")[2]
     if kind == expected.kind and kind in _RETIRED.get(api_version, ()):
-        wanted = expected.api_version
+        expected_version = expected.api_version
         return status_errors.bad_request(
-            f"the API version in the data ({api_version}) does not match the expected API version ({wanted})"
+            f"the API version in the data ({api_version}) does not match the expected API version ({expected_version})"
         )
     start = f"{kind} in version {quoted(version)} cannot be handled as a {expected.kind}: "
     if (api_version != expected.api_version and kind == expected.kind) or not _known(kind, api_version):

@@ -99,12 +99,12 @@ def _body_options(call: RequestCall) -> Json:
 
 
 def delete(call: RequestCall) -> Response:
-    wanted = call.wanted()
+    form = call.response_form()
     options = read_options(call)
     ctx = call.context("DELETE", dry_run=bool(options.get("dryRun")), options=options)
     outcome = delete_object(call.server, call.resource, call.namespace, call.name, options, ctx, call)
     if outcome.body.get("kind") == "Status":
-        return responses.value(outcome.body, 200, wanted)
+        return responses.value(outcome.body, 200, form)
     return after_commit(lambda: responses.one(call, responses.in_version(outcome.body, call.resource), 200))
 
 
@@ -135,9 +135,9 @@ def delete_object(
 
 
 def _check_preconditions(resource: ResourceType, record: StoredVersion, name: str, options: Json) -> None:
-    wanted = options.get("preconditions") or {}
+    preconditions = options.get("preconditions") or {}
     metadata = record.obj["metadata"]
-    uid, version = wanted.get("uid"), wanted.get("resourceVersion")
+    uid, version = preconditions.get("uid"), preconditions.get("resourceVersion")
     if uid is not None and uid != metadata["uid"]:
         if (resource.group, resource.plural) == ("", "namespaces"):  # which look for themselves
             why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {metadata['uid']}"
@@ -281,7 +281,7 @@ async def _delete_admitted(call: RequestCall, namespace: str, name: str, options
 
 
 async def delete_collection(call: RequestCall) -> Response:
-    wanted = call.wanted(listing=True)
+    form = call.response_form(listing=True)
     options = read_options(call)
     chosen = query.list_options(call.request)
     test = selectors.compile(call, chosen.labels, chosen.fields)
@@ -305,4 +305,4 @@ async def delete_collection(call: RequestCall) -> Response:
         if call.resource.custom
         else [{k: v for k, v in o.items() if k not in ("kind", "apiVersion")} for o in items],
     }
-    return responses.value(body, 200, wanted)
+    return responses.value(body, 200, form)

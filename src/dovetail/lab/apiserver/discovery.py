@@ -120,8 +120,8 @@ class Discovery:
         made = self._made.get(key)
         if made is None or made[0] != generation:
             made = self._made[key] = (generation, make())
-        wanted = negotiation.negotiate(request.headers.get("accept", ""), True)
-        return responses.value(made[1], 200, wanted)
+        form = negotiation.negotiate(request.headers.get("accept", ""), True)
+        return responses.value(made[1], 200, form)
 
     def top(self, request: Request, root: str) -> Response:
         header = request.headers.get("accept", "")

@@ -13,7 +13,7 @@ import msgspec
 from dovetail.kube.decode import uncollected
 from dovetail.kube.transport import Response
 from dovetail.lab.apiserver import responses, selectors, status_errors, tables
-from dovetail.lab.apiserver.negotiation import Wanted
+from dovetail.lab.apiserver.negotiation import ResponseForm
 from dovetail.lab.apiserver.options import ListOptions, list_options
 from dovetail.lab.apiserver.registry import ResourceType
 from dovetail.lab.apiserver.request import RequestCall
@@ -30,7 +30,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def get(call: RequestCall) -> Response:
-    wanted = call.wanted()
+    form = call.response_form()
     version = call.request.parameter("resourceVersion")
     if version and version != "0":
         if not version.isascii() or not version.isdigit():
@@ -40,10 +40,10 @@ async def get(call: RequestCall) -> Response:
     if record is None:
         raise status_errors.not_found(call.resource.group, call.resource.plural, call.name)
     resource = call.resource
-    if wanted.form == "Table":
+    if form.form == "Table":
         options = tables.TableOptions.of(call.request)
         row = responses.tabled(record, resource, options)
-        return responses.value(tables.of_objects(call, [row], {}, wanted, options), 200, wanted)
+        return responses.value(tables.of_objects(call, [row], {}, form, options), 200, form)
     stored_here = responses.is_stored_so(record, resource)
     return responses.one(call, responses.show(record, resource), raw=record.raw if stored_here else None)
 
@@ -92,35 +92,35 @@ class ListPage(msgspec.Struct):
 
 async def list_(call: RequestCall) -> Response:
     options = list_options(call.request)
-    wanted = call.wanted(listing=True)
+    form = call.response_form(listing=True)
     test = selectors.compile(call, options.labels, options.fields)
-    page = await paged(call, options, test, table=wanted.form == "Table")
+    page = await paged(call, options, test, table=form.form == "Table")
     prepare(call.resource, page.records)
-    if wanted.form == "Table":
-        return _table(call, page, wanted)
-    if wanted.form == "PartialObjectMetadataList":
-        items = [responses.partial(record.obj, wanted.version) for record in page.records]
+    if form.form == "Table":
+        return _table(call, page, form)
+    if form.form == "PartialObjectMetadataList":
+        items = [responses.partial(record.obj, form.version) for record in page.records]
         body = {
             "kind": "PartialObjectMetadataList",
-            "apiVersion": f"meta.k8s.io/{wanted.version}",
+            "apiVersion": f"meta.k8s.io/{form.version}",
             "metadata": list_metadata(page, False),
             "items": items or None,
         }
-        return responses.value(body, 200, wanted)
-    if wanted.yaml or wanted.pretty:
-        return responses.value(msgspec.json.decode(listing(call.resource, page)), 200, wanted)
+        return responses.value(body, 200, form)
+    if form.yaml or form.pretty:
+        return responses.value(msgspec.json.decode(listing(call.resource, page)), 200, form)
     return Response(status=200, headers=responses.JSON_HEADERS, body=listing(call.resource, page))
 
 
-def _table(call: RequestCall, page: ListPage, wanted: Wanted) -> Response:
+def _table(call: RequestCall, page: ListPage, form: ResponseForm) -> Response:
     options, metadata = tables.TableOptions.of(call.request), list_metadata(page, False)
     with uncollected():
-        if call.table == "/pods" and options.include == "Metadata" and not wanted.yaml:
-            table = tables.of_pods(call, (record.raw for record in page.records), metadata, wanted, page.whole)
+        if call.table == "/pods" and options.include == "Metadata" and not form.yaml:
+            table = tables.of_pods(call, (record.raw for record in page.records), metadata, form, page.whole)
         else:
             shown = [responses.tabled(record, call.resource, options) for record in page.records]
-            table = tables.of_objects(call, shown, metadata, wanted, options)
-        return responses.value(table, 200, wanted)
+            table = tables.of_objects(call, shown, metadata, form, options)
+        return responses.value(table, 200, form)
 
 
 def prepare(resource: ResourceType, records: Iterable[StoredVersion]) -> None:
@@ -181,10 +181,10 @@ async def paged(
         exact, after = read_token(options)
         after = prefix + after
     elif options.version and options.version != "0":
-        asked = parse_version(options.version)
-        await not_older(call, asked)
+        start = parse_version(options.version)
+        await not_older(call, start)
         if options.match == "Exact" or (not options.match and options.limit > 0):
-            exact = asked
+            exact = start
     if exact < 0:
         exact = store.rv
     if exact and exact < store.compacted:

@@ -37,10 +37,10 @@ def keep_identity(folder: Path, token: str | None, make_token: str, now: datetim
             )
         )
     authority = kept.authority if kept is not None else new_authority(now)
-    wanted = Kept(authority, token or (kept.token if kept is not None else make_token))
-    if wanted != kept:
-        _write(path, wanted)
-    return wanted
+    identity = Kept(authority, token or (kept.token if kept is not None else make_token))
+    if identity != kept:
+        _write(path, identity)
+    return identity
 
 
 def _read(path: Path) -> Kept | None:

@@ -12,7 +12,7 @@ _NOT_ACCEPTABLE = "406: Not Acceptable\n\nAvailable representations: " + ", ".jo
 _STREAMS = ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class ResponseForm(msgspec.Struct, frozen=True):
     """A media type, and the kind of meta.k8s.io the object should be shown as (empty: itself)."""
 
     yaml: bool = False
@@ -27,7 +27,7 @@ class Clause(msgspec.Struct, frozen=True):
     quality: float
 
 
-PLAIN = Wanted()
+PLAIN = ResponseForm()
 _cache: dict[str, tuple[Clause, ...]] = {}
 
 
@@ -64,10 +64,12 @@ def _media(clause: Clause) -> str | None:
     return clause.media if clause.media in MEDIA else None
 
 
-def negotiate(header: str, listing: bool, pretty: bool = False, go_type: str = "", watchable: bool = True) -> Wanted:
+def negotiate(
+    header: str, listing: bool, pretty: bool = False, go_type: str = "", watchable: bool = True
+) -> ResponseForm:
     """What to answer with, for an object or a listing. Protobuf is answered in JSON only where JSON is accepted too."""
     if not header or header in ("application/json", "*/*"):
-        return Wanted(pretty=True) if pretty else PLAIN
+        return ResponseForm(pretty=True) if pretty else PLAIN
     is_served = False
     protobuf = False
     for clause in clauses(header):
@@ -84,7 +86,7 @@ def negotiate(header: str, listing: bool, pretty: bool = False, go_type: str = "
             protobuf = True
             continue
         version = clause.parameters.get("v", "v1")
-        return Wanted(yaml=media == "application/yaml", form=form, version=version, pretty=pretty)
+        return ResponseForm(yaml=media == "application/yaml", form=form, version=version, pretty=pretty)
     if protobuf and "unstructured" not in go_type:
         return PLAIN
     if is_served:
@@ -94,8 +96,8 @@ def negotiate(header: str, listing: bool, pretty: bool = False, go_type: str = "
 
 
 def _wrong_form(listing: bool, go_type: str) -> StatusError:
-    asked, other = ("PartialObjectMetadata", "a") if listing else ("PartialObjectMetadataList", "not a")
-    message = f"you requested {asked}, but the requested object is {other} list ({go_type})"
+    kind, other = ("PartialObjectMetadata", "a") if listing else ("PartialObjectMetadataList", "not a")
+    message = f"you requested {kind}, but the requested object is {other} list ({go_type})"
     return StatusError(406, "NotAcceptable", message)
 
 

@@ -166,10 +166,10 @@ def read_back(call: RequestCall, patched: Json, complaints: list[str], options: 
 
 def _keeps_identity(call: RequestCall, patched: Json, expected: Expected) -> None:
     """A patch may leave a custom resource's kind and apiVersion as they are, or say the same."""
-    for field, wanted in (("kind", expected.kind), ("apiVersion", expected.api_version)):
+    for field, expected_value in (("kind", expected.kind), ("apiVersion", expected.api_version)):
         given = patched.get(field)
-        if given and isinstance(given, str) and given != wanted:
-            error = field_errors.invalid(field, given, f"must be {wanted}")
+        if given and isinstance(given, str) and given != expected_value:
+            error = field_errors.invalid(field, given, f"must be {expected_value}")
             raise status_errors.invalid(expected.group, str(patched.get("kind")), call.name, [error])
 
 

@@ -127,10 +127,10 @@ def _is(subject: dict[str, Any], user: str, groups: frozenset[str]) -> bool:
 def _covers(rule: dict[str, Any], ask: Ask) -> bool:
     names = rule.get("resourceNames") or ()
     subresource = ask.resource.partition("/")[2]
-    wanted = {"*", ask.resource, *([f"*/{subresource}"] if subresource else [])}
+    resources = {"*", ask.resource, *([f"*/{subresource}"] if subresource else [])}
     return (
         not {"*", ask.verb}.isdisjoint(rule.get("verbs") or ())
         and not {"*", ask.group}.isdisjoint(rule.get("apiGroups") or ())
-        and not wanted.isdisjoint(rule.get("resources") or ())
+        and not resources.isdisjoint(rule.get("resources") or ())
         and (not names or ask.name in names)
     )

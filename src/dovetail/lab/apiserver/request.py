@@ -97,7 +97,7 @@ class RequestCall:
         agent = self.request.headers.get("user-agent", "")
         return agent.split("/", 1)[0][:128] or "unknown"
 
-    def wanted(self, listing: bool = False) -> negotiation.Wanted:
+    def response_form(self, listing: bool = False) -> negotiation.ResponseForm:
         headers = self.request.headers
         pretty = self.request.parameter("pretty")
         if pretty is None:

@@ -10,7 +10,7 @@ import yaml
 
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver import tables
-from dovetail.lab.apiserver.negotiation import PLAIN, Wanted, clauses
+from dovetail.lab.apiserver.negotiation import PLAIN, ResponseForm, clauses
 from dovetail.lab.apiserver.registry import ResourceType
 from dovetail.lab.apiserver.request import RequestCall
 from dovetail.lab.apiserver.status_errors import StatusError
@@ -39,26 +39,26 @@ _STRING = "tag:yaml.org,2002:str"
 _Yaml.add_representer(str, _text)
 
 
-def body_of(value: Any, wanted: Wanted) -> tuple[bytes, dict[str, str]]:
-    if wanted.yaml:
+def body_of(value: Any, form: ResponseForm) -> tuple[bytes, dict[str, str]]:
+    if form.yaml:
         text = yaml.dump(value, Dumper=_Yaml, default_flow_style=False, allow_unicode=True)
         return text.encode(), {**JSON_HEADERS, "content-type": "application/yaml"}
     raw = _encode(value)
-    if wanted.pretty:
+    if form.pretty:
         return msgspec.json.format(raw, indent=2), JSON_HEADERS
     return raw + b"\n", JSON_HEADERS
 
 
-def value(content: Any, code: int = 200, wanted: Wanted = PLAIN, headers: dict[str, str] | None = None) -> Response:
-    body, own = body_of(content, wanted)
+def value(content: Any, code: int = 200, form: ResponseForm = PLAIN, headers: dict[str, str] | None = None) -> Response:
+    body, own = body_of(content, form)
     return Response(status=code, headers={**own, **headers} if headers else own, body=body)
 
 
 def failure(request: Request, error: StatusError) -> Response:
     """A Status error; in YAML if the client accepts nothing else."""
     first = next(iter(clauses(request.headers.get("accept", ""))), None)
-    wanted = Wanted(yaml=True) if first is not None and first.media == "application/yaml" else PLAIN
-    return value(error.status(), error.code, wanted, error.headers or None)
+    form = ResponseForm(yaml=True) if first is not None and first.media == "application/yaml" else PLAIN
+    return value(error.status(), error.code, form, error.headers or None)
 
 
 def show(record: StoredVersion, resource: ResourceType) -> Json:
@@ -90,21 +90,21 @@ def in_version(stored: Json, resource: ResourceType) -> Json:
 
 def check_form(call: RequestCall) -> None:
     """Refuse a form that cannot be given before anything is written; of Tables the real server finds out after."""
-    if call.wanted().form == "Table":
+    if call.response_form().form == "Table":
         tables.TableOptions.of(call.request)
 
 
 def one(call: RequestCall, obj: Json, code: int = 200, raw: bytes | None = None) -> Response:
     """An object; `raw` is its JSON where the store has it."""
-    wanted = call.wanted()
-    if wanted.form == "Table":
+    form = call.response_form()
+    if form.form == "Table":
         options = tables.TableOptions.of(call.request)
-        return value(tables.of_objects(call, [obj], {}, wanted, options), code, wanted)
-    if wanted.form == "PartialObjectMetadata":
-        return value(partial(obj, wanted.version), code, wanted)
-    if raw is not None and not wanted.yaml and not wanted.pretty:
+        return value(tables.of_objects(call, [obj], {}, form, options), code, form)
+    if form.form == "PartialObjectMetadata":
+        return value(partial(obj, form.version), code, form)
+    if raw is not None and not form.yaml and not form.pretty:
         return Response(status=code, headers=JSON_HEADERS, body=raw + b"\n")
-    return value(obj, code, wanted)
+    return value(obj, code, form)
 
 
 def partial(obj: Json, version: str = "v1") -> Json:

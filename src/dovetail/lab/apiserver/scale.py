@@ -40,12 +40,12 @@ def apply(call: RequestCall, options: WriteOptions) -> Response:
         )
     live = responses.in_version(record.fresh(), resource)
     view = subresource.view(live, resource)
-    wanted = (config.get("spec") or {}).get("replicas")
+    replicas = (config.get("spec") or {}).get("replicas")
     path = subresource_views.replicas_path(resource)
-    if wanted is not None and wanted != (view.get("spec") or {}).get("replicas", 0) and not options.force:
+    if replicas is not None and replicas != (view.get("spec") or {}).get("replicas", 0) and not options.force:
         _refuse_conflicts(call, live, options.manager, path)
-    if wanted is not None:
-        view["spec"] = {"replicas": wanted}
+    if replicas is not None:
+        view["spec"] = {"replicas": replicas}
     view["metadata"].pop("resourceVersion", None)
     given = (config.get("metadata") or {}).get("resourceVersion")
     if given:

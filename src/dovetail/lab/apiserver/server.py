@@ -299,7 +299,7 @@ class ApiServer:
                 return Response(status=reply.code, headers={"content-type": "text/plain"}, body=reply.text)
             if reply.body is None:
                 return Response(status=reply.code, headers={"cache-control": "no-cache, private"})
-            return responses.value(reply.body, reply.code, call.wanted())
+            return responses.value(reply.body, reply.code, call.response_form())
         shown = responses.in_version(record.fresh(), call.resource)
         if subresource.view is not None:
             shown = subresource.view(shown, call.resource)

@@ -13,7 +13,7 @@ import msgspec
 
 from dovetail.kube.transport import Request
 from dovetail.lab.apiserver import status_errors
-from dovetail.lab.apiserver.negotiation import Wanted
+from dovetail.lab.apiserver.negotiation import ResponseForm
 from dovetail.lab.apiserver.printers import pods
 from dovetail.lab.apiserver.printers.cells import ColumnHeader, age
 from dovetail.lab.apiserver.printers.layout import DEFAULT
@@ -38,13 +38,18 @@ class TableOptions(msgspec.Struct, frozen=True):
 
 
 def of_objects(
-    call: RequestCall, objects: list[Json], metadata: Json, wanted: Wanted, options: TableOptions, watch: bool = False
+    call: RequestCall,
+    objects: list[Json],
+    metadata: Json,
+    form: ResponseForm,
+    options: TableOptions,
+    watch: bool = False,
 ) -> Json:
     headers, cells = layout(call.resource, call)
     now = call.server.clock.now()
     if call.resource.plural == "flowschemas":  # the one kind that is shown in the order of its effect
         objects = sorted(objects, key=lambda obj: (obj["spec"].get("matchingPrecedence", 0), obj["metadata"]["name"]))
-    rows = [{"cells": cells(obj, now), "object": _object(obj, options, wanted)} for obj in objects]
+    rows = [{"cells": cells(obj, now), "object": _object(obj, options, form)} for obj in objects]
     if call.resource.plural == "pods" and not call.resource.group:
         for row, obj in zip(rows, objects, strict=True):
             finished = pods.conditions(obj)
@@ -52,10 +57,10 @@ def of_objects(
                 row["conditions"] = finished
     if not metadata and len(objects) == 1:
         metadata = {"resourceVersion": objects[0]["metadata"].get("resourceVersion", "")}
-    return _table(headers, rows or (None if headers is DEFAULT[0] else []), metadata, wanted)
+    return _table(headers, rows or (None if headers is DEFAULT[0] else []), metadata, form)
 
 
-def of_pods(call: RequestCall, texts: Iterable[bytes], metadata: Json, wanted: Wanted, whole: bool) -> Json:
+def of_pods(call: RequestCall, texts: Iterable[bytes], metadata: Json, form: ResponseForm, whole: bool) -> Json:
     """Pods come by the ten thousand: of a stored text only what the cells show is decoded, the metadata stay text.
 
     A list answered as `whole` leaves out managedFields: it is most of the text, and shown nowhere.
@@ -65,19 +70,19 @@ def of_pods(call: RequestCall, texts: Iterable[bytes], metadata: Json, wanted: W
     rows = []
     for text in texts:
         pod = pods.decode_shown(text)
-        partial = _partial(decode(text).metadata, wanted)
+        partial = _partial(decode(text).metadata, form)
         row: Json = {"cells": pods.cells(pod, now), "object": partial}
         finished = pods.conditions(pod)
         if finished:
             row["conditions"] = finished
         rows.append(row)
-    return _table(pods.HEADERS, rows, metadata, wanted)
+    return _table(pods.HEADERS, rows, metadata, form)
 
 
-def _table(headers: Sequence[ColumnHeader], rows: list[Json] | None, metadata: Json, wanted: Wanted) -> Json:
+def _table(headers: Sequence[ColumnHeader], rows: list[Json] | None, metadata: Json, form: ResponseForm) -> Json:
     return {
         "kind": "Table",
-        "apiVersion": f"meta.k8s.io/{wanted.version}",
+        "apiVersion": f"meta.k8s.io/{form.version}",
         "metadata": metadata,
         "columnDefinitions": [header.definition() for header in headers],
         "rows": rows,
@@ -106,31 +111,31 @@ _decode_metadata = msgspec.json.Decoder(_Metadata).decode
 _decode_unmanaged = msgspec.json.Decoder(msgspec.defstruct("_Unmanaged", [("metadata", _Described)])).decode
 
 
-def bookmark(call: RequestCall, obj: Json, wanted: Wanted, header: bool, shown: bool) -> Json:
+def bookmark(call: RequestCall, obj: Json, form: ResponseForm, header: bool, shown: bool) -> Json:
     """A bookmark among tables: one row with the cells of an empty object."""
     headers, cells = layout(call.resource, call)
     empty = {"metadata": {"name": ""}, "apiVersion": call.resource.api_version}
-    partial = _partial(obj["metadata"], wanted) if shown else None
+    partial = _partial(obj["metadata"], form) if shown else None
     row = {"cells": cells(empty, call.server.clock.now()), "object": partial}
     return {
         "kind": "Table",
-        "apiVersion": f"meta.k8s.io/{wanted.version}",
+        "apiVersion": f"meta.k8s.io/{form.version}",
         "metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]},
         "columnDefinitions": [header.definition() for header in headers] if header else None,
         "rows": [row],
     }
 
 
-def _object(obj: Json, options: TableOptions, wanted: Wanted) -> Json | None:
+def _object(obj: Json, options: TableOptions, form: ResponseForm) -> Json | None:
     if options.include == "None":
         return None
     if options.include == "Object":
         return obj
-    return _partial(_metadata(obj["metadata"]), wanted)
+    return _partial(_metadata(obj["metadata"]), form)
 
 
-def _partial(metadata: Json | msgspec.Raw | msgspec.Struct, wanted: Wanted) -> Json:
-    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{wanted.version}", "metadata": metadata}
+def _partial(metadata: Json | msgspec.Raw | msgspec.Struct, form: ResponseForm) -> Json:
+    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{form.version}", "metadata": metadata}
 
 
 #: Lives in a field of its own inside the real server, and is not among the annotations there.

@@ -15,7 +15,7 @@ import msgspec
 
 from dovetail.kube.transport import Response
 from dovetail.lab.apiserver import get_list, responses, selectors, status_errors, tables
-from dovetail.lab.apiserver.negotiation import Wanted
+from dovetail.lab.apiserver.negotiation import ResponseForm
 from dovetail.lab.apiserver.options import ListOptions, list_options
 from dovetail.lab.apiserver.request import RequestCall
 from dovetail.lab.apiserver.status_errors import StatusError
@@ -37,25 +37,25 @@ _encode = msgspec.json.Encoder().encode
 
 async def watch(call: RequestCall) -> Response:
     options = list_options(call.request)
-    wanted = call.wanted(listing=False)
-    if wanted.yaml:
+    form = call.response_form(listing=False)
+    if form.yaml:
         raise StatusError(406, "NotAcceptable", "only the following media types are accepted: " + _STREAMS)
     test = selectors.compile(call, options.labels, options.fields)
     if options.version and not (options.version.isascii() and options.version.isdigit()):
         raise status_errors.internal(get_list.bad_version(options.version))
     prefix = f"{call.namespace}/" if call.namespace else ""
     get_list.prepare(call.resource, call.server.store.table(call.table).under(prefix))
-    watcher = Watcher(call, options, wanted, test)
+    watcher = Watcher(call, options, form, test)
     return Response(status=200, headers=responses.JSON_HEADERS, stream=watcher.frames())
 
 
 class Watcher:
     """One watch: what it may see, and what it has not sent yet."""
 
-    def __init__(self, call: RequestCall, options: ListOptions, wanted: Wanted, test: Test | None) -> None:
+    def __init__(self, call: RequestCall, options: ListOptions, form: ResponseForm, test: Test | None) -> None:
         self.call = call
         self.options = options
-        self.wanted = wanted
+        self.wanted = form
         self.test = test
         self.store = call.server.store
         self.rows = self.store.table(call.table)
@@ -64,10 +64,10 @@ class Watcher:
         self.waiter: asyncio.Future[None] | None = None
         self.overrun = False
         self.sent = 0
-        self.table_options = tables.TableOptions.of(call.request) if wanted.form == "Table" else tables.TableOptions()
+        self.table_options = tables.TableOptions.of(call.request) if form.form == "Table" else tables.TableOptions()
         self.header_sent = False
         resource = call.resource
-        self.form = (resource.version, wanted.form, wanted.version, self.table_options.include)
+        self.form = (resource.version, form.form, form.version, self.table_options.include)
         self.start = int(options.version or "0")
         self.rows.watchers[self.notice] = None
         self.first = self.beginning()

@@ -98,7 +98,7 @@ class Addons:
 
     def _versions(self, environ: Environ) -> Answer:
         """`aws eks describe-addon-versions`."""
-        asked = parse_qs(environ.get("QUERY_STRING", "")).get("addonName") or sorted(VERSIONS)
+        addon_names = parse_qs(environ.get("QUERY_STRING", "")).get("addonName") or sorted(VERSIONS)
         rows = [
             {
                 "addonName": name,
@@ -107,7 +107,7 @@ class Addons:
                 "owner": "aws",
                 "addonVersions": [{"addonVersion": VERSIONS[name], "architecture": ["amd64", "arm64"]}],
             }
-            for name in asked
+            for name in addon_names
             if name in VERSIONS
         ]
         return _json(200, {"addons": rows})
@@ -121,16 +121,16 @@ class Addons:
         looks_left = int(FIRST_NODES_S / LOOK_S) if first_nodes else 0
         while True:
             with self._lock:
-                wanted = {name: str(row["addonVersion"]) for name, row in self._kept.items()}
+                versions = {name: str(row["addonVersion"]) for name, row in self._kept.items()}
             if looks_left and await _ready_nodes(kube) >= first_nodes:
                 looks_left = 0
             looks_left = max(0, looks_left - 1)
-            for name in sorted(wanted.keys() - self._applied):
+            for name in sorted(versions.keys() - self._applied):
                 if looks_left and name in REPLICATED:
                     continue
-                if await _create(kube, objects(name, wanted[name], self._region)):
+                if await _create(kube, objects(name, versions[name], self._region)):
                     self._applied.add(name)
-            for name in sorted(self._applied - wanted.keys()):
+            for name in sorted(self._applied - versions.keys()):
                 await _delete(kube, objects(name, "", self._region))
                 self._applied.discard(name)
             await asyncio.sleep(LOOK_S)

@@ -217,8 +217,8 @@ class AutoScaling:
         percent = 100 if share is None else int(share)
         there = len(group.instance_states) + 1
         on_demand = sum(state.instance.lifecycle != "spot" for state in group.instance_states)
-        wanted = min(there, base) + -(-max(0, there - base) * percent // 100)
-        return "on-demand" if on_demand < wanted else "spot"
+        on_demand_target = min(there, base) + -(-max(0, there - base) * percent // 100)
+        return "on-demand" if on_demand < on_demand_target else "spot"
 
     def _places(self, group: Any) -> list[tuple[str, str]]:
         if group.vpc_zone_identifier:

@@ -116,12 +116,14 @@ class Book:
 
     def _selected(self, form: Form) -> Iterable[Held]:
         ids = values(form, "CapacityReservationId")
-        asked = [(one(member, "Name"), values(member, "Value")) for member in members(form, "Filter")]
+        search = [(one(member, "Name"), values(member, "Value")) for member in members(form, "Filter")]
         for reservation in sorted(self._held.values(), key=lambda held: held.id):
-            if (not ids or reservation.id in ids) and all(self._matches(reservation, *wanted) for wanted in asked):
+            if (not ids or reservation.id in ids) and all(
+                self._matches(reservation, *condition) for condition in search
+            ):
                 yield reservation
 
-    def _matches(self, held: Held, name: str, wanted: list[str]) -> bool:
+    def _matches(self, held: Held, name: str, accepted: list[str]) -> bool:
         facts = {
             "state": held.state(self.now()),
             "instance-match-criteria": held.criteria,
@@ -131,9 +133,9 @@ class Book:
             "capacity-reservation-id": held.id,
         }
         if name == "tag-key":
-            return any(key in wanted for key in held.tags)
+            return any(key in accepted for key in held.tags)
         fact = held.tags.get(name.removeprefix("tag:")) if name.startswith("tag:") else facts.get(name)
-        return fact is not None and any(fnmatch.fnmatchcase(fact, value) for value in wanted)
+        return fact is not None and any(fnmatch.fnmatchcase(fact, value) for value in accepted)
 
     def _shown(self, held: Held) -> str:
         facts = {

@@ -117,12 +117,14 @@ class Trail:
     def answer(self, environ: Environ) -> Answer | None:
         if not environ.get("HTTP_X_AMZ_TARGET", "").endswith(f".{TARGET}"):
             return None
-        asked = dict(read(environ).parameters)
-        wanted = {row["AttributeKey"]: str(row["AttributeValue"]) for row in asked.get("LookupAttributes") or ()}
+        parameters = dict(read(environ).parameters)
+        attributes = {
+            row["AttributeKey"]: str(row["AttributeValue"]) for row in parameters.get("LookupAttributes") or ()
+        }
         with self._lock:
             events = list(self._events)
-        rows = [event for event in reversed(events) if all(_has(event, key, wanted[key]) for key in wanted)]
-        first, size = int(asked.get("NextToken") or 0), int(asked.get("MaxResults") or PAGE)
+        rows = [event for event in reversed(events) if all(_has(event, key, attributes[key]) for key in attributes)]
+        first, size = int(parameters.get("NextToken") or 0), int(parameters.get("MaxResults") or PAGE)
         page: Json = {"Events": rows[first : first + size]}
         if first + size < len(rows):
             page["NextToken"] = str(first + size)

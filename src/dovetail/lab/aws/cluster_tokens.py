@@ -53,16 +53,16 @@ class ClusterTokens(dict[str, User]):
             url = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
         except (binascii.Error, ValueError):
             return None
-        asked = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
-        key = asked.get("X-Amz-Credential", "").partition("/")[0]
+        query = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+        key = query.get("X-Amz-Credential", "").partition("/")[0]
         credentials = self._endpoint.credentials_of(key)
-        if asked.get("Action") != "GetCallerIdentity" or credentials is None:
+        if query.get("Action") != "GetCallerIdentity" or credentials is None:
             return None
-        if not is_signed(url, asked, credentials, self._cluster, wall()):
+        if not is_signed(url, query, credentials, self._cluster, wall()):
             return None
         if key == self._endpoint.credentials.access_key:
             return ADMIN
-        environ = {"HTTP_AUTHORIZATION": f"AWS4-HMAC-SHA256 Credential={asked['X-Amz-Credential']},"}
+        environ = {"HTTP_AUTHORIZATION": f"AWS4-HMAC-SHA256 Credential={query['X-Amz-Credential']},"}
         principal = self._endpoint.authorization.principal(environ)
         user = self._mapped(principal) if principal is not None else None
         if user is not None and principal is not None:
@@ -97,21 +97,21 @@ def _user(template: str, groups: Iterable[str], principal: Principal) -> User:
     return User(name, (*groups, "system:authenticated"), borrowed=True)
 
 
-def is_signed(url: str, asked: Mapping[str, str], credentials: AccessKey, cluster: str, now: datetime) -> bool:
+def is_signed(url: str, parameters: Mapping[str, str], credentials: AccessKey, cluster: str, now: datetime) -> bool:
     """Whether the credentials signed this request, for this cluster, not long ago."""
     parts = urlsplit(url)
     try:
-        signed_at = datetime.strptime(asked.get("X-Amz-Date", ""), "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
-        _, day, region, service, _ = asked["X-Amz-Credential"].split("/")
+        signed_at = datetime.strptime(parameters.get("X-Amz-Date", ""), "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        _, day, region, service, _ = parameters["X-Amz-Credential"].split("/")
     except (KeyError, ValueError):
         return False
-    if abs(now - signed_at) > TOKEN_LIFETIME or asked.get("X-Amz-SignedHeaders") != f"host;{CLUSTER_HEADER}":
+    if abs(now - signed_at) > TOKEN_LIFETIME or parameters.get("X-Amz-SignedHeaders") != f"host;{CLUSTER_HEADER}":
         return False
-    if asked.get("X-Amz-Security-Token", "") != credentials.session_token:
+    if parameters.get("X-Amz-Security-Token", "") != credentials.session_token:
         return False
     query = "&".join(
         f"{quote(name, safe='-_.~')}={quote(value, safe='-_.~')}"
-        for name, value in sorted(asked.items())
+        for name, value in sorted(parameters.items())
         if name != "X-Amz-Signature"
     )
     headers = f"host:{parts.netloc}\n{CLUSTER_HEADER}:{cluster}\n"
@@ -119,6 +119,6 @@ def is_signed(url: str, asked: Mapping[str, str], credentials: AccessKey, cluste
     canonical = f"GET\n{parts.path or '/'}\n{query}\n{headers}\nhost;{CLUSTER_HEADER}\n{payload}"
     scope = f"{day}/{region}/{service}/aws4_request"
     digest = hashlib.sha256(canonical.encode()).hexdigest()
-    text = f"AWS4-HMAC-SHA256\n{asked['X-Amz-Date']}\n{scope}\n{digest}"
+    text = f"AWS4-HMAC-SHA256\n{parameters['X-Amz-Date']}\n{scope}\n{digest}"
     made = hmac.new(signing_key(credentials.secret_key, day, region, service), text.encode(), hashlib.sha256)
-    return hmac.compare_digest(made.hexdigest(), asked.get("X-Amz-Signature", ""))
+    return hmac.compare_digest(made.hexdigest(), parameters.get("X-Amz-Signature", ""))

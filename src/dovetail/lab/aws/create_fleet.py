@@ -57,19 +57,19 @@ class FleetOverride(msgspec.Struct, frozen=True):
     price: float
 
 
-def create(backend: Any, context: FleetContext, asked: Mapping[str, Any]) -> dict[str, Any]:
+def create(backend: Any, context: FleetContext, fleet_request: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to an instant fleet request. `asked` has the request's members by their API names."""
     with _till:
-        return _replayed(backend, context, asked)
+        return _replayed(backend, context, fleet_request)
 
 
-def _replayed(backend: Any, context: FleetContext, asked: Mapping[str, Any]) -> dict[str, Any]:
+def _replayed(backend: Any, context: FleetContext, fleet_request: Mapping[str, Any]) -> dict[str, Any]:
     """The answer that a client token had before, failures included; without one, or for a new one, a fresh answer."""
-    token = asked.get("ClientToken")
+    token = fleet_request.get("ClientToken")
     if not token:
-        return _create(backend, context, asked)
+        return _create(backend, context, fleet_request)
     answers: dict[str, tuple[bytes, dict[str, Any]]] = backend.__dict__.setdefault("fleets_by_client_token", {})
-    request = msgspec.json.encode(asked, order="sorted", enc_hook=str)
+    request = msgspec.json.encode(fleet_request, order="sorted", enc_hook=str)
     if token in answers:
         first, answer = answers[token]
         if request != first:
@@ -79,21 +79,21 @@ def _replayed(backend: Any, context: FleetContext, asked: Mapping[str, Any]) -> 
                 "IdempotentParameterMismatch", "The client token has already been used for a different request."
             )
         return answer
-    answer = _create(backend, context, asked)
+    answer = _create(backend, context, fleet_request)
     answers[token] = (request, answer)
     return answer
 
 
-def _create(backend: Any, context: FleetContext, asked: Mapping[str, Any]) -> dict[str, Any]:
-    target = asked.get("TargetCapacitySpecification") or {}
+def _create(backend: Any, context: FleetContext, fleet_request: Mapping[str, Any]) -> dict[str, Any]:
+    target = fleet_request.get("TargetCapacitySpecification") or {}
     kind = target.get("DefaultTargetCapacityType") or "on-demand"
-    choices = sorted(_choices(backend, context.market, asked, kind), key=_rank(asked))
-    tags = _tags(asked.get("TagSpecifications") or ())
-    token, wanted = asked.get("ClientToken"), int(target.get("TotalTargetCapacity", 1))
+    choices = sorted(_choices(backend, context.market, fleet_request, kind), key=_rank(fleet_request))
+    tags = _tags(fleet_request.get("TagSpecifications") or ())
+    token, capacity = fleet_request.get("ClientToken"), int(target.get("TotalTargetCapacity", 1))
     launched: list[dict[str, Any]] = []
     errors: list[dict[str, Any]] = []
     for choice in choices:
-        while len(launched) < wanted:
+        while len(launched) < capacity:
             refusal = _refusal(backend, context, choice, kind)
             if refusal is not None:
                 errors.append(_error(choice, kind, *refusal))
@@ -106,9 +106,11 @@ def _create(backend: Any, context: FleetContext, asked: Mapping[str, Any]) -> di
     }
 
 
-def _rank(asked: Mapping[str, Any]) -> Callable[[FleetOverride], tuple[float, str]]:
+def _rank(fleet_request: Mapping[str, Any]) -> Callable[[FleetOverride], tuple[float, str]]:
     """By price, or by the priorities that the request gives."""
-    strategies = ((asked.get(name) or {}).get("AllocationStrategy", "") for name in ("OnDemandOptions", "SpotOptions"))
+    strategies = (
+        (fleet_request.get(name) or {}).get("AllocationStrategy", "") for name in ("OnDemandOptions", "SpotOptions")
+    )
     ranked = any("prioritized" in strategy for strategy in strategies)
 
     def rank(choice: FleetOverride) -> tuple[float, str]:
@@ -118,9 +120,9 @@ def _rank(asked: Mapping[str, Any]) -> Callable[[FleetOverride], tuple[float, st
     return rank
 
 
-def _choices(backend: Any, market: LabOfferings, asked: Mapping[str, Any], kind: str) -> list[FleetOverride]:
+def _choices(backend: Any, market: LabOfferings, fleet_request: Mapping[str, Any], kind: str) -> list[FleetOverride]:
     choices = []
-    for config in asked.get("LaunchTemplateConfigs") or ():
+    for config in fleet_request.get("LaunchTemplateConfigs") or ():
         named = config["LaunchTemplateSpecification"]
         template = (
             backend.get_launch_template(named["LaunchTemplateId"])
@@ -153,8 +155,10 @@ def _refusal(backend: Any, context: FleetContext, choice: FleetOverride, kind: s
 
 def _reservation(data: Mapping[str, Any]) -> str | None:
     """The capacity reservation a launch template names."""
-    wanted: Mapping[str, Any] = data.get("CapacityReservationSpecification") or {}
-    capacity_reservation_id: str | None = (wanted.get("CapacityReservationTarget") or {}).get("CapacityReservationId")
+    specification: Mapping[str, Any] = data.get("CapacityReservationSpecification") or {}
+    capacity_reservation_id: str | None = (specification.get("CapacityReservationTarget") or {}).get(
+        "CapacityReservationId"
+    )
     return capacity_reservation_id
 
 

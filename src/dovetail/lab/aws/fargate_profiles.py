@@ -68,8 +68,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         return any(
             fnmatchcase(namespace, wanted_namespace)
             and all(
-                any(fnmatchcase(key, wanted_key) and fnmatchcase(value, wanted) for key, value in labels.items())
-                for wanted_key, wanted in wanted_labels.items()
+                any(fnmatchcase(key, wanted_key) and fnmatchcase(value, pattern) for key, value in labels.items())
+                for wanted_key, pattern in wanted_labels.items()
             )
             for wanted_namespace, wanted_labels in self.selectors
         )
@@ -90,9 +90,9 @@ def profile_for(profiles: Iterable[Profile], pod: Json, namespace: str) -> Profi
     matching = sorted(
         (profile for profile in profiles if profile.matches(namespace, labels)), key=lambda profile: profile.name
     )
-    wanted = labels.get(PROFILE_LABEL)
-    if wanted:
-        return next((profile for profile in matching if profile.name == wanted), None)
+    name = labels.get(PROFILE_LABEL)
+    if name:
+        return next((profile for profile in matching if profile.name == name), None)
     return matching[0] if matching else None
 
 
@@ -118,8 +118,8 @@ def _needed(spec: Json, resource: str) -> int:
         requested = []
         for container in containers:
             resources = container.get("resources") or {}
-            asked: Amount | None = (resources.get("requests") or {}).get(resource)
-            requested.append(milli(asked) if asked is not None else 0)
+            request: Amount | None = (resources.get("requests") or {}).get(resource)
+            requested.append(milli(request) if request is not None else 0)
         return requested
 
     first = spec.get("initContainers") or ()

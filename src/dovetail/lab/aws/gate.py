@@ -114,10 +114,10 @@ class Gate:
 
 
 def _not_served(environ: Environ, status: int) -> Answer:
-    asked = f"{environ.get('REQUEST_METHOD')} {environ.get('PATH_INFO')}"
+    requested = f"{environ.get('REQUEST_METHOD')} {environ.get('PATH_INFO')}"
     if status == 404:
-        return error(environ, 404, "UnknownOperationException", f"{asked} is no operation that the lab has")
-    return error(environ, status, "InternalFailure", f"{asked}: the lab's AWS does not know how to answer this")
+        return error(environ, 404, "UnknownOperationException", f"{requested} is no operation that the lab has")
+    return error(environ, status, "InternalFailure", f"{requested}: the lab's AWS does not know how to answer this")
 
 
 def error(environ: Environ, status: int, code: str, message: str) -> Answer:

@@ -72,16 +72,16 @@ class Front:
     def _prices(self, environ: Environ) -> Answer | None:
         if environ.get("HTTP_X_AMZ_TARGET") != "AWSPriceListService.GetProducts":
             return None
-        asked = json.loads(_body(environ) or b"{}")
-        wanted = {f["Field"]: f["Value"] for f in asked.get("Filters", ())}
-        metal = "metal" in wanted.get("productFamily", "")
-        region = wanted.get("regionCode", self._market.region)
+        price_request = json.loads(_body(environ) or b"{}")
+        attributes = {f["Field"]: f["Value"] for f in price_request.get("Filters", ())}
+        metal = "metal" in attributes.get("productFamily", "")
+        region = attributes.get("regionCode", self._market.region)
         rows = [
             _product(spec, region, quote[0])
             for spec in catalog.specs().values()
             if spec.bare_metal == metal and (quote := catalog.on_demand(region, spec.name))
         ]
-        start = int(asked.get("NextToken") or 0)
+        start = int(price_request.get("NextToken") or 0)
         page: dict[str, Any] = {"FormatVersion": "aws_v1", "PriceList": rows[start : start + _PAGE]}
         if start + _PAGE < len(rows):
             page["NextToken"] = str(start + _PAGE)

@@ -91,8 +91,8 @@ def _at_once(plain: Method) -> Method:
             "OnDemandOptions",
             "SpotOptions",
         )
-        asked = {name: self._get_param(name) for name in names}
-        return ActionResult(create(self.ec2_backend, _installed(), asked))
+        parameters = {name: self._get_param(name) for name in names}
+        return ActionResult(create(self.ec2_backend, _installed(), parameters))
 
     return create_fleet
 
@@ -159,12 +159,12 @@ def _with_ailments(plain: Method) -> Method:
     def describe_instance_status(self: Any) -> Any:
         from moto.core.responses import ActionResult
 
-        impaired, wanted = _selling().impaired, self._filters_from_querystring()
+        impaired, filters = _selling().impaired, self._filters_from_querystring()
         rows = []
         for instance in plain(self).result["InstanceStatuses"]:
             ill = instance.id in impaired
             statuses = {"instance-status.status": "impaired" if ill else "ok", "system-status.status": "ok"}
-            if all(statuses.get(name, "") in wanted[name] for name in (*statuses, "event.code") if name in wanted):
+            if all(statuses.get(name, "") in filters[name] for name in (*statuses, "event.code") if name in filters):
                 rows.append(_ill(instance, impaired[instance.id]) if ill else instance)
         return ActionResult({"InstanceStatuses": rows})
 
@@ -187,8 +187,8 @@ def _spot_prices(self: Any) -> Any:
     """The market's prices, of what it sells."""
     from moto.core.responses import ActionResult
 
-    wanted = self._get_param("InstanceTypes", [])
-    rows = self.ec2_backend.describe_spot_price_history(wanted, self._filters_from_querystring())
+    instance_types = self._get_param("InstanceTypes", [])
+    rows = self.ec2_backend.describe_spot_price_history(instance_types, self._filters_from_querystring())
     now = wall().strftime("%Y-%m-%dT%H:%M:%S.000Z")
     history = []
     for row in rows:

@@ -72,8 +72,8 @@ def read(environ: Environ) -> AwsRequest:
         form = environ.get("QUERY_STRING", "") + "&" + body_of(environ).decode(errors="replace")
         parameters = nested({name: values[0] for name, values in parse_qs(form).items()})
         return AwsRequest(service, str(parameters.get("Action", "")), region, parameters)
-    for wanted, pattern, operation in _routes(service):
-        if wanted == method and (match := pattern.fullmatch(path)):
+    for route_method, pattern, operation in _routes(service):
+        if route_method == method and (match := pattern.fullmatch(path)):
             names = {name: unquote(value) for name, value in match.groupdict().items()}
             return AwsRequest(service, operation, region, {**_json(environ), **names})
     return AwsRequest(service, f"{method} {path}", region, {})
@@ -275,16 +275,16 @@ class Permissions:
         return next((profile for profile in profiles if profile.name == name), None)
 
     def _iam(self, request: AwsRequest) -> Iterator[Permission]:
-        asked, prefix = request.parameters, f"arn:aws:iam::{ACCOUNT}:"
-        tags = {tag.get("Key", ""): tag.get("Value", "") for tag in _rows(asked.get("Tags"))}
+        parameters, prefix = request.parameters, f"arn:aws:iam::{ACCOUNT}:"
+        tags = {tag.get("Key", ""): tag.get("Value", "") for tag in _rows(parameters.get("Tags"))}
         context = _request_tags(tags)
         resource: str | None = None
-        if name := asked.get("InstanceProfileName"):
+        if name := parameters.get("InstanceProfileName"):
             profile = self._profile(str(name))
-            path = profile.path if profile is not None else str(asked.get("Path") or "/")
+            path = profile.path if profile is not None else str(parameters.get("Path") or "/")
             resource = f"{prefix}instance-profile{path}{name}"
             context |= _resource_tags({tag["Key"]: tag["Value"] for tag in profile.tags} if profile is not None else {})
-        elif name := asked.get("RoleName"):
+        elif name := parameters.get("RoleName"):
             resource = f"{prefix}role/{name}"
         elif request.action.startswith("List"):
             resource = "*"
@@ -301,26 +301,26 @@ class Permissions:
     # -- other services
 
     def _eks(self, request: AwsRequest) -> Iterator[Permission]:
-        asked, prefix = request.parameters, f"arn:aws:eks:{request.region}:{ACCOUNT}:"
-        cluster = asked.get("name") or asked.get("clusterName")
+        parameters, prefix = request.parameters, f"arn:aws:eks:{request.region}:{ACCOUNT}:"
+        cluster = parameters.get("name") or parameters.get("clusterName")
         if not cluster:
             yield Permission(action_of(request), "*")
-        elif group := asked.get("nodegroupName"):
+        elif group := parameters.get("nodegroupName"):
             yield Permission(action_of(request), f"{prefix}nodegroup/{cluster}/{group}/x")
-        elif (principal := asked.get("principalArn")) and request.action != "CreateAccessEntry":
+        elif (principal := parameters.get("principalArn")) and request.action != "CreateAccessEntry":
             role = str(principal).rpartition("/")[2]
             yield Permission(action_of(request), f"{prefix}access-entry/{cluster}/role/{ACCOUNT}/{role}/x")
         else:
             yield Permission(action_of(request), f"{prefix}cluster/{cluster}")
 
     def _sqs(self, request: AwsRequest) -> Iterator[Permission]:
-        asked = request.parameters
-        name = asked.get("QueueName") or str(asked.get("QueueUrl", "")).rpartition("/")[2]
+        parameters = request.parameters
+        name = parameters.get("QueueName") or str(parameters.get("QueueUrl", "")).rpartition("/")[2]
         yield Permission(action_of(request), f"arn:aws:sqs:{request.region}:{ACCOUNT}:{name}" if name else None)
 
     def _ssm(self, request: AwsRequest) -> Iterator[Permission]:
-        asked = request.parameters
-        names = asked.get("Names") or [asked.get("Name") or asked.get("Path")]
+        parameters = request.parameters
+        names = parameters.get("Names") or [parameters.get("Name") or parameters.get("Path")]
         for name in filter(None, names):
             owner = "" if str(name).startswith("/aws/") else ACCOUNT
             path = name if str(name).startswith("/") else f"/{name}"

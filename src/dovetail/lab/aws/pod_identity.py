@@ -97,12 +97,12 @@ def _list(value: Any) -> list[Any]:
 
 
 def _listed(kept: Mapping[str, Mapping[str, Any]], environ: Environ) -> Answer:
-    asked = parse_qs(environ.get("QUERY_STRING", ""))
+    query = parse_qs(environ.get("QUERY_STRING", ""))
     short = ("clusterName", "namespace", "serviceAccount", "associationArn", "associationId")
     rows = [
         {name: row[name] for name in short}
         for row in kept.values()
-        if all(row[name] in asked[name] for name in ("namespace", "serviceAccount") if name in asked)
+        if all(row[name] in query[name] for name in ("namespace", "serviceAccount") if name in query)
     ]
     return _json(200, {"associations": rows})
 

@@ -28,32 +28,32 @@ class PolicySimulation:
         body = body_of(environ).decode(errors="replace")
         if not any(f"Action={action}" in body for action in _ACTIONS):
             return None
-        asked = nested({name: values[0] for name, values in parse_qs(body).items()})
-        action = str(asked.get("Action"))
+        parameters = nested({name: values[0] for name, values in parse_qs(body).items()})
+        action = str(parameters.get("Action"))
         try:
-            given = tuple(json.loads(text) for text in asked.get("PolicyInputList") or ())
+            given = tuple(json.loads(text) for text in parameters.get("PolicyInputList") or ())
         except ValueError:
             return error(environ, 400, "InvalidInput", "PolicyInputList: is not JSON")
         principal = Principal("arn:aws:iam::123456789012:user/custom", "", given)
         if action == "SimulatePrincipalPolicy":
-            source = str(asked.get("PolicySourceArn", ""))
+            source = str(parameters.get("PolicySourceArn", ""))
             named = self._authorization.named(source)
             if named is None:
                 return error(environ, 404, "NoSuchEntity", f"The entity {source} cannot be found.")
             principal = Principal(named.arn, named.source, (*named.policies, *given), named.tags, named.boundary)
-        return _response(action, self._rows(principal, asked))
+        return _response(action, self._rows(principal, parameters))
 
-    def _rows(self, principal: Principal, asked: Mapping[str, Any]) -> list[str]:
+    def _rows(self, principal: Principal, parameters: Mapping[str, Any]) -> list[str]:
         context: dict[str, str | list[str]] = {
             f"aws:PrincipalTag/{key}": value for key, value in principal.tags.items()
         }
-        for entry in asked.get("ContextEntries") or ():
+        for entry in parameters.get("ContextEntries") or ():
             values = [str(value) for value in entry.get("ContextKeyValues") or ()]
             context[str(entry.get("ContextKeyName"))] = values[0] if len(values) == 1 else values
-        resources = asked.get("ResourceArns") or ["*"]
+        resources = parameters.get("ResourceArns") or ["*"]
         return [
             _row(principal, str(action), str(resource), context)
-            for action in asked.get("ActionNames") or ()
+            for action in parameters.get("ActionNames") or ()
             for resource in resources
         ]
 

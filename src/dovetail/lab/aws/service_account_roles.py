@@ -34,24 +34,26 @@ def create_roles(endpoint: AwsEndpoint, config: ClusterConfig) -> list[dict[str,
     """Make the roles; the ServiceAccounts that name them. Raises ConfigRefused."""
     issuer = str(endpoint.backend("eks").clusters[config.name].identity["oidc"]["issuer"]).removeprefix("https://")
     bodies = []
-    for wanted in config.service_accounts:
-        arn = wanted.role_arn or _create_role(endpoint, config, wanted, issuer)
-        if not wanted.role_only:
-            bodies.append(_service_account(wanted, arn))
+    for service_account in config.service_accounts:
+        arn = service_account.role_arn or _create_role(endpoint, config, service_account, issuer)
+        if not service_account.role_only:
+            bodies.append(_service_account(service_account, arn))
     return bodies
 
 
-def _create_role(endpoint: AwsEndpoint, config: ClusterConfig, wanted: ServiceAccountConfig, issuer: str) -> str:
+def _create_role(
+    endpoint: AwsEndpoint, config: ClusterConfig, service_account: ServiceAccountConfig, issuer: str
+) -> str:
     iam = account.client(endpoint, "iam")
-    stack = f"eksctl-{config.name}-addon-iamserviceaccount-{wanted.namespace}-{wanted.name}-Role1"
-    name = wanted.role_name or bounded_name(stack)
+    stack = f"eksctl-{config.name}-addon-iamserviceaccount-{service_account.namespace}-{service_account.name}-Role1"
+    name = service_account.role_name or bounded_name(stack)
     place = documents.Site(
         cluster=config.name, region=config.region, account=ACCOUNT, issuer=issuer,
-        namespace=wanted.namespace, service_account=wanted.name,
+        namespace=service_account.namespace, service_account=service_account.name,
     )  # fmt: skip
-    arns = [*wanted.policy_arns, *([_EBS_CSI_POLICY] if wanted.ebs_csi_controller else [])]
-    inline = {"Policy1": wanted.policy} if wanted.policy is not None else {}
-    if wanted.auto_scaler:
+    arns = [*service_account.policy_arns, *([_EBS_CSI_POLICY] if service_account.ebs_csi_controller else [])]
+    inline = {"Policy1": service_account.policy} if service_account.policy is not None else {}
+    if service_account.auto_scaler:
         inline["PolicyAutoScaling"] = AUTO_SCALER_POLICY
     try:
         trust = json.dumps(documents.controller_trust(place))
@@ -61,19 +63,20 @@ def _create_role(endpoint: AwsEndpoint, config: ClusterConfig, wanted: ServiceAc
         for policy, document in inline.items():
             iam.put_role_policy(RoleName=name, PolicyName=policy, PolicyDocument=json.dumps(document))
     except ClientError as problem:
+        error_text = problem.response["Error"].get("Message", problem)
         raise ConfigRefused(
-            f"{wanted.line}: iam.serviceAccounts: {wanted.name}: {problem.response['Error'].get('Message', problem)};"
+            f"{service_account.line}: iam.serviceAccounts: {service_account.name}: {error_text};"
             " a policy has to exist before the cluster does: write it into attachPolicy instead"
         ) from problem
     return str(role["Arn"])
 
 
-def _service_account(wanted: ServiceAccountConfig, role_arn: str) -> dict[str, Any]:
+def _service_account(service_account: ServiceAccountConfig, role_arn: str) -> dict[str, Any]:
     return {
         "metadata": {
-            "name": wanted.name,
-            "namespace": wanted.namespace,
-            "labels": {**_MANAGED_BY, **wanted.labels},
-            "annotations": {**wanted.annotations, ROLE_ANNOTATION: role_arn},
+            "name": service_account.name,
+            "namespace": service_account.namespace,
+            "labels": {**_MANAGED_BY, **service_account.labels},
+            "annotations": {**service_account.annotations, ROLE_ANNOTATION: role_arn},
         }
     }

@@ -101,21 +101,21 @@ def _statement_trusts(statement: Mapping[str, Any], issuer: str, claims: Mapping
         and bool({f"sts:{ACTION}", "sts:*", "*"} & set(_listed(statement.get("Action"))))
         and any(str(arn).endswith(f":oidc-provider/{issuer}") for arn in federated)
         and all(
-            _holds(operator, name, _listed(wanted), issuer, claims)
+            _holds(operator, name, _listed(accepted), issuer, claims)
             for operator, conditions in (statement.get("Condition") or {}).items()
-            for name, wanted in conditions.items()
+            for name, accepted in conditions.items()
         )
     )
 
 
-def _holds(operator: str, name: str, wanted: list[Any], issuer: str, claims: Mapping[str, Any]) -> bool:
+def _holds(operator: str, name: str, accepted: list[Any], issuer: str, claims: Mapping[str, Any]) -> bool:
     """One condition. An operator that STS's tokens have no use for lets nothing in."""
     claim = name.removeprefix(f"{issuer}:")
     values = [str(value) for value in _listed(claims.get(claim))] if claim != name else []
     if operator.endswith("StringEquals"):
-        return any(value in wanted for value in values)
+        return any(value in accepted for value in values)
     if operator.endswith("StringLike"):
-        return any(fnmatch.fnmatchcase(value, str(pattern)) for value in values for pattern in wanted)
+        return any(fnmatch.fnmatchcase(value, str(pattern)) for value in values for pattern in accepted)
     return False
 
 

@@ -85,14 +85,14 @@ def _judge(budget: str, guard: _Guard, name: str) -> Iterator[str]:
         yield message("pod {name} was evicted without being charged to budget {budget}", name=name, budget=budget)
     going = {*charged, name}
     left = sum(key.partition("/")[2] not in going for key in guard.healthy)
-    wanted = guard.status.get("desiredHealthy", 0)
+    desired_healthy = guard.status.get("desiredHealthy", 0)
     overstated = guard.status.get("currentHealthy", 0) > len(guard.healthy)
-    if left < wanted and not overstated:
+    if left < desired_healthy and not overstated:
         yield message(
             "pod {name} was evicted, and {left} of the {wanted} that budget {budget} asks for are left",
             name=name,
             left=left,
-            wanted=wanted,
+            wanted=desired_healthy,
             budget=budget,
         )
 

@@ -94,12 +94,12 @@ class ReplicaSetCheck:
             self._replica_sets.pop(uid, None)
             self._short.pop(uid, None)
             return
-        wanted = record.obj["spec"].get("replicas", 1)
+        replicas = record.obj["spec"].get("replicas", 1)
         replica_set = self._replica_sets.get(uid)
         if replica_set is None:
-            replica_set = self._replica_sets[uid] = _ReplicaSetState(event.key, wanted, self._clock.monotonic(), {})
-        elif replica_set.wanted != wanted:
-            replica_set.wanted, replica_set.since = wanted, self._clock.monotonic()
+            replica_set = self._replica_sets[uid] = _ReplicaSetState(event.key, replicas, self._clock.monotonic(), {})
+        elif replica_set.wanted != replicas:
+            replica_set.wanted, replica_set.since = replicas, self._clock.monotonic()
         conditions = record.obj.get("status", {}).get("conditions", ())
         failing = any(condition["type"] == "ReplicaFailure" for condition in conditions)
         replica_set.excused = failing or "deletionTimestamp" in metadata

@@ -49,7 +49,7 @@ class Attachments:
         volume = self._volumes.get(claim["spec"].get("volumeName", "")) if claim is not None else None
         if volume is None or "csi" not in volume["spec"]:
             return None
-        wanted = sorted(set(self._uses.get(key, {}).values()))
+        node_names = sorted(set(self._uses.get(key, {}).values()))
         name = volume["metadata"]["name"]
         mine = [
             attachment
@@ -57,12 +57,14 @@ class Attachments:
             if attachment["spec"]["source"].get("persistentVolumeName") == name
         ]
         for stale in mine:
-            if stale["spec"]["nodeName"] not in wanted:
+            if stale["spec"]["nodeName"] not in node_names:
                 await self._detach(stale)
-        taken = [attachment["spec"]["nodeName"] for attachment in mine if attachment["spec"]["nodeName"] not in wanted]
+        taken = [
+            attachment["spec"]["nodeName"] for attachment in mine if attachment["spec"]["nodeName"] not in node_names
+        ]
         if taken and "ReadWriteOnce" in volume["spec"].get("accessModes", []):
             return 1.0
-        waits = [await self._attach(key, volume, node) for node in wanted]
+        waits = [await self._attach(key, volume, node) for node in node_names]
         return min((wait for wait in waits if wait is not None), default=None)
 
     async def _attach(self, key: str, volume: Json, node: str) -> float | None:

@@ -83,13 +83,13 @@ class Endpoints:
             return None
         space = self._context.pods.by("namespace", service["metadata"]["namespace"])
         pods = [pod for pod in space if selects(selector, pod)]
-        wanted = subsets(service, pods, await port_names(self._context.kube, service, pods))
+        new_subsets = subsets(service, pods, await port_names(self._context.kube, service, pods))
         labels = {**service["metadata"].get("labels", {}), **MANAGED_BY}
         if service["spec"].get("clusterIP") == "None":
             labels |= HEADLESS
         marks = self._triggers.marks(service, pods)
-        if old is None or old.get("subsets", []) != wanted or old["metadata"].get("labels") != labels:
-            await self._write(service, old, wanted, {"labels": labels, "annotations": marks})
+        if old is None or old.get("subsets", []) != new_subsets or old["metadata"].get("labels") != labels:
+            await self._write(service, old, new_subsets, {"labels": labels, "annotations": marks})
         return None
 
     async def _forget(self, old: Json | None) -> None:
@@ -101,17 +101,20 @@ class Endpoints:
             return
 
     async def _write(
-        self, service: Json, old: Json | None, wanted: list[Json], labelled: dict[str, dict[str, str]]
+        self, service: Json, old: Json | None, new_subsets: list[Json], labelled: dict[str, dict[str, str]]
     ) -> None:
         given = service["metadata"]
-        if sum(len(value) for subset in wanted for kind, value in subset.items() if kind != "ports") >= MAX_ADDRESSES:
+        if (
+            sum(len(value) for subset in new_subsets for kind, value in subset.items() if kind != "ports")
+            >= MAX_ADDRESSES
+        ):
             labelled["annotations"][OVER_CAPACITY] = "truncated"
         metadata = {"name": given["name"], "namespace": given["namespace"], **labelled}
         try:
             if old is None:
-                written = await self._context.kube.create(ENDPOINTS, {"metadata": metadata, "subsets": wanted})
+                written = await self._context.kube.create(ENDPOINTS, {"metadata": metadata, "subsets": new_subsets})
             else:
-                body = {**old, "metadata": {**old["metadata"], **metadata}, "subsets": wanted}
+                body = {**old, "metadata": {**old["metadata"], **metadata}, "subsets": new_subsets}
                 written = await self._context.kube.update(ENDPOINTS, body)
         except (AlreadyExists, NotFound):
             return

@@ -60,7 +60,7 @@ class EndpointMirroring:
 
     async def _reconcile(self, key: str) -> float | None:
         item, service = self._endpoints.get(key), self._services.get(key)
-        wanted = mirrored(item) if item is not None and service is not None and _by_hand(item, service) else []
+        slices = mirrored(item) if item is not None and service is not None and _by_hand(item, service) else []
         namespace, _, name = key.partition("/")
         mine = [
             endpoint_slice
@@ -68,9 +68,9 @@ class EndpointMirroring:
             if _is_ours(endpoint_slice, name)
         ]
         mine.sort(key=lambda endpoint_slice: str(endpoint_slice["metadata"]["name"]))
-        for number, body in enumerate(wanted):
+        for number, body in enumerate(slices):
             await self._write(mine[number] if number < len(mine) else None, body)
-        for extra in mine[len(wanted) :]:
+        for extra in mine[len(slices) :]:
             try:
                 await self._context.kube.delete(ENDPOINTSLICES, extra["metadata"]["name"], namespace)
             except NotFound:

@@ -55,11 +55,11 @@ def wanted_taints(node: NodeFields, now: str) -> list[dict[str, Any]]:
     ]
     if node.spec.unschedulable:
         keys.append(UNSCHEDULABLE)
-    wanted = [(key, "NoSchedule") for key in keys]
-    wanted += [(key, "NoExecute") for key in keys if key in (NOT_READY, UNREACHABLE)]
+    taints = [(key, "NoSchedule") for key in keys]
+    taints += [(key, "NoExecute") for key in keys if key in (NOT_READY, UNREACHABLE)]
     old = {(taint.key, taint.effect): taint for taint in node.spec.taints}
-    kept = [taint for taint in node.spec.taints if not _managed(taint) or (taint.key, taint.effect) in wanted]
-    fresh = [Taint(key=key, effect=effect, time_added=now) for key, effect in wanted if (key, effect) not in old]
+    kept = [taint for taint in node.spec.taints if not _managed(taint) or (taint.key, taint.effect) in taints]
+    fresh = [Taint(key=key, effect=effect, time_added=now) for key, effect in taints if (key, effect) not in old]
     return [_body(taint) for taint in (*kept, *fresh)]
 
 
@@ -126,12 +126,12 @@ class NodeLifecycle:
         node = self._context.nodes.get(name)
         if node is None:
             return None
-        wanted = wanted_taints(node, stamp(self._context.now()))
-        if wanted == [_body(taint) for taint in node.spec.taints]:
+        taints = wanted_taints(node, stamp(self._context.now()))
+        if taints == [_body(taint) for taint in node.spec.taints]:
             return None
         body = {
             "metadata": {"resourceVersion": node.metadata.resource_version},
-            "spec": {"taints": wanted or None},
+            "spec": {"taints": taints or None},
         }
         try:
             written = await self._context.kube.patch(NODES, name, body)

@@ -77,9 +77,9 @@ class ReplicaSetIndex:
             del self._worn[id(labels)]
         return living
 
-    def labelled(self, wanted: dict[str, str]) -> int:
+    def labelled(self, labels: dict[str, str]) -> int:
         """How many of the living wear all of these labels."""
-        return sum(worn.living for worn in self._worn.values() if wanted.items() <= worn.labels.items())
+        return sum(worn.living for worn in self._worn.values() if labels.items() <= worn.labels.items())
 
     def strays(self, selector: LabelSelector) -> list[PodFields]:
         """The owned pods that the selector no longer matches, except terminating ones."""

@@ -114,8 +114,10 @@ class FaultyCloud(SimulatedCloud):
         self._lose("terminate")
 
     def interrupt(self, ids: Sequence[str], kind: str = "spot-interruption") -> None:
-        wanted = tuple(id_.rsplit("/", 1)[-1] for id_ in ids)
-        self.given_up |= {instance.provider_id for instance in self.standing() if instance.provider_id.endswith(wanted)}
+        instance_ids = tuple(id_.rsplit("/", 1)[-1] for id_ in ids)
+        self.given_up |= {
+            instance.provider_id for instance in self.standing() if instance.provider_id.endswith(instance_ids)
+        }
         super().interrupt(ids, kind)
 
     def _lose(self, call: str) -> None:

@@ -60,12 +60,12 @@ class Configs:
         return None
 
     def _absent(self, namespace: str, a_map: KeySource | None, secret: KeySource | None) -> str | None:
-        for store, kind, wanted in ((self._maps, "ConfigMap", a_map), (self._secrets, "Secret", secret)):
-            if wanted is None or wanted.optional or not store.synced.is_set():
+        for store, kind, reference in ((self._maps, "ConfigMap", a_map), (self._secrets, "Secret", secret)):
+            if reference is None or reference.optional or not store.synced.is_set():
                 continue
-            obj = store.get(f"{namespace}/{wanted.name}")
+            obj = store.get(f"{namespace}/{reference.name}")
             if obj is None:
-                return f'{kind.lower()} "{wanted.name}" not found'
-            if wanted.key and wanted.key not in obj.data:
-                return f"couldn't find key {wanted.key} in {kind} {namespace}/{wanted.name}"
+                return f'{kind.lower()} "{reference.name}" not found'
+            if reference.key and reference.key not in obj.data:
+                return f"couldn't find key {reference.key} in {kind} {namespace}/{reference.name}"
         return None

@@ -40,7 +40,7 @@ class Eater(msgspec.Struct, frozen=True):
     @property
     def rank(self) -> tuple[bool, int, int]:
         """Who goes first: above its request, less important, further above."""
-        above = self.used - sum(asked for _, _, asked in self.uses)
+        above = self.used - sum(requested for _, _, requested in self.uses)
         return above <= 0, self.run.pod.spec.priority, -above
 
 
@@ -59,9 +59,9 @@ def eater(run: PodRun, now: float) -> Eater:
     uses = []
     for container in run.everything:
         if container.started is not None:
-            asked = container.spec.resources.get("requests", {}).get("memory", "0")
+            requested = container.spec.resources.get("requests", {}).get("memory", "0")
             used = load_of(container.spec, run.pod.metadata.annotations).memory_at(now - container.started)
-            uses.append((container.spec.name, used, whole(asked)))
+            uses.append((container.spec.name, used, whole(requested)))
     return Eater(run, tuple(uses))
 
 
@@ -69,9 +69,9 @@ def reason(victim: Eater, available: int) -> str:
     """Why it was evicted, in the kubelet's words."""
     text = "The node was low on resource: memory. "
     text += f"Threshold quantity: {_shown(THRESHOLD)}, available: {max(0, available) // 1024}Ki. "
-    for name, used, asked in victim.uses:
-        if used > asked:
-            text += f"Container {name} was using {used // 1024}Ki, request is {_shown(asked)}, "
+    for name, used, requested in victim.uses:
+        if used > requested:
+            text += f"Container {name} was using {used // 1024}Ki, request is {_shown(requested)}, "
             text += "has larger consumption of memory. "
     return text
 

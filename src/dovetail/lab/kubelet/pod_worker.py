@@ -201,8 +201,8 @@ class PodRun(msgspec.Struct):
                 run.process.terminate()
                 programs = True
                 continue
-            wanted = run.behaviour.stop_seconds
-            slowest = max(slowest, grace if wanted is None else min(grace, wanted + _pre_stop(run.spec)))
+            stop_seconds = run.behaviour.stop_seconds
+            slowest = max(slowest, grace if stop_seconds is None else min(grace, stop_seconds + _pre_stop(run.spec)))
         self.modelled_stop = max(now + slowest, self.accepted + SANDBOX_SECONDS)
         self.stopping = max(self.modelled_stop, now + grace) if programs else self.modelled_stop
         self.stop_early(now)

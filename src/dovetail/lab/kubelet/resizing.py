@@ -33,10 +33,10 @@ _COUNTED = ("cpu", "memory")
 def _pairs(run: PodRun) -> Iterator[tuple[ContainerRun, ContainerSpec]]:
     """The containers that can be resized, each with what the spec asks for it now."""
     for containers, specs in ((run.inits, run.pod.init_containers), (run.mains, run.pod.containers)):
-        wanted = {spec.name: spec for spec in specs}
+        resized = {spec.name: spec for spec in specs}
         for container in containers:
-            if container.spec.name in wanted:
-                yield container, wanted[container.spec.name]
+            if container.spec.name in resized:
+                yield container, resized[container.spec.name]
 
 
 def is_wanted(run: PodRun) -> bool:
@@ -67,12 +67,12 @@ def decide(run: PodRun, allocatable: Mapping[str, int], neighbours: Iterable[Pod
     if not is_wanted(run):
         return None
     generation = run.pod.metadata.generation
-    wanted = requested(
+    resized = requested(
         spec.resources for container, spec in _pairs(run) if container in run.mains or container.spec.sidecar
     )
     for name in _COUNTED:
-        if wanted[name] > allocatable.get(name, 0):
-            text = f"Node didn't have enough capacity: {name}, requested: {wanted[name]}, "
+        if resized[name] > allocatable.get(name, 0):
+            text = f"Node didn't have enough capacity: {name}, requested: {resized[name]}, "
             return Resize("Infeasible", f"{text}capacity: {allocatable.get(name, 0)}", math.inf, generation)
     used = dict.fromkeys(_COUNTED, 0)
     for other in neighbours:
@@ -81,8 +81,8 @@ def decide(run: PodRun, allocatable: Mapping[str, int], neighbours: Iterable[Pod
                 used[name] += amount
     for name in _COUNTED:
         free = allocatable.get(name, 0) - used[name]
-        if wanted[name] > free:
-            text = f"Node didn't have enough resource: {name}, requested: {wanted[name]}, used: {used[name]}, "
+        if resized[name] > free:
+            text = f"Node didn't have enough resource: {name}, requested: {resized[name]}, used: {used[name]}, "
             due = now + DEFERRED_RETRY_S
             return Resize("Deferred", f"{text}capacity: {allocatable.get(name, 0)}", due, generation)
     return Resize("InProgress", "", now + ACTUATION_S, generation)

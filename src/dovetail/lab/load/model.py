@@ -101,11 +101,11 @@ def _by_script(container: ContainerSpec) -> Load:
 @lru_cache(maxsize=4096)
 def _reading(image: str, script: str) -> Load:
     base = _IMAGES.get(image, Load())
-    asked = _URL.search(script)
+    url = _URL.search(script)
     pauses = [float(text) for text in _SLEEP.findall(script)]
     pause = sum(pauses)
-    if asked is not None and re.search(r"\bwhile\b|\bwatch\b|\buntil\b", script):
-        return msgspec.structs.replace(base, cpu=5.0, asks=asked[1], pause=pause)
+    if url is not None and re.search(r"\bwhile\b|\bwatch\b|\buntil\b", script):
+        return msgspec.structs.replace(base, cpu=5.0, asks=url[1], pause=pause)
     busy = [float(text) for text in _BUSY.findall(script)]
     if busy:
         return msgspec.structs.replace(base, cpu=1000.0 * sum(busy) / (sum(busy) + pause))

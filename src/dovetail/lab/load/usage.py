@@ -50,14 +50,14 @@ def usage(runs: Sequence[PodRun], services: Services, monotonic: float, now: dat
     left out.
     """
     models = _models(runs, monotonic)
-    asked: dict[str, float] = {}
+    load: dict[str, float] = {}
     for stream in _streams(runs, models, services, now):
         for key in stream.targets:
-            asked[key] = asked.get(key, 0.0) + 1000.0 * stream.rate * stream.cost / len(stream.targets)
+            load[key] = load.get(key, 0.0) + 1000.0 * stream.rate * stream.cost / len(stream.targets)
     used: dict[str, list[Use]] = {}
     for run in runs:
         if run.key in models:
-            extra = asked.get(run.key, 0.0)
+            extra = load.get(run.key, 0.0)
             used[run.key] = [_use(container, model, extra, monotonic, now) for container, model in models[run.key]]
     return used
 

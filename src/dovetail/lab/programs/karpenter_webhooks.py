@@ -43,10 +43,10 @@ def served(context: ProgramContext) -> Iterator[None]:
 def respond(path: str, body: bytes) -> tuple[int, bytes]:
     """The answer to a review: converted objects, defaults for the defaulting webhook, or whether an object is valid."""
     try:
-        asked = msgspec.json.decode(body, type=dict[str, Any])
-        if asked.get("kind") == "ConversionReview":
-            return 200, msgspec.json.encode(review(asked))
-        request = asked["request"]
+        admission_review = msgspec.json.decode(body, type=dict[str, Any])
+        if admission_review.get("kind") == "ConversionReview":
+            return 200, msgspec.json.encode(review(admission_review))
+        request = admission_review["request"]
     except (msgspec.DecodeError, ConversionError, KeyError) as problem:
         return 400, str(problem).encode()
     obj = request.get("object") or {}
@@ -60,7 +60,7 @@ def respond(path: str, body: bytes) -> tuple[int, bytes]:
         if problems:
             text = f"validation failed: {', '.join(map(str, problems))}"
             response |= {"allowed": False, "status": {"code": 400, "message": text, "reason": "BadRequest"}}
-    head = {"apiVersion": asked.get("apiVersion"), "kind": asked.get("kind")}
+    head = {"apiVersion": admission_review.get("apiVersion"), "kind": admission_review.get("kind")}
     return 200, msgspec.json.encode({**head, "response": response})
 
 

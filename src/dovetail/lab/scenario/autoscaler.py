@@ -81,8 +81,8 @@ class AutoscalerRequest(msgspec.Struct, frozen=True, kw_only=True):
 class Autoscaled:
     """An extra of the lab: a `Fleet` whose nodes our controllers launch."""
 
-    def __init__(self, asked: AutoscalerRequest, line: Callable[[str], None] = lambda text: None) -> None:
-        self._asked = asked
+    def __init__(self, request: AutoscalerRequest, line: Callable[[str], None] = lambda text: None) -> None:
+        self._asked = request
         self._line = line
         self.cloud: FaultyCloud | None = None
         self.replicas: list[Replica] = []
@@ -101,7 +101,7 @@ class Autoscaled:
         self._joined: dict[str, str] = {}
         self._known: set[str] = set()
         self._addresses: dict[str, int] = {}
-        self._next_address = asked.last_address
+        self._next_address = request.last_address
 
     @property
     def autoscaler(self) -> Autoscaler | None:
@@ -135,26 +135,26 @@ class Autoscaled:
             asyncio.get_running_loop().call_later(seconds, setattr, replica.clock, "off", 0.0)
 
     async def run(self, lab: Lab) -> None:
-        asked = self._asked
+        request = self._asked
         for definition in _definitions():
             await _create(lab, CRDS, definition)
-        if asked.own_class:
+        if request.own_class:
             await _create(lab, EC2NODECLASSES, _node_class())
         chance = lab.chance.child("autoscaled")
-        self.cloud = cloud = asked.make_cloud(lab.clock, chance.child("cloud"), self._types(), asked.market)
-        cloud.adopt(asked.standing.values())
-        self._joined = {instance.provider_id: node for node, instance in asked.standing.items()}
+        self.cloud = cloud = request.make_cloud(lab.clock, chance.child("cloud"), self._types(), request.market)
+        cloud.adopt(request.standing.values())
+        self._joined = {instance.provider_id: node for node, instance in request.standing.items()}
         self._known = set(self._joined)
         cloud.on_mutation = self.crash_injection.count_call
-        gates = dict(Settings().feature_gates) | dict.fromkeys(asked.gates, True)
+        gates = dict(Settings().feature_gates) | dict.fromkeys(request.gates, True)
         settings = Settings(
             **{
                 "metrics_port": 0,
                 "health_probe_port": 0,
-                "disable_leader_election": asked.replicas == 1,
+                "disable_leader_election": request.replicas == 1,
                 "plan_deadline": 0.0,
                 "feature_gates": gates,
-                **asked.settings,
+                **request.settings,
             }
         )
         self.replicas = [
@@ -167,9 +167,9 @@ class Autoscaled:
                 settings,
                 self._log,
                 self.crash_injection,
-                asked.controllers,
+                request.controllers,
             )
-            for number in range(asked.replicas)
+            for number in range(request.replicas)
         ]
         self._since = lab.clock.monotonic()
         async with asyncio.TaskGroup() as group:
@@ -251,8 +251,8 @@ class Autoscaled:
     def _types(self) -> tuple[InstanceType, ...]:
         if self._asked.types:
             return self._asked.types
-        wanted, reserved = self._asked.families, self._asked.reserved
-        types = (t for t in catalog.load(self._asked.region) if not wanted or t.name.split(".")[0] in wanted)
+        families, reserved = self._asked.families, self._asked.reserved
+        types = (t for t in catalog.load(self._asked.region) if not families or t.name.split(".")[0] in families)
         return tuple(_with_reservation(t, reserved[t.name]) if t.name in reserved else t for t in types)
 
     async def _follow_instances(self, lab: Lab, cloud: FaultyCloud, group: asyncio.TaskGroup) -> None:
@@ -341,12 +341,12 @@ class Autoscaled:
             self._line(line.strip())
 
 
-def _interrupt(cloud: FaultyCloud, asked: Interrupt) -> str:
-    ids = [instance.provider_id.rsplit("/", 1)[-1] for instance in cloud.standing()[: asked.instances]] + list(
-        asked.ids
+def _interrupt(cloud: FaultyCloud, interrupt: Interrupt) -> str:
+    ids = [instance.provider_id.rsplit("/", 1)[-1] for instance in cloud.standing()[: interrupt.instances]] + list(
+        interrupt.ids
     )
-    cloud.interrupt(ids, asked.kind)
-    return f"{asked.kind} of {len(ids)} instance(s)"
+    cloud.interrupt(ids, interrupt.kind)
+    return f"{interrupt.kind} of {len(ids)} instance(s)"
 
 
 def _with_reservation(instance_type: InstanceType, count: int) -> InstanceType:

@@ -32,10 +32,12 @@ def unmet(
     }
     texts = []
     for name in ("ready", "pending"):
-        wanted = getattr(expect, name)
-        if wanted is not None and end[name] != wanted:
+        expected = getattr(expect, name)
+        if expected is not None and end[name] != expected:
             texts.append(
-                message("expected {wanted} pods {name} at the end, not {end}", wanted=wanted, name=name, end=end[name])
+                message(
+                    "expected {wanted} pods {name} at the end, not {end}", wanted=expected, name=name, end=end[name]
+                )
             )
     for name, value in counted.items():
         least, most = getattr(expect, f"{name}_at_least", None), getattr(expect, f"{name}_at_most", None)
@@ -77,11 +79,11 @@ async def unsettled(kube: Kube, at_rest: float) -> AsyncIterator[str]:
             "expected rest, an instance was launched or terminated {at_rest:.0f} s before the end", at_rest=at_rest
         )
     for obj in [*(await kube.list(DEPLOYMENTS)).items, *(await kube.list(STATEFULSETS)).items]:
-        wanted, ready = obj["spec"]["replicas"], obj["status"].get("readyReplicas", 0)
-        if wanted != ready:
+        expected, ready = obj["spec"]["replicas"], obj["status"].get("readyReplicas", 0)
+        if expected != ready:
             yield message(
                 "expected {wanted} ready pods of {name}, not {ready}",
-                wanted=wanted,
+                wanted=expected,
                 name=obj["metadata"]["name"],
                 ready=ready,
             )

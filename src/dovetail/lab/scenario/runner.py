@@ -158,9 +158,9 @@ class Player:
         from dovetail.cloud.aws import catalog
         from dovetail.lab.scenario.node_groups import GroupFleet, GroupSettings, spec_of
 
-        wanted = {group.type for group in part.groups}
-        types = {kind.name: kind for kind in catalog.load(part.region) if kind.name in wanted}
-        if missing := sorted(wanted - types.keys()):
+        replicas = {group.type for group in part.groups}
+        types = {kind.name: kind for kind in catalog.load(part.region) if kind.name in replicas}
+        if missing := sorted(replicas - types.keys()):
             raise ScenarioError(
                 message(
                     "nodeGroups: {names}: no instance type of {region} is called so",
@@ -182,7 +182,7 @@ class Player:
         from dovetail.lab.scenario.autoscaler import Autoscaled, AutoscalerRequest  # a day without one need not load it
 
         market = read_market(yaml.safe_dump(part.market)) if part.market else AutoscalerRequest().market
-        asked = AutoscalerRequest(
+        request = AutoscalerRequest(
             region=part.region,
             families=part.families,
             reserved=part.reserved,
@@ -192,7 +192,7 @@ class Player:
             short=part.short,
             reuse=part.reuse,
         )
-        return Autoscaled(asked, lambda line: self._log("scaler", line))
+        return Autoscaled(request, lambda line: self._log("scaler", line))
 
     async def run(self) -> ScenarioOutcome:
         """Play it to its end; a step that cannot be taken is a ScenarioError, not a group of the lab's tasks."""
@@ -351,10 +351,10 @@ class Player:
         current = -1
         while self._clock.monotonic() < end:
             now = self._clock.now()
-            wanted = round(on_curve(points, now.hour * 3600 + now.minute * 60 + now.second))
-            if wanted != current:
-                current = wanted
-                body = {"spec": {"replicas": wanted}}
+            replicas = round(on_curve(points, now.hour * 3600 + now.minute * 60 + now.second))
+            if replicas != current:
+                current = replicas
+                body = {"spec": {"replicas": replicas}}
                 try:
                     await self._lab.kube.patch(resource, curve.name, body, curve.namespace)
                 except ApiError as error:

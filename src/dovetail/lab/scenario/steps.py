@@ -68,18 +68,18 @@ class Acts:
 
     # What befalls the cluster
 
-    async def _scale(self, asked: ScaleStep) -> None:
-        resource = await self.kinds.by_kind(asked.kind)
-        self._log("step", f"scale {asked.kind.lower()}/{asked.name} to {asked.replicas}")
-        await self._lab.kube.patch(resource, asked.name, {"spec": {"replicas": asked.replicas}}, asked.namespace)
+    async def _scale(self, step: ScaleStep) -> None:
+        resource = await self.kinds.by_kind(step.kind)
+        self._log("step", f"scale {step.kind.lower()}/{step.name} to {step.replicas}")
+        await self._lab.kube.patch(resource, step.name, {"spec": {"replicas": step.replicas}}, step.namespace)
 
-    async def _patch(self, asked: PatchStep, verb: str = "patch") -> None:
-        resource = await self.kinds.by_kind(asked.kind)
-        name = await self._named(resource, asked.name)
-        self._log("step", f"{verb} {asked.kind.lower()}/{name}")
+    async def _patch(self, step: PatchStep, verb: str = "patch") -> None:
+        resource = await self.kinds.by_kind(step.kind)
+        name = await self._named(resource, step.name)
+        self._log("step", f"{verb} {step.kind.lower()}/{name}")
         if name:
-            namespace = asked.namespace if resource.namespaced else None
-            await self._lab.kube.patch(resource, name, asked.body, namespace)
+            namespace = step.namespace if resource.namespaced else None
+            await self._lab.kube.patch(resource, name, step.body, namespace)
 
     async def _delete(self, target: ObjectPart) -> None:
         resource = await self.kinds.by_kind(target.kind)
@@ -96,8 +96,8 @@ class Acts:
         if self._fleet is not None:
             self._fleet.give_up(filter(None, ids))
 
-    async def _drain(self, asked: str) -> None:
-        name = await self._named(NODES, asked)
+    async def _drain(self, step: str) -> None:
+        name = await self._named(NODES, step)
         self._log("step", f"drain node/{name}")
         if name:
             self._lab.add(lambda lab: drain(lab.kube, name))
@@ -133,6 +133,6 @@ class Acts:
         self._log("step", f"join {pool.count} x {pool.type}")
         await self._lab.join(changed)
 
-    def _deschedule(self, asked: Deschedule) -> None:
-        self._log("fault", f"another optimiser moves a pod every {asked.every:g} s, {asked.times} times")
-        self._lab.add(lambda lab: deschedule(lab.kube, asked.every, asked.times))
+    def _deschedule(self, step: Deschedule) -> None:
+        self._log("fault", f"another optimiser moves a pod every {step.every:g} s, {step.times} times")
+        self._lab.add(lambda lab: deschedule(lab.kube, step.every, step.times))

@@ -121,9 +121,9 @@ def _shared(shape: Shape, other: Shape) -> bool:
     if shape.namespace != other.namespace:
         return False
     claims = {volume.persistent_volume_claim for volume in shape.volumes if volume.persistent_volume_claim is not None}
-    wanted = {claim.claim_name for claim in claims}
+    claim_names = {claim.claim_name for claim in claims}
     return any(
-        (its.persistent_volume_claim is not None and its.persistent_volume_claim.claim_name in wanted)
+        (its.persistent_volume_claim is not None and its.persistent_volume_claim.claim_name in claim_names)
         or any(same_disk(volume, its) for volume in shape.volumes)
         for its in other.volumes
     )

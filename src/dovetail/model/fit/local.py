@@ -53,13 +53,13 @@ def check_resources(shape: Shape, info: NodeInfo) -> Rejection | None:
     hopeless = False
     if len(info.pods) + 1 > info.allocatable.get("pods", 0):
         short.append("Too many pods")
-    for name, wanted in shape.requests.items():
-        if wanted <= 0 or not (name in _NAMED or is_scalar(name)):
+    for name, requested in shape.requests.items():
+        if requested <= 0 or not (name in _NAMED or is_scalar(name)):
             continue
         total = info.allocatable.get(name, 0)
-        if wanted > total - info.requested.get(name, 0):
+        if requested > total - info.requested.get(name, 0):
             short.append(f"Insufficient {name}")
-            hopeless = hopeless or wanted > total
+            hopeless = hopeless or requested > total
     if not short:
         return None
     return Rejection("NodeResourcesFit", tuple(short), not hopeless)

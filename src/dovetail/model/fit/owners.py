@@ -70,9 +70,9 @@ class Owners:
         labels: dict[str, str] = {}
         of_namespace = self.services.get(pod.metadata.namespace, {})
         for name in sorted(of_namespace):
-            wanted = of_namespace[name]
-            if all(pod.metadata.labels.get(key) == value for key, value in wanted.items()):
-                labels.update(wanted)
+            selector = of_namespace[name]
+            if all(pod.metadata.labels.get(key) == value for key, value in selector.items()):
+                labels.update(selector)
         owner = pod.metadata.controller
         own: LabelSelector | None = None
         if owner is not None and _API.get(owner.kind) == owner.api_version:

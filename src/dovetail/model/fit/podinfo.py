@@ -129,11 +129,11 @@ def _parts(pod: Pod) -> tuple[object, ...]:
 
 def _signature(pod: Pod, parts: tuple[object, ...]) -> bytes:
     spec = pod.spec
-    asked = (
+    requested = (
         [_asked(container) for container in spec.containers],
         [_asked(init_container) for init_container in spec.init_containers],
     )
-    return _encoder.encode((*asked, *parts[2:]))
+    return _encoder.encode((*requested, *parts[2:]))
 
 
 def _asked(container: Container) -> tuple[object, ...]:
@@ -200,8 +200,10 @@ def _as_asked(pod: Pod) -> bool:
     ]
     if not reported:
         return True
-    asked = {container.name: container.resources.requests for container in (*spec.containers, *spec.init_containers)}
-    return not [name for name, given, allocated in reported if not asked.get(name) == given == allocated]
+    requested = {
+        container.name: container.resources.requests for container in (*spec.containers, *spec.init_containers)
+    }
+    return not [name for name, given, allocated in reported if not requested.get(name) == given == allocated]
 
 
 def pod_info(pod: Pod) -> PodInfo:

@@ -107,12 +107,12 @@ class VolumeState:
         }
         if not limits:
             return None
-        wanted = attached(self.pod, self.storage, csi is not None)
+        volumes = attached(self.pod, self.storage, csi is not None)
         held: dict[str, str] = {}
         for other in info.pods.values():
             if other.shape.volumes:
                 held.update(attached(other.pod, self.storage, csi is not None))
-        fresh = [driver for handle, driver in wanted.items() if handle not in held]
+        fresh = [driver for handle, driver in volumes.items() if handle not in held]
         held |= self._lingering(info.name)
         for driver in set(fresh):
             limit = limits.get(driver)
@@ -285,8 +285,8 @@ def _topology_allows(terms: tuple[TopologySelectorTerm, ...], labels: Mapping[st
     """Whether a class may make volumes for a node; a term that asks nothing allows nothing."""
     if not terms:
         return True
-    asked = [term.match_label_expressions for term in terms if term.match_label_expressions]
-    return any(all(labels.get(requirement.key) in requirement.values for requirement in term) for term in asked)
+    expressions = [term.match_label_expressions for term in terms if term.match_label_expressions]
+    return any(all(labels.get(requirement.key) in requirement.values for requirement in term) for term in expressions)
 
 
 def _size(claim: PersistentVolumeClaim) -> Quantity:

@@ -296,17 +296,17 @@ def _range(value: float, field: Field, path: Path) -> Iterator[SchemaProblem]:
         yield SchemaProblem(path, "range", f"Invalid value: {value}: {text}")
 
 
-def _misplaced(value: Any, wanted: str, path: Path) -> Iterator[SchemaProblem]:
+def _misplaced(value: Any, expected_type: str, path: Path) -> Iterator[SchemaProblem]:
     """An object where a list or a word should be: the server calls its fields unknown, strictly."""
     if isinstance(value, dict):
         for key in value:
             yield SchemaProblem((*path, key), "unknown", f'unknown field "{render((*path, key))}"')
-    yield _mistyped(value, wanted, path)
+    yield _mistyped(value, expected_type, path)
 
 
-def _mistyped(value: Any, wanted: str, path: Path) -> SchemaProblem:
-    name = "float64" if wanted in ("int32", "int64") else _GO_NAMES.get(type(value), "object")
-    text = f'{render(path)} in body must be of type {wanted}: "{name}"'
+def _mistyped(value: Any, expected_type: str, path: Path) -> SchemaProblem:
+    name = "float64" if expected_type in ("int32", "int64") else _GO_NAMES.get(type(value), "object")
+    text = f'{render(path)} in body must be of type {expected_type}: "{name}"'
     return SchemaProblem(path, "type", f'Invalid value: "{name}": {text}')
 
 

@@ -168,7 +168,7 @@ def _losses(converted: Json, notes: Notes) -> None:
 
 def _kubelets(trees: Sequence[CommentedMap | None]) -> dict[str, Json]:
     """Kubelet settings that can move to their class: it is in the file, and all its pools agree."""
-    classes, asked = set(), dict[str, list[Json]]()
+    classes, referrers = set(), dict[str, list[Json]]()
     for tree in trees:
         if tree is None or not _due(tree, "v1"):
             continue
@@ -178,9 +178,9 @@ def _kubelets(trees: Sequence[CommentedMap | None]) -> dict[str, Json]:
             elif obj.get("kind") == "NodePool":
                 text = convert_v1beta1.member(obj, "metadata", "annotations").get(KUBELET_ANNOTATION)
                 name = str(convert_v1beta1.member(obj, "spec", "template", "spec", "nodeClassRef").get("name"))
-                asked.setdefault(name, []).append(json.loads(text) if text else {})
+                referrers.setdefault(name, []).append(json.loads(text) if text else {})
     return {
         name: settings[0]
-        for name, settings in asked.items()
+        for name, settings in referrers.items()
         if name in classes and settings[0] and all(kubelet == settings[0] for kubelet in settings)
     }

@@ -80,8 +80,8 @@ def _staying(node: Any, value: Any) -> Iterator[Home]:
                 yield node, key
                 yield from _staying(node[key], value[key])
     elif isinstance(node, CommentedSeq) and isinstance(value, list):
-        for member, wanted in zip(node, value, strict=False):
-            yield from _staying(member, wanted)
+        for member, new_value in zip(node, value, strict=False):
+            yield from _staying(member, new_value)
 
 
 Originals = dict[tuple[int, str], tuple[Any, Any]]

@@ -48,21 +48,23 @@ class InstanceCatalog:
         values_.setdefault(labels.OS, set()).update(("linux", "windows"))
         return {key: frozenset(values) for key, values in values_.items() if key not in _OPEN}
 
-    def meeting(self, wanted: Requirements, among: Iterable[InstanceType] | None = None) -> list[InstanceType]:
+    def meeting(self, requirements: Requirements, among: Iterable[InstanceType] | None = None) -> list[InstanceType]:
         """The types that meet every requirement, in some zone and capacity type."""
-        asked = [
+        known_requirements = [
             requirement
-            for requirement in wanted.values()
+            for requirement in requirements.values()
             if requirement.key in labels.WELL_KNOWN and requirement.key not in _OPEN
         ]
         return [
-            instance_type for instance_type in (self.types if among is None else among) if _meets(instance_type, asked)
+            instance_type
+            for instance_type in (self.types if among is None else among)
+            if _meets(instance_type, known_requirements)
         ]
 
 
-def _meets(kind: InstanceType, asked: Sequence[Requirement]) -> bool:
+def _meets(kind: InstanceType, requirements: Sequence[Requirement]) -> bool:
     of_offering = {labels.ZONE, labels.CAPACITY_TYPE, labels.ZONE_ID}
-    for requirement in asked:
+    for requirement in requirements:
         if requirement.key in of_offering:
             continue
         values = kind.labels.get(requirement.key, ())
@@ -70,7 +72,7 @@ def _meets(kind: InstanceType, asked: Sequence[Requirement]) -> bool:
             return False
         if not values and not requirement.negative:
             return False
-    of_offerings = [requirement for requirement in asked if requirement.key in of_offering]
+    of_offerings = [requirement for requirement in requirements if requirement.key in of_offering]
     if not of_offerings or any(
         offering_labels.key == labels.CAPACITY_TYPE
         and offering_labels.operator == "In"
@@ -87,10 +89,10 @@ def _meets(kind: InstanceType, asked: Sequence[Requirement]) -> bool:
     )
 
 
-def _offers(asked: Requirement, zone: str, capacity_type: str, more: Mapping[str, str]) -> bool:
-    if asked.key == labels.ZONE:
-        return asked.has(zone)
-    if asked.key == labels.CAPACITY_TYPE:
-        return asked.has(capacity_type)
-    value = more.get(asked.key)
-    return asked.negative if value is None else asked.has(value)
+def _offers(requirement: Requirement, zone: str, capacity_type: str, more: Mapping[str, str]) -> bool:
+    if requirement.key == labels.ZONE:
+        return requirement.has(zone)
+    if requirement.key == labels.CAPACITY_TYPE:
+        return requirement.has(capacity_type)
+    value = more.get(requirement.key)
+    return requirement.negative if value is None else requirement.has(value)

@@ -92,8 +92,8 @@ def _values(subject: LintSubject, index: int, term: Term, shop: InstanceCatalog 
         return
     where = message(" in {region}", region=shop.region) if shop is not None else ""
     if term.operator not in ("In", "NotIn"):
-        asked = requirement(key, term.operator, term.values)
-        if not any(asked.has(value) for value in offered):
+        required = requirement(key, term.operator, term.values)
+        if not any(required.has(value) for value in offered):
             text = message(
                 "{key} {operator} {values}: no node{where} has such a value",
                 key=key,
@@ -197,11 +197,11 @@ def _contradictions(subject: LintSubject, terms: Sequence[tuple[int, Term]]) -> 
 
 def _together(subject: LintSubject, terms: Sequence[tuple[int, Term]], shop: InstanceCatalog) -> Iterator[LintFinding]:
     """Follow the requirements down to the one that leaves no instance type."""
-    asked = Requirements()
+    required = Requirements()
     types = list(shop.types)
     for index, term in terms:
-        asked = asked.add(requirement(term.key, term.operator, term.values))
-        fewer = shop.meeting(asked, types)
+        required = required.add(requirement(term.key, term.operator, term.values))
+        fewer = shop.meeting(required, types)
         if not fewer:
             text = message(
                 "no instance type in {region} is left: {count} before {term} {operator} ",
@@ -217,7 +217,7 @@ def _together(subject: LintSubject, terms: Sequence[tuple[int, Term]], shop: Ins
             )
             return
         types = fewer
-    capacity = asked.of(labels.CAPACITY_TYPE)
+    capacity = required.of(labels.CAPACITY_TYPE)
     spot = capacity.operator == "In" and capacity.values == {labels.SPOT}
     if spot and len(types) < 5 and subject.kind != "NodeClaim":
         text = message("spot nodes of {listed} only", listed=listed([instance_type.name for instance_type in types]))

@@ -198,8 +198,8 @@ def _bounds(problem: SchemaProblem, value: Any, field: Field) -> tuple[str, str]
 
 def _typed(subject: LintSubject, problem: SchemaProblem, node: SchemaNode) -> LintFinding:
     path, value = problem.path, subject.get(*problem.path)
-    wanted = problem.text.rpartition("must be of type ")[2].partition(":")[0]
-    if wanted == "string" and isinstance(value, int | float):
+    expected_type = problem.text.rpartition("must be of type ")[2].partition(":")[0]
+    if expected_type == "string" and isinstance(value, int | float):
         span = subject.document.values.get((*subject.at, *path))
         written = subject.document.text[span.start : span.end] if span else str(value)
         if node.pattern is not None and not node.pattern.search(written):
@@ -215,13 +215,18 @@ def _typed(subject: LintSubject, problem: SchemaProblem, node: SchemaNode) -> Li
             hint=message("write {text}", text=f'"{written}"'),
             edit=edit,
         )
-    if wanted in ("integer", "int32", "int64") and isinstance(value, str) and value.isascii() and value.isdigit():
+    if (
+        expected_type in ("integer", "int32", "int64")
+        and isinstance(value, str)
+        and value.isascii()
+        and value.isdigit()
+    ):
         edit = subject.replace(path, value)
         text = message('"{value}" must be a number', value=value)
         return subject.finding(
             "DV103", path, text, hint=message("write {value}, without quotes", value=value), edit=edit
         )
-    if wanted == "boolean" and isinstance(value, str):
+    if expected_type == "boolean" and isinstance(value, str):
         meant = nearest(value, ("true", "false"), cutoff=0.5) or message("true or false")
         return subject.finding(
             "DV103",
@@ -229,7 +234,7 @@ def _typed(subject: LintSubject, problem: SchemaProblem, node: SchemaNode) -> Li
             message("{value} is neither true nor false", value=value),
             hint=message("write {text}", text=meant),
         )
-    if wanted == "array" and isinstance(value, str):
+    if expected_type == "array" and isinstance(value, str):
         edit = subject.wrap(path)
         return subject.finding(
             "DV103",
@@ -239,11 +244,11 @@ def _typed(subject: LintSubject, problem: SchemaProblem, node: SchemaNode) -> Li
             edit=edit,
             key=True,
         )
-    text, hint = _expected(wanted, value, node)
+    text, hint = _expected(expected_type, value, node)
     return subject.finding("DV103", path, text, hint=hint, key=True)
 
 
-def _expected(wanted: str, value: Any, node: SchemaNode) -> tuple[str, str]:
+def _expected(expected_type: str, value: Any, node: SchemaNode) -> tuple[str, str]:
     """What stands there, and what should."""
     if value is None:
         shown = message("nothing")
@@ -251,16 +256,16 @@ def _expected(wanted: str, value: Any, node: SchemaNode) -> tuple[str, str]:
         shown = message("a map") if isinstance(value, dict) else message("a list")
     else:
         shown = f'"{value}"' if isinstance(value, str) else str(value).lower()
-    if wanted == "array":
+    if expected_type == "array":
         return message("must be a list, and is {shown}", shown=shown), message("start each member with a dash")
-    if wanted == "object":
+    if expected_type == "object":
         inside = (
             message("fields here are {listed}", listed=listed(sorted(node.fields), 12))
             if node.fields
             else message("write lines of  name: value")
         )
         return message("must be a map, and is {shown}", shown=shown), inside
-    if wanted == "boolean":
+    if expected_type == "boolean":
         return message("{value} is neither true nor false", value=shown), message("write true or false")
     kind, example = {
         "string": (
@@ -268,7 +273,7 @@ def _expected(wanted: str, value: Any, node: SchemaNode) -> tuple[str, str]:
             message("write it in quotes") if not isinstance(value, dict | list) else message("write a single word"),
         ),
         "integer,string": form(QUANTITY),
-    }.get(wanted, (message("whole number"), message("such as {minimum}", minimum=node.field.minimum or 1)))
+    }.get(expected_type, (message("whole number"), message("such as {minimum}", minimum=node.field.minimum or 1)))
     return message("{shown} is no {kind}", shown=shown, kind=kind), example
 
 

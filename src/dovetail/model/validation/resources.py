@@ -159,11 +159,11 @@ def _against_limit(name: str, request: str, limits: Mapping[str, str], path: str
         return [required(f"{path}.limits", "Limit must be set for non overcommitable resources")]
     if request == limit:
         return []
-    asked, allowed = amount(request), amount(limit)
+    requested, allowed = amount(request), amount(limit)
     field_path = f"{path}.requests"
-    if asked != allowed and not overcommit_allowed(name):
+    if requested != allowed and not overcommit_allowed(name):
         return [invalid(field_path, request, f"must be equal to {name} limit of {limit}")]
-    if asked > allowed:
+    if requested > allowed:
         return [invalid(field_path, request, f"must be less than or equal to {name} limit of {limit}")]
     return []
 

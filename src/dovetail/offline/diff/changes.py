@@ -177,8 +177,8 @@ def _check_kind(item: Json) -> None:
 def applied(live: Json, manifest: Json) -> Json:
     """The object after `kubectl apply`: fields of the manifest are set, those it had when last applied are removed."""
     last = _last_applied(live)
-    wanted = {name: value for name, value in manifest.items() if name not in ("status", "metadata")}
-    result: Json = _merged({**live}, last, wanted, "")
+    new = {name: value for name, value in manifest.items() if name not in ("status", "metadata")}
+    result: Json = _merged({**live}, last, new, "")
     metadata = manifest.get("metadata") or {}
     merged = _merged(
         copy.deepcopy(live["metadata"]),
@@ -202,33 +202,33 @@ def _last_applied(live: Json) -> Json:
         return {}
 
 
-def _merged(live: Any, last: Any, wanted: Any, field: str) -> Any:
-    if isinstance(wanted, dict):
+def _merged(live: Any, last: Any, new: Any, field: str) -> Any:
+    if isinstance(new, dict):
         live = live if isinstance(live, dict) else {}
         last = last if isinstance(last, dict) else {}
-        result = {name: copy.deepcopy(value) for name, value in live.items() if name not in last or name in wanted}
+        result = {name: copy.deepcopy(value) for name, value in live.items() if name not in last or name in new}
         if not field:  # what stands beside spec was never the manifest's to remove
             result = {name: copy.deepcopy(value) for name, value in live.items()}
-        for name, value in wanted.items():
+        for name, value in new.items():
             if value is None:
                 result.pop(name, None)
             else:
                 result[name] = _merged(live.get(name), last.get(name), value, name)
         return result
-    if isinstance(wanted, list):
-        return _merged_list(live, last, wanted, field)
-    return copy.deepcopy(wanted)
+    if isinstance(new, list):
+        return _merged_list(live, last, new, field)
+    return copy.deepcopy(new)
 
 
-def _merged_list(live: Any, last: Any, wanted: list[Any], field: str) -> list[Any]:
+def _merged_list(live: Any, last: Any, new: list[Any], field: str) -> list[Any]:
     """Members are matched by the field that names them; those that were added by others stay."""
-    key = next((name for name in _LIST_KEYS if wanted and all(isinstance(m, dict) and name in m for m in wanted)), None)
+    key = next((name for name in _LIST_KEYS if new and all(isinstance(m, dict) and name in m for m in new)), None)
     if key is None or field in _ATOMIC or not isinstance(live, list):
-        return copy.deepcopy(wanted)
+        return copy.deepcopy(new)
     current_members = {member.get(key): member for member in live if isinstance(member, dict)}
     former = {member.get(key): member for member in last or () if isinstance(member, dict)}
-    result = [_merged(current_members.get(m[key]), former.get(m[key]), m, "member") for m in wanted]
-    names = {member[key] for member in wanted}
+    result = [_merged(current_members.get(m[key]), former.get(m[key]), m, "member") for m in new]
+    names = {member[key] for member in new}
     result += [copy.deepcopy(m) for name, m in current_members.items() if name not in names and name not in former]
     return result
 
@@ -268,27 +268,27 @@ class DiffOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_change(
-    documents: Iterable[Any], asked: DiffOptions, cluster: DiffInput, types: Mapping[str, InstanceType]
+    documents: Iterable[Any], options: DiffOptions, cluster: DiffInput, types: Mapping[str, InstanceType]
 ) -> ProposedChange:
     """The change that manifests and options ask for; a Problem says which of them cannot be."""
     manifests, notes = read_manifests(documents)
-    images = new_images(cluster, manifests) | read_images(asked.images, asked.kubernetes_version, cluster)
-    market = [message("sold out: {what}", what=text) for text in asked.sold_out]
-    market += [message("price: {what}", what=text) for text in (*asked.prices, *asked.price_lines)]
-    market += [message("zone lost: {what}", what=zone) for zone in asked.lost_zones]
+    images = new_images(cluster, manifests) | read_images(options.images, options.kubernetes_version, cluster)
+    market = [message("sold out: {what}", what=text) for text in options.sold_out]
+    market += [message("price: {what}", what=text) for text in (*options.prices, *options.price_lines)]
+    market += [message("zone lost: {what}", what=zone) for zone in options.lost_zones]
     market += [
         message("AMI of EC2NodeClass {name}: {image}", name=name, image=image) for name, image in sorted(images.items())
     ]
     return ProposedChange(
         manifests=manifests,
-        deletions=read_deletions(asked.deletions, cluster),
-        replicas=read_replicas(asked.replicas, cluster),
+        deletions=read_deletions(options.deletions, cluster),
+        replicas=read_replicas(options.replicas, cluster),
         prices=(
-            *read_prices(asked.price_lines, types, "--price-file"),
-            *read_prices(asked.prices, types, "--price"),
+            *read_prices(options.price_lines, types, "--price-file"),
+            *read_prices(options.prices, types, "--price"),
         ),
-        sold_out=read_sold_out(asked.sold_out, types),
-        lost_zones=read_zones(asked.lost_zones, types),
+        sold_out=read_sold_out(options.sold_out, types),
+        lost_zones=read_zones(options.lost_zones, types),
         images=images,
         market=tuple(market),
         notes=notes,
@@ -417,7 +417,7 @@ def read_prices(texts: Iterable[str], types: Mapping[str, InstanceType], option:
     prices: list[PriceOverride] = []
     for text in texts:
         name, separator, amount = text.rpartition("=")
-        asked = _offerings(option, name, types) if separator else Offerings()
+        offerings = _offerings(option, name, types) if separator else Offerings()
         relative = amount.endswith("%") and amount[:1] in "+-"
         try:
             number = float(amount.removesuffix("%")) if separator else math.nan
@@ -431,19 +431,22 @@ def read_prices(texts: Iterable[str], types: Mapping[str, InstanceType], option:
                     value=repr(text),
                 )
             )
-        if asked.capacity_type == "*" and not relative:
-            asked = msgspec.structs.replace(asked, capacity_type="on-demand")
-        prices += _priced(asked, types, number, relative=relative)
+        if offerings.capacity_type == "*" and not relative:
+            offerings = msgspec.structs.replace(offerings, capacity_type="on-demand")
+        prices += _priced(offerings, types, number, relative=relative)
     return tuple(prices)
 
 
 def _priced(
-    asked: Offerings, types: Mapping[str, InstanceType], number: float, *, relative: bool
+    offerings: Offerings, types: Mapping[str, InstanceType], number: float, *, relative: bool
 ) -> Iterator[PriceOverride]:
     """A price for each offering: they may cost something else each."""
-    for kind in types.values() if asked.instance_type == "*" else (types[asked.instance_type],):
+    for kind in types.values() if offerings.instance_type == "*" else (types[offerings.instance_type],):
         for offering in kind.offerings:
-            covered = asked.zone in ("*", offering.zone) and asked.capacity_type in ("*", offering.capacity_type)
+            covered = offerings.zone in ("*", offering.zone) and offerings.capacity_type in (
+                "*",
+                offering.capacity_type,
+            )
             if covered and offering.price:
                 yield PriceOverride(
                     instance_type=kind.name,
@@ -503,9 +506,9 @@ def new_images(cluster: DiffInput, manifests: Sequence[Json]) -> dict[str, str]:
     images = {}
     for item in manifests:
         live = cluster.get("EC2NodeClass", "", item["metadata"]["name"]) if item["kind"] == "EC2NodeClass" else None
-        wanted = (item.get("spec") or {}).get("amiSelectorTerms")
-        if live is None or wanted is None or wanted == (live.get("spec") or {}).get("amiSelectorTerms"):
+        new = (item.get("spec") or {}).get("amiSelectorTerms")
+        if live is None or new is None or new == (live.get("spec") or {}).get("amiSelectorTerms"):
             continue
-        term = wanted[0] if wanted else {}
-        images[item["metadata"]["name"]] = str(term.get("id") or term.get("alias") or json.dumps(wanted))
+        term = new[0] if new else {}
+        images[item["metadata"]["name"]] = str(term.get("id") or term.get("alias") or json.dumps(new))
     return images

@@ -65,8 +65,8 @@ class DiffInput(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
     def get(self, kind: str, namespace: str, name: str) -> Json | None:
-        wanted = (kind, namespace if KINDS.get(kind, True) else "", name)
-        return next((item for item in (*self.stored, *self.manifests) if key_of(item) == wanted), None)
+        key = (kind, namespace if KINDS.get(kind, True) else "", name)
+        return next((item for item in (*self.stored, *self.manifests) if key_of(item) == key), None)
 
     def of(self, kind: str) -> list[Json]:
         return [item for item in (*self.stored, *self.manifests) if item["kind"] == kind]
@@ -266,11 +266,11 @@ def pod_spec(item: Json) -> Json:
 
 def _stand_in_configuration(items: Sequence[Json], by_key: Mapping[Key, Json]) -> list[Json]:
     """ConfigMaps and Secrets that pods name, with the keys they name: their content has no part in where pods run."""
-    wanted: dict[Key, set[str]] = {}
+    key: dict[Key, set[str]] = {}
     for item in items:
         namespace = key_of(item)[1]
         for kind, name, keys in _references(pod_spec(item)):
-            wanted.setdefault((kind, namespace, name), set()).update(keys)
+            key.setdefault((kind, namespace, name), set()).update(keys)
     return [
         {
             "apiVersion": "v1",
@@ -282,7 +282,7 @@ def _stand_in_configuration(items: Sequence[Json], by_key: Mapping[Key, Json]) -
             },
             "data": dict.fromkeys(sorted(keys), ""),
         }
-        for (kind, namespace, name), keys in sorted(wanted.items())
+        for (kind, namespace, name), keys in sorted(key.items())
         if name and (kind, namespace, name) not in by_key
     ]
 

@@ -36,14 +36,16 @@ class LabRecorder:
         self._recording = recording
 
     async def run(self, lab: Lab) -> None:
-        asked = self._recording
-        writer = Writer.create(asked.path, lab.clock.now(), asked.cluster, asked.identity, source=asked.source)
+        recording = self._recording
+        writer = Writer.create(
+            recording.path, lab.clock.now(), recording.cluster, recording.identity, source=recording.source
+        )
         try:
-            for key, price in asked.prices.items():
+            for key, price in recording.prices.items():
                 writer.price(lab.clock.now(), key, price.dollars, price.source)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._change_prices(writer, lab.clock), name="recorded prices")
-                tasks.create_task(Recorder(lab.kube, writer, settings=asked.settings).run(), name="recorder")
+                tasks.create_task(Recorder(lab.kube, writer, settings=recording.settings).run(), name="recorder")
         finally:
             writer.close(lab.clock.now())
 

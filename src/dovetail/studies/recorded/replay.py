@@ -188,10 +188,10 @@ def fleet_of(
         by_name = {kind.name: kind for kind in types}
         settings = GroupSettings(groups=workload.groups, types=by_name, market=market, flags=CLUSTER_AUTOSCALER_FLAGS)
         return GroupFleet(settings, line)
-    asked = AutoscalerRequest(region=part.region, types=types, market=market, settings=DOVETAIL_SETTINGS)
+    request = AutoscalerRequest(region=part.region, types=types, market=market, settings=DOVETAIL_SETTINGS)
     if autoscaler is NodeAutoscaler.KARPENTER:
-        asked = msgspec.structs.replace(asked, settings=karpenter.SETTINGS, controllers=karpenter.controllers())
-    return Autoscaled(asked, line)
+        request = msgspec.structs.replace(request, settings=karpenter.SETTINGS, controllers=karpenter.controllers())
+    return Autoscaled(request, line)
 
 
 def _paid_as(before: Timeline, after: Timeline) -> Timeline:

@@ -79,14 +79,14 @@ async def _run(setup: WhatIfInput, change: ProposedChange | None) -> PredictedRu
 
 async def _played(lab: Lab, setup: WhatIfInput, change: ProposedChange | None) -> PredictedRun | UserError:
     """A problem is returned: raised, the group of the lab's tasks would hide it among theirs."""
-    asked = _asked(setup)
-    fleet = Autoscaled(asked)
+    request = _asked(setup)
+    fleet = Autoscaled(request)
     try:
         await lab.join([restoration.kubelet(node) for node in setup.cluster.of("Node") if restoration.is_ready(node)])
         await restoration.create(lab, setup.cluster)
         lab.add(fleet.run)
         await asyncio.sleep(CHANGED_AFTER_S)
-        names = {instance.provider_id: name for name, instance in asked.standing.items()}
+        names = {instance.provider_id: name for name, instance in request.standing.items()}
         observation = Observation(lab, fleet, names)
         start = await observation.state()
         objects = await apply_change(lab, fleet, setup, change) if change is not None else []

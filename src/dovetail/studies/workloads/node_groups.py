@@ -42,10 +42,10 @@ def derived(manifests: Iterable[Json], types: Sequence[InstanceType]) -> tuple[G
 
 def _groups(pool: NodePool, largest: Mapping[str, int], types: Sequence[InstanceType]) -> list[GroupSpec]:
     template = pool.spec.template
-    wanted = Requirements.of_entries(template.spec.requirements)
-    spot = CAPACITY_TYPE in wanted and _accepts(wanted, CAPACITY_TYPE, "spot")
+    requirements = Requirements.of_entries(template.spec.requirements)
+    spot = CAPACITY_TYPE in requirements and _accepts(requirements, CAPACITY_TYPE, "spot")
     capacity_type = "spot" if spot else "on-demand"
-    allowed = [kind for kind in types if _allows(wanted, kind, capacity_type)]
+    allowed = [kind for kind in types if _allows(requirements, kind, capacity_type)]
     if not allowed:
         raise ScenarioError(message("NodePool {pool}: no type of the region meets its requirements", pool=pool.name))
     chosen = _chosen(allowed, largest, capacity_type)
@@ -54,7 +54,7 @@ def _groups(pool: NodePool, largest: Mapping[str, int], types: Sequence[Instance
         for offering in chosen.offerings
         if offering.capacity_type == capacity_type
         and offering.price is not None
-        and _accepts(wanted, ZONE, offering.zone)
+        and _accepts(requirements, ZONE, offering.zone)
     )
     taints = tuple(
         {"key": taint.key, "value": taint.value or "", "effect": taint.effect} for taint in template.spec.taints
@@ -73,16 +73,16 @@ def _groups(pool: NodePool, largest: Mapping[str, int], types: Sequence[Instance
     ]
 
 
-def _allows(wanted: Requirements, kind: InstanceType, capacity_type: str) -> bool:
+def _allows(requirements: Requirements, kind: InstanceType, capacity_type: str) -> bool:
     offered = any(offering.capacity_type == capacity_type and offering.price is not None for offering in kind.offerings)
-    own = {key: values for key, values in kind.labels.items() if key in wanted}
+    own = {key: values for key, values in kind.labels.items() if key in requirements}
     return offered and all(
-        any(_accepts(wanted, key, value) for value in values) for key, values in own.items() if values
+        any(_accepts(requirements, key, value) for value in values) for key, values in own.items() if values
     )
 
 
-def _accepts(wanted: Requirements, key: str, value: str) -> bool:
-    requirement = wanted.get(key)
+def _accepts(requirements: Requirements, key: str, value: str) -> bool:
+    requirement = requirements.get(key)
     return requirement is None or requirement.has(value)
 
 

@@ -120,20 +120,21 @@ class Declarations:
         return made
 
 
-def complaint(expression: str, wanted: Sequence[CelType], declared: Declarations) -> str:
+def complaint(expression: str, accepted_types: Sequence[CelType], declared: Declarations) -> str:
     """What is wrong with an expression; "" if nothing. No `wanted` kinds means any."""
     try:
         node = parse(expression)
         kind = cel_typecheck.walk(node, declared.kinds)
     except CelSyntaxError as error:
         return f"compilation failed: {error.located(expression)}"
-    if not wanted or (kind is not None and any(fits(kind, wanted_kind) for wanted_kind in wanted)):
+    if not accepted_types or (kind is not None and any(fits(kind, wanted_kind) for wanted_kind in accepted_types)):
         return ""
     if kind is None and not _is_dynamic(node):
         return ""
-    if len(wanted) == 1:
-        return f"must evaluate to {shown(wanted[0])} but got {_shown(kind)}"
-    return f"must evaluate to one of [{' '.join(_shown(wanted_kind) for wanted_kind in wanted)}] but got {_shown(kind)}"
+    if len(accepted_types) == 1:
+        return f"must evaluate to {shown(accepted_types[0])} but got {_shown(kind)}"
+    accepted = " ".join(map(_shown, accepted_types))
+    return f"must evaluate to one of [{accepted}] but got {_shown(kind)}"
 
 
 def kind_of_expression(expression: str, declared: Declarations) -> CelType | None:

@@ -130,8 +130,8 @@ def _index(node: Node, kinds: Known) -> CelType | None:
     target, index_kind = walk(node[1], kinds), walk(node[2], kinds)
     if target is None or target.name not in ("list", "map"):
         return None
-    wanted = INT if target.name == "list" else target.inner[0]
-    if not fits(index_kind, wanted) and not (target.name == "list" and index_kind == types.DOUBLE):
+    item_type = INT if target.name == "list" else target.inner[0]
+    if not fits(index_kind, item_type) and not (target.name == "list" and index_kind == types.DOUBLE):
         raise _no_overload("_[_]", _listed([target, index_kind]), node[3])
     return target.inner[-1]
 

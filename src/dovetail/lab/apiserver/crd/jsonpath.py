@@ -47,13 +47,13 @@ def _bracket(text: str) -> Step:
     match = _FILTER.match(text)
     if match is None:
         raise ValueError(f"unrecognized filter {text!r}")
-    inner, equal, wanted = steps("." + match[1]), match[2] == "==", match[3].strip("\"'")
+    inner, equal, literal = steps("." + match[1]), match[2] == "==", match[3].strip("\"'")
 
     def chosen(item: Any) -> bool:
         values = [item]
         for step in inner:
             values = step(values)
-        return any((str(value) == wanted) == equal for value in values)
+        return any((str(value) == literal) == equal for value in values)
 
     return lambda values: [i for v in values if isinstance(v, list) for i in v if chosen(i)]
 

@@ -156,10 +156,10 @@ def _type_check(types: tuple[str, ...], nullable: bool, form: str) -> Check:
             return
         if form and kind in ("string", "array") and not set(types) & set(_NUMBERS):
             return
-        wanted = expected
+        expected_type = expected
         if form and kind not in ("string", "array", "null"):
-            wanted, kind = form, _GO_FORMATS.get(kind, "")
-        errors.append(type_invalid(_at(path), kind, f'{path} in body must be of type {wanted}: "{kind}"'))
+            expected_type, kind = form, _GO_FORMATS.get(kind, "")
+        errors.append(type_invalid(_at(path), kind, f'{path} in body must be of type {expected_type}: "{kind}"'))
 
     return check
 

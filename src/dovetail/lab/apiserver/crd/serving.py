@@ -176,11 +176,11 @@ def _subresources(version: Mapping[str, Any], schema: Any, spec: Mapping[str, An
 
 
 def _scale(paths: Mapping[str, Any]) -> Subresource:
-    wanted, current = dotted(paths["specReplicasPath"]), dotted(paths["statusReplicasPath"])
+    spec_path, current = dotted(paths["specReplicasPath"]), dotted(paths["statusReplicasPath"])
     selector = dotted(paths["labelSelectorPath"]) if paths.get("labelSelectorPath") else None
 
     def view(obj: Object, resource: ResourceType) -> Object:
-        replicas = get(obj, wanted)
+        replicas = get(obj, spec_path)
         if replicas is None:
             raise missing_replicas(paths["specReplicasPath"])
         status: Object = {"replicas": get(obj, current) or 0}
@@ -196,7 +196,7 @@ def _scale(paths: Mapping[str, Any]) -> Subresource:
         }
 
     def merge(obj: Object, body: Object, resource: ResourceType) -> Object:
-        return _put(obj, wanted, (body.get("spec") or {}).get("replicas", 0))
+        return _put(obj, spec_path, (body.get("spec") or {}).get("replicas", 0))
 
     schema = types.schema_of("autoscaling", "v1", "Scale")
     return Subresource(

@@ -272,6 +272,6 @@ def _replicas(obj: Object, path: str) -> list[FieldError]:
     return []
 
 
-def _no_access(path: str, value: Any, wanted: str) -> FieldError:
+def _no_access(path: str, value: Any, access: str) -> FieldError:
     shown = _GO_TYPES.get(type(value), "map[string]interface {}")
-    return invalid(path, 0, f"{path} accessor error: {plain(value)} is of the type {shown}, expected {wanted}")
+    return invalid(path, 0, f"{path} accessor error: {plain(value)} is of the type {shown}, expected {access}")

@@ -122,7 +122,7 @@ class ClaimStrategy(KindStrategy):
         if "storageClassName" not in before:
             new.pop("storageClassName", None)
         bound = (obj.get("status") or {}).get("phase") == "Bound"
-        asked = new.get("resources", {}).get("requests", {}).get("storage")
+        requested = new.get("resources", {}).get("requests", {}).get("storage")
         held = before.get("resources", {}).get("requests", {}).get("storage")
         if bound:
             new["resources"] = _with_storage(new.get("resources", {}), held)
@@ -133,9 +133,9 @@ class ClaimStrategy(KindStrategy):
                 "for bound claims\n"
             )
             errors.append(forbidden("spec", text + difference("core.PersistentVolumeClaimSpec", before, new)))
-        if asked and held and amount(asked) < amount(held):
+        if requested and held and amount(requested) < amount(held):
             capacity = (old.get("status") or {}).get("capacity", {}).get("storage", "0")
-            if amount(asked) <= amount(capacity):
+            if amount(requested) <= amount(capacity):
                 text = "field can not be less than status.capacity"
                 errors.append(forbidden("spec.resources.requests.storage", text))
         return errors + immutable(obj["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode")

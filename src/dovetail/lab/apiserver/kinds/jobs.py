@@ -131,10 +131,10 @@ class JobStrategy(CountedStrategy):
             if new == was:
                 return []
             return [invalid("spec.template", internal("core.PodTemplateSpec", new), metadata.IMMUTABLE)]
-        wanted = new.get("spec") or {}
-        if wanted == _steered(was.get("spec") or {}, wanted):
+        new_spec = new.get("spec") or {}
+        if new_spec == _steered(was.get("spec") or {}, new_spec):
             return []
-        return [invalid("spec.template.spec", internal("core.PodSpec", wanted), metadata.IMMUTABLE)]
+        return [invalid("spec.template.spec", internal("core.PodSpec", new_spec), metadata.IMMUTABLE)]
 
     def check_status(self, obj: Object, old: Object, ctx: RequestContext) -> list[FieldError]:
         status = obj.get("status") or {}
@@ -203,29 +203,29 @@ def _steerable(job: Object) -> bool:
     return bool(job["spec"].get("suspend") and ("startTime" not in status or rests) and not status.get("active"))
 
 
-def _steered(spec: Spec, wanted: Spec) -> dict[str, Any]:
+def _steered(spec: Spec, new_spec: Spec) -> dict[str, Any]:
     """The old spec with everything taken over that a resting Job may change."""
     copy = dict(spec)
     for field in ("nodeSelector", "tolerations", "schedulingGates"):
         copy.pop(field, None)
-        if field in wanted:
-            copy[field] = wanted[field]
+        if field in new_spec:
+            copy[field] = new_spec[field]
     affinity = {kind: terms for kind, terms in (spec.get("affinity") or {}).items() if kind != "nodeAffinity"}
-    given = wanted.get("affinity")
+    given = new_spec.get("affinity")
     if given is not None and "nodeAffinity" in given:
         affinity["nodeAffinity"] = given["nodeAffinity"]
     copy.pop("affinity", None)
     if affinity or given is not None:
         copy["affinity"] = affinity
     for group in ("containers", "initContainers"):
-        ours, theirs = spec.get(group) or (), wanted.get(group) or ()
+        ours, theirs = spec.get(group) or (), new_spec.get(group) or ()
         if ours and len(ours) == len(theirs):
             copy[group] = [_resized(own, other) for own, other in zip(ours, theirs, strict=True)]
     return copy
 
 
-def _resized(container: Spec, wanted: Spec) -> Spec:
-    if container.get("name") != wanted.get("name"):
+def _resized(container: Spec, new_spec: Spec) -> Spec:
+    if container.get("name") != new_spec.get("name"):
         return container
     rest = {field: value for field, value in container.items() if field != "resources"}
-    return rest | ({"resources": wanted["resources"]} if "resources" in wanted else {})
+    return rest | ({"resources": new_spec["resources"]} if "resources" in new_spec else {})

@@ -43,10 +43,10 @@ class AccessReviewStrategy(ReviewStrategy):
         return errors + self._local(spec, obj) if self.local else errors
 
     def _local(self, spec: Object, obj: Object) -> list[FieldError]:
-        asked, errors = spec.get("resourceAttributes"), list[FieldError]()
-        if asked is not None and asked.get("namespace", "") != obj["metadata"].get("namespace"):
+        access, errors = spec.get("resourceAttributes"), list[FieldError]()
+        if access is not None and access.get("namespace", "") != obj["metadata"].get("namespace"):
             field_path = "spec.resourceAttributes.namespace"
-            errors.append(invalid(field_path, asked.get("namespace", ""), "must match metadata.namespace"))
+            errors.append(invalid(field_path, access.get("namespace", ""), "must match metadata.namespace"))
         if "nonResourceAttributes" in spec:
             text = "disallowed on this kind of request"
             errors.append(invalid("spec.nonResourceAttributes", _path(spec["nonResourceAttributes"]), text))
@@ -69,21 +69,21 @@ class AccessReviewStrategy(ReviewStrategy):
         return obj | {"status": {"allowed": allowed}}
 
 
-def _path(asked: Object) -> Object:
-    return {"Path": asked.get("path", ""), "Verb": asked.get("verb", "")}
+def _path(access: Object) -> Object:
+    return {"Path": access.get("path", ""), "Verb": access.get("verb", "")}
 
 
-def _may(asked: Object | None, ctx: RequestContext, user: str, groups: Iterable[str]) -> bool:
+def _may(access: Object | None, ctx: RequestContext, user: str, groups: Iterable[str]) -> bool:
     """Whether the user may do it to a resource; paths are open to every authenticated user."""
-    if asked is None:
+    if access is None:
         return True
-    parts = (asked.get("resource", ""), asked.get("subresource", ""))
+    parts = (access.get("resource", ""), access.get("subresource", ""))
     ask = rbac.Ask(
-        verb=asked.get("verb", ""),
-        group=asked.get("group", ""),
+        verb=access.get("verb", ""),
+        group=access.get("group", ""),
         resource="/".join(part for part in parts if part),
-        namespace=asked.get("namespace", ""),
-        name=asked.get("name", ""),
+        namespace=access.get("namespace", ""),
+        name=access.get("name", ""),
     )
     return rbac.allowed(ctx.cluster, user, groups, ask)
 

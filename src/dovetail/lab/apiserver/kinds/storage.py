@@ -25,7 +25,7 @@ def _topologies(terms: Sequence[Object]) -> list[FieldError]:
     seen: list[dict[str, set[str]]] = [{} for _ in terms]
     for index, term in enumerate(terms):
         field_path = f"allowedTopologies[{index}].matchLabelExpressions"
-        asked: dict[str, set[str]] = {}
+        values_by_key: dict[str, set[str]] = {}
         for number, expression in enumerate(term.get("matchLabelExpressions") or ()):
             key, values = expression.get("key", ""), expression.get("values") or []
             if not values:
@@ -34,11 +34,11 @@ def _topologies(terms: Sequence[Object]) -> list[FieldError]:
                 duplicate(f"{field_path}[{number}].values[{i}]", v) for i, v in enumerate(values) if v in values[:i]
             ]
             errors += label_name(key, f"{field_path}[{number}].key")
-            if key in asked:
+            if key in values_by_key:
                 errors.append(duplicate(f"{field_path}[{number}].key", key))
-            asked[key] = set(values)
-        errors += [duplicate(field_path, "")] * seen.count(asked)
-        seen.append(asked)
+            values_by_key[key] = set(values)
+        errors += [duplicate(field_path, "")] * seen.count(values_by_key)
+        seen.append(values_by_key)
     return errors
 
 

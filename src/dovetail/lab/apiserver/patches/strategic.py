@@ -220,10 +220,10 @@ def order_list(merged: list[Any], order: list[Any], previous: list[Any], field: 
     def identity(item: Any) -> Any:
         return item.get(key) if key and isinstance(item, dict) else item
 
-    wanted = [identity(item) for item in order]
-    listed = [item for item in merged if identity(item) in wanted]
-    others = [item for item in merged if identity(item) not in wanted]
-    listed.sort(key=lambda item: wanted.index(identity(item)))
+    positions = [identity(item) for item in order]
+    listed = [item for item in merged if identity(item) in positions]
+    others = [item for item in merged if identity(item) not in positions]
+    listed.sort(key=lambda item: positions.index(identity(item)))
     before = [identity(item) for item in previous]
     return _interleave(listed, others, before, identity)
 

@@ -48,37 +48,37 @@ class PolicyError(msgspec.Struct, frozen=True):
     reason: str
 
 
-def mutate(call: RequestCall, asked: Attributes, reinvocation: Reinvocation) -> None:
+def mutate(call: RequestCall, attributes: Attributes, reinvocation: Reinvocation) -> None:
     """Let the policies in force change `asked.object`, in order. Raises StatusError where one with Fail cannot."""
-    if asked.operation == "DELETE" or not call.server.policies.any("mutating"):
+    if attributes.operation == "DELETE" or not call.server.policies.any("mutating"):
         return
     errors: list[PolicyError] = []
     invocations = [
         item
         for policy in call.server.policies.policies("mutating")
-        for item in _invocations(call, policy, asked, errors)
+        for item in _invocations(call, policy, attributes, errors)
     ]
-    reinvocation.start(asked.object)
-    applied = [_mutate_with(call, invocation, asked, reinvocation, errors) for invocation in invocations]
+    reinvocation.start(attributes.object)
+    applied = [_mutate_with(call, invocation, attributes, reinvocation, errors) for invocation in invocations]
     if any(applied):
         reinvocation.require()
         reinvocation.needed = True
-    reinvocation.last = asked.object
+    reinvocation.last = attributes.object
     refusals = [error for error in errors if error.policy.failure_policy != "Ignore"]
     if refusals:
-        resource = asked.resource
+        resource = attributes.resource
         causes = [{"message": error.message} for error in refusals]
-        refusal = status_errors.forbidden(resource.group, resource.plural, shown_name(asked), "", causes)
+        refusal = status_errors.forbidden(resource.group, resource.plural, shown_name(attributes), "", causes)
         refusal.message = refusals[0].message
         refusal.reason = refusals[0].reason
         raise refusal
 
 
 def _invocations(
-    call: RequestCall, policy: AdmissionPolicy, asked: Attributes, errors: list[PolicyError]
+    call: RequestCall, policy: AdmissionPolicy, attributes: Attributes, errors: list[PolicyError]
 ) -> list[Invocation]:
     try:
-        seen = concerned(call, policy.match, asked)
+        seen = concerned(call, policy.match, attributes)
         if seen is not None and policy.param_kind is not None:
             param_resource(call, policy.param_kind)
     except ConfigurationError as problem:
@@ -90,9 +90,9 @@ def _invocations(
     made = []
     for binding in policy.bindings:
         try:
-            if concerned(call, binding.match, asked) is None:
+            if concerned(call, binding.match, attributes) is None:
                 continue
-            given = params(call, policy, binding, asked.namespace)
+            given = params(call, policy, binding, attributes.namespace)
         except ConfigurationError as problem:
             errors.append(
                 PolicyError(policy, _denied(policy, binding, f"failed to configure binding: {problem}"), "Forbidden")
@@ -107,12 +107,16 @@ def _denied(policy: AdmissionPolicy, binding: PolicyBinding, text: str) -> str:
 
 
 def _mutate_with(
-    call: RequestCall, invocation: Invocation, asked: Attributes, reinvocation: Reinvocation, errors: list[PolicyError]
+    call: RequestCall,
+    invocation: Invocation,
+    attributes: Attributes,
+    reinvocation: Reinvocation,
+    errors: list[PolicyError],
 ) -> bool:
     """Apply a policy's mutations; whether any was."""
     policy = invocation.policy
     try:
-        variables = _variables(call, invocation, asked)
+        variables = _variables(call, invocation, attributes)
         if not conditions_hold(policy.spec.get("matchConditions") or (), variables, policy.failure_policy):
             return False
     except EvaluationFailed as problem:
@@ -120,40 +124,40 @@ def _mutate_with(
         return False
     if reinvocation.skips(invocation.uid):
         return False
-    before, applied = asked.object, False
+    before, applied = attributes.object, False
     for mutation in policy.spec.get("mutations") or ():
-        if asked.object is None:
+        if attributes.object is None:
             continue
         try:
-            _apply(call, invocation, asked, mutation)
+            _apply(call, invocation, attributes, mutation)
             applied = True
         except (EvaluationFailed, MutationFailed) as problem:
             errors.append(PolicyError(policy, _denied(policy, invocation.binding, str(problem)), "Invalid"))
     again = policy.spec.get("reinvocationPolicy") == "IfNeeded"
-    reinvocation.ran(invocation.uid, asked.object != before, again)
+    reinvocation.ran(invocation.uid, attributes.object != before, again)
     return applied
 
 
-def _variables(call: RequestCall, invocation: Invocation, asked: Attributes) -> Variables:
+def _variables(call: RequestCall, invocation: Invocation, attributes: Attributes) -> Variables:
     composed = invocation.policy.spec.get("variables") or ()
-    return Variables(call, asked, invocation.seen, invocation.param, composed)
+    return Variables(call, attributes, invocation.seen, invocation.param, composed)
 
 
-def _apply(call: RequestCall, invocation: Invocation, asked: Attributes, mutation: Json) -> None:
+def _apply(call: RequestCall, invocation: Invocation, attributes: Attributes, mutation: Json) -> None:
     """Put one mutation into the object."""
     seen = invocation.seen
-    shown, _ = asked.converted(seen)
+    shown, _ = attributes.converted(seen)
     assert shown is not None
-    variables = _variables(call, invocation, asked)
+    variables = _variables(call, invocation, attributes)
     if mutation.get("patchType") == "JSONPatch":
         document = _patched(shown, variables.evaluate(mutation["jsonPatch"]["expression"]))
     else:
         value = variables.evaluate(mutation["applyConfiguration"]["expression"])
         document = _merged(shown, value, seen)
-    made = read_back(call, document, seen, asked.kind_in(seen))
-    if asked.kind_in(seen) != asked.kind:
-        made = in_version(made, seen, asked.resource) or made
-    asked.object = made
+    made = read_back(call, document, seen, attributes.kind_in(seen))
+    if attributes.kind_in(seen) != attributes.kind:
+        made = in_version(made, seen, attributes.resource) or made
+    attributes.object = made
 
 
 def _patched(shown: Json, operations: Any) -> Json:

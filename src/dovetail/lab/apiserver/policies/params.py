@@ -22,7 +22,7 @@ class ConfigurationError(Exception):
     """A policy or binding that cannot be used as it stands; whether that matters is the failure policy's to say."""
 
 
-def concerned(call: RequestCall, match: Match, asked: Attributes) -> ResourceType | None:
+def concerned(call: RequestCall, match: Match, attributes: Attributes) -> ResourceType | None:
     """The version in which a policy sees the request; None if it does not concern it. Raises ConfigurationError."""
     server = call.server
     everything = [{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]}]
@@ -32,7 +32,7 @@ def concerned(call: RequestCall, match: Match, asked: Attributes) -> ResourceTyp
             match.match_policy,
             match.namespace_selector,
             match.object_selector,
-            asked,
+            attributes,
             server.registry,
             server.store,
         )
@@ -40,7 +40,7 @@ def concerned(call: RequestCall, match: Match, asked: Attributes) -> ResourceTyp
         raise ConfigurationError(error.message) from error
     if seen is None or not match.excluded:
         return seen
-    excluded = matched_version(match.excluded, match.match_policy, asked, server.registry)
+    excluded = matched_version(match.excluded, match.match_policy, attributes, server.registry)
     return None if excluded is not None else seen
 
 

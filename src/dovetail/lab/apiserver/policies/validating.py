@@ -31,37 +31,37 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = "Invalid"
 
 
-def validate(call: RequestCall, asked: Attributes) -> None:
+def validate(call: RequestCall, attributes: Attributes) -> None:
     """Evaluate the policies in force; the first denial is the answer."""
     if not call.server.policies.any("validating"):
         return
     denials: list[tuple[str, str]] = []
     for policy in call.server.policies.policies("validating"):
-        denials += _denials(call, policy, asked)
+        denials += _denials(call, policy, attributes)
     if denials:
         message, reason = denials[0]
-        raise denial(asked, message, reason)
+        raise denial(attributes, message, reason)
 
 
-def denial(asked: Attributes, message: str, reason: str) -> StatusError:
+def denial(attributes: Attributes, message: str, reason: str) -> StatusError:
     """A refusal of admission with the reason's code and the message as its cause."""
     error = status_errors.forbidden(
-        asked.resource.group, asked.resource.plural, shown_name(asked), message, [{"message": message}]
+        attributes.resource.group, attributes.resource.plural, shown_name(attributes), message, [{"message": message}]
     )
     error.reason, error.code = reason, _CODES.get(reason, 422)
     return error
 
 
-def shown_name(asked: Attributes) -> str:
-    metadata = (asked.object or {}).get("metadata", {})
-    return asked.name or metadata.get("name") or metadata.get("generateName") or "Unknown"
+def shown_name(attributes: Attributes) -> str:
+    metadata = (attributes.object or {}).get("metadata", {})
+    return attributes.name or metadata.get("name") or metadata.get("generateName") or "Unknown"
 
 
-def _denials(call: RequestCall, policy: AdmissionPolicy, asked: Attributes) -> list[tuple[str, str]]:
+def _denials(call: RequestCall, policy: AdmissionPolicy, attributes: Attributes) -> list[tuple[str, str]]:
     """Messages and reasons of what a policy denies."""
     head = f"ValidatingAdmissionPolicy '{policy.name}'"
     try:
-        seen = concerned(call, policy.match, asked)
+        seen = concerned(call, policy.match, attributes)
         if seen is not None and policy.param_kind is not None:
             param_resource(call, policy.param_kind)
     except ConfigurationError as problem:
@@ -73,14 +73,14 @@ def _denials(call: RequestCall, policy: AdmissionPolicy, asked: Attributes) -> l
     for binding in policy.bindings:
         bound = f"{head} with binding '{binding.name}'"
         try:
-            if concerned(call, binding.match, asked) is None:
+            if concerned(call, binding.match, attributes) is None:
                 continue
-            given = params(call, policy, binding, asked.namespace)
+            given = params(call, policy, binding, attributes.namespace)
         except ConfigurationError as problem:
             denials += _configured(policy, f"{bound} denied request: failed to configure binding: {problem}")
             continue
         for param in given:
-            denials += _denials_with(call, policy, binding, asked, seen, param, annotations)
+            denials += _denials_with(call, policy, binding, attributes, seen, param, annotations)
     for key, values in annotations.items():
         call.answers.audit[f"{policy.name}/{key}"] = ", ".join(values)
     return denials
@@ -94,13 +94,13 @@ def _denials_with(
     call: RequestCall,
     policy: AdmissionPolicy,
     binding: PolicyBinding,
-    asked: Attributes,
+    attributes: Attributes,
     seen: ResourceType,
     param: Json | None,
     annotations: dict[str, list[str]],
 ) -> list[tuple[str, str]]:
     """What one binding denies with one parameter; warnings and audit annotations are left on the call."""
-    variables = Variables(call, asked, seen, param, policy.spec.get("variables") or ())
+    variables = Variables(call, attributes, seen, param, policy.spec.get("variables") or ())
     denials = []
     head = f"ValidatingAdmissionPolicy '{policy.name}' with binding '{binding.name}'"
     try:

@@ -205,10 +205,10 @@ def autoscaler(obj: Json, now: datetime) -> list[Any]:
 
 
 def _v1_metrics(spec: Json, status: Json) -> tuple[list[Json], list[Json]]:
-    wanted, now = spec.get("targetCPUUtilizationPercentage"), status.get("currentCPUUtilizationPercentage")
-    if wanted is None:
+    target_percent, now = spec.get("targetCPUUtilizationPercentage"), status.get("currentCPUUtilizationPercentage")
+    if target_percent is None:
         return [], []
-    target = {"type": "Utilization", "averageUtilization": wanted}
+    target = {"type": "Utilization", "averageUtilization": target_percent}
     metrics = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
     current = [] if now is None else [{"type": "Resource", "resource": {"current": {"averageUtilization": now}}}]
     return metrics, current
@@ -241,9 +241,9 @@ def _metric(spec: Json, status: Json) -> str:
     if kind in ("resource", "containerResource"):
         if average is not None:
             return f"{source.get('name', '')}: {current.get('averageValue', '<unknown>')}/{average}"
-        wanted, now = target.get("averageUtilization"), current.get("averageUtilization")
+        target_percent, now = target.get("averageUtilization"), current.get("averageUtilization")
         left = "<unknown>" if now is None else f"{now}%"
-        return f"{source.get('name', '')}: {left}/{'<auto>' if wanted is None else f'{wanted}%'}"
+        return f"{source.get('name', '')}: {left}/{'<auto>' if target_percent is None else f'{target_percent}%'}"
     if kind == "pods":
         return f"{current.get('averageValue', '<unknown>')}/{average}"
     if average is not None:

@@ -20,14 +20,14 @@ from dovetail.lab.apiserver.webhooks.review import CallFailed, ReviewResponse
 Json = dict[str, Any]
 
 
-def mutate(call: RequestCall, asked: Attributes, reinvocation: Reinvocation) -> None:
+def mutate(call: RequestCall, attributes: Attributes, reinvocation: Reinvocation) -> None:
     """Let the mutating webhooks change `asked.object`, in order."""
-    reinvocation.start(asked.object)
+    reinvocation.start(attributes.object)
     try:
         for webhook in call.server.webhooks.webhooks("mutating"):
-            _mutate_with(call, webhook, asked, reinvocation)
+            _mutate_with(call, webhook, attributes, reinvocation)
     finally:
-        reinvocation.last = asked.object
+        reinvocation.last = attributes.object
 
 
 class Reinvocation:
@@ -59,15 +59,15 @@ class Reinvocation:
             self._ran.add(uid)
 
 
-def _mutate_with(call: RequestCall, webhook: Webhook, asked: Attributes, reinvocation: Reinvocation) -> None:
-    seen = _concerned(call, webhook, asked)
+def _mutate_with(call: RequestCall, webhook: Webhook, attributes: Attributes, reinvocation: Reinvocation) -> None:
+    seen = _concerned(call, webhook, attributes)
     if seen is None or reinvocation.skips(webhook.uid):
         return
     changed = False
     try:
-        question = _question(call, "mutating", webhook, asked, seen, reinvocation.round)
+        question = _question(call, "mutating", webhook, attributes, seen, reinvocation.round)
         verdict = _allowed(call, webhook, call.answers.get(question))
-        changed = _apply(call, webhook, asked, seen, verdict)
+        changed = _apply(call, webhook, attributes, seen, verdict)
     except CallFailed as problem:
         if webhook.failure_policy != "Ignore":
             raise review.failure(webhook, str(problem)) from problem
@@ -75,23 +75,25 @@ def _mutate_with(call: RequestCall, webhook: Webhook, asked: Attributes, reinvoc
     reinvocation.ran(webhook.uid, changed, webhook.reinvocation == "IfNeeded")
 
 
-def _apply(call: RequestCall, webhook: Webhook, asked: Attributes, seen: ResourceType, verdict: ReviewResponse) -> bool:
+def _apply(
+    call: RequestCall, webhook: Webhook, attributes: Attributes, seen: ResourceType, verdict: ReviewResponse
+) -> bool:
     """Put a webhook's patch into the object; whether that changed anything."""
     patch = review.operations(verdict.patch)
     if not patch:
         return False
-    shown, _ = asked.converted(seen)
+    shown, _ = attributes.converted(seen)
     if shown is None:
         text = "attempted to modify the object, which is not supported for this operation"
         raise internal_error(f'admission webhook "{webhook.name}" {text}')
     if verdict.patch_type != "JSONPatch":
         raise CallFailed(f'unsupported patch type "{verdict.patch_type}"')
     document = review.patched(shown, patch)
-    made = read_back(call, document, seen, asked.kind_in(seen))
+    made = read_back(call, document, seen, attributes.kind_in(seen))
     changed = made != shown
-    if asked.kind_in(seen) != asked.kind:
-        made = in_version(made, seen, asked.resource) or made
-    asked.object = made
+    if attributes.kind_in(seen) != attributes.kind:
+        made = in_version(made, seen, attributes.resource) or made
+    attributes.object = made
     return changed
 
 
@@ -116,15 +118,15 @@ def read_back(call: RequestCall, document: Json, seen: ResourceType, kind: Kind)
     return {**obj, "kind": name, "apiVersion": f"{group}/{version}" if group else version}
 
 
-def validate(call: RequestCall, asked: Attributes) -> None:
+def validate(call: RequestCall, attributes: Attributes) -> None:
     """Ask all validating webhooks at once; the first refusal, in their order, is the answer."""
     pairs: list[tuple[Webhook, WebhookCall | CallFailed | StatusError]] = []
     for webhook in call.server.webhooks.webhooks("validating"):
-        seen = _concerned(call, webhook, asked)
+        seen = _concerned(call, webhook, attributes)
         if seen is None:
             continue
         try:
-            pairs.append((webhook, _question(call, "validating", webhook, asked, seen, 0)))
+            pairs.append((webhook, _question(call, "validating", webhook, attributes, seen, 0)))
         except (CallFailed, StatusError) as problem:
             pairs.append((webhook, problem))
     waiting = [item for _, item in pairs if isinstance(item, WebhookCall) and item.key not in call.answers.held]
@@ -153,7 +155,7 @@ def _refusal(call: RequestCall, webhook: Webhook, item: WebhookCall | CallFailed
     return None
 
 
-def _concerned(call: RequestCall, webhook: Webhook, asked: Attributes) -> ResourceType | None:
+def _concerned(call: RequestCall, webhook: Webhook, attributes: Attributes) -> ResourceType | None:
     """The version in which a webhook is shown the request; None if the request does not concern it."""
     server = call.server
     seen = matched(
@@ -161,31 +163,31 @@ def _concerned(call: RequestCall, webhook: Webhook, asked: Attributes) -> Resour
         webhook.match_policy,
         webhook.namespace_selector,
         webhook.object_selector,
-        asked,
+        attributes,
         server.registry,
         server.store,
     )
     if seen is None or not webhook.conditions:
         return seen
     try:
-        variables = Variables(call, asked, seen, in_namespace=False)
+        variables = Variables(call, attributes, seen, in_namespace=False)
         return seen if conditions_hold(webhook.conditions, variables, webhook.failure_policy) else None
     except EvaluationFailed as problem:
-        resource = asked.resource
-        raise forbidden(resource.group, resource.plural, asked.name, str(problem)) from problem
+        resource = attributes.resource
+        raise forbidden(resource.group, resource.plural, attributes.name, str(problem)) from problem
 
 
 def _question(
-    call: RequestCall, phase: Phase, webhook: Webhook, asked: Attributes, seen: ResourceType, number: int
+    call: RequestCall, phase: Phase, webhook: Webhook, attributes: Attributes, seen: ResourceType, number: int
 ) -> WebhookCall:
     """What a webhook is to be asked. Raises CallFailed or StatusError where it cannot be asked at all."""
-    if asked.dry_run and webhook.side_effects not in ("None", "NoneOnDryRun"):
+    if attributes.dry_run and webhook.side_effects not in ("None", "NoneOnDryRun"):
         raise review.no_dry_run(webhook)
     key = (phase, webhook.uid, number)
     uid = call.drawn.setdefault(f"{phase} {webhook.uid} {number}", "") or call.server.chance.uid()
     call.drawn[f"{phase} {webhook.uid} {number}"] = uid
-    request = asked.request(uid, seen)
-    request["object"], request["oldObject"] = asked.converted(seen)
+    request = attributes.request(uid, seen)
+    request["object"], request["oldObject"] = attributes.converted(seen)
     body = review.review_body(webhook.versions, request)
     version = next(name for name in webhook.versions if name in ("v1", "v1beta1"))
 

@@ -29,16 +29,16 @@ def admit(call: RequestCall, obj: Json, old: Json | None, ctx: RequestContext) -
     if not _mutates(call):
         return obj
     shown, before = _shown(call, obj, ctx), _shown_old(call, old, ctx)
-    asked = attributes(call, shown, before, ctx, name=_requested_name(call, obj))
+    request = attributes(call, shown, before, ctx, name=_requested_name(call, obj))
     chain = _Mutation(call)
-    chain.run(asked)
-    obj = _restored(call, asked, shown, obj, ctx)
+    chain.run(request)
+    obj = _restored(call, request, shown, obj, ctx)
     if chain.again():
         strategy.admit(obj, old, ctx)
         shown = _shown(call, obj, ctx)
-        asked.object = attributes(call, shown, None, ctx).object
-        chain.run(asked)
-        obj = _restored(call, asked, shown, obj, ctx)
+        request.object = attributes(call, shown, None, ctx).object
+        chain.run(request)
+        obj = _restored(call, request, shown, obj, ctx)
     return obj
 
 
@@ -54,25 +54,25 @@ def review_deletion(call: RequestCall, old: Json, ctx: RequestContext) -> None:
     """Admission of a deletion, mutating webhooks included: they may refuse it."""
     if not _mutates(call) and not _validates(call):
         return
-    asked = attributes(call, None, _shown_old(call, old, ctx), ctx, name=call.name)
-    if asked.is_namespace:
-        asked.namespace = call.name
-    _Mutation(call).run(asked)
-    _validate(call, asked)
+    request = attributes(call, None, _shown_old(call, old, ctx), ctx, name=call.name)
+    if request.is_namespace:
+        request.namespace = call.name
+    _Mutation(call).run(request)
+    _validate(call, request)
 
 
 def admit_body(call: RequestCall, body: Json, ctx: RequestContext, kind: Kind | None = None) -> Json:
     """What is not stored (a review, an eviction, the options of a stream), after all admission."""
     if not _mutates(call) and not _validates(call):
         return body
-    asked = attributes(call, body, None, ctx, kind=kind)
+    request = attributes(call, body, None, ctx, kind=kind)
     chain = _Mutation(call)
-    chain.run(asked)
+    chain.run(request)
     if chain.again():
-        chain.run(asked)
-    _validate(call, asked)
-    assert asked.object is not None
-    return asked.object
+        chain.run(request)
+    _validate(call, request)
+    assert request.object is not None
+    return request.object
 
 
 def may_concern(server: ServerState, plural: str, subresource: str = "", group: str = "") -> bool:
@@ -98,9 +98,9 @@ def _validates(call: RequestCall) -> bool:
     return (server.webhooks.any("validating") or server.policies.any("validating")) and not is_exempt(call.resource)
 
 
-def _validate(call: RequestCall, asked: Attributes) -> None:
-    validating.validate(call, asked)
-    admission.validate(call, asked)
+def _validate(call: RequestCall, request: Attributes) -> None:
+    validating.validate(call, request)
+    admission.validate(call, request)
 
 
 class _Mutation:
@@ -110,9 +110,9 @@ class _Mutation:
         self._call = call
         self._policies, self._webhooks = Reinvocation(), Reinvocation()
 
-    def run(self, asked: Attributes) -> None:
-        mutating.mutate(self._call, asked, self._policies)
-        admission.mutate(self._call, asked, self._webhooks)
+    def run(self, request: Attributes) -> None:
+        mutating.mutate(self._call, request, self._policies)
+        admission.mutate(self._call, request, self._webhooks)
 
     def again(self) -> bool:
         needed = self._policies.needed or self._webhooks.needed
@@ -152,9 +152,9 @@ def _shown_old(call: RequestCall, old: Json | None, ctx: RequestContext) -> Json
     return shown
 
 
-def _restored(call: RequestCall, asked: Attributes, shown: Json, obj: Json, ctx: RequestContext) -> Json:
+def _restored(call: RequestCall, request: Attributes, shown: Json, obj: Json, ctx: RequestContext) -> Json:
     """The object in its stored version, after admission changed what it was shown."""
-    changed = asked.object
+    changed = request.object
     assert changed is not None
     if _content(changed) == _content(shown):
         return obj

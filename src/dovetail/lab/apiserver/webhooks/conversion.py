@@ -55,24 +55,26 @@ class WebhookConverter:
 
     def prepare(self, objects: Iterable[Json], version: str) -> None:
         """Raise Outstanding, with one question, unless all these objects can be shown in a version."""
-        wanted = f"{self._group}/{version}"
-        missing = [obj for obj in objects if obj.get("apiVersion") != wanted and _key(obj, version) not in self._kept]
+        api_version = f"{self._group}/{version}"
+        missing = [
+            obj for obj in objects if obj.get("apiVersion") != api_version and _key(obj, version) not in self._kept
+        ]
         if not missing:
             return
 
         async def ask(left_s: float) -> None:
             await self._convert(missing, version, min(left_s, TIMEOUT_S))
 
-        raise Outstanding([WebhookCall(("conversion", wanted, _key(missing[0], version)), ask)])
+        raise Outstanding([WebhookCall(("conversion", api_version, _key(missing[0], version)), ask)])
 
     async def _convert(self, objects: Sequence[Json], version: str, timeout_s: float) -> None:
         """Ask the webhook, and keep what it says. Raises StatusError."""
-        wanted, first = f"{self._group}/{version}", objects[0]
+        api_version, first = f"{self._group}/{version}", objects[0]
         subject = f"conversion webhook for {first['apiVersion']}, Kind={first['kind']}"
         uid = self._server.chance.uid()
         if not self._review:
             raise internal("no supported conversion review versions")
-        request = {"uid": uid, "desiredAPIVersion": wanted, "objects": list(objects)}
+        request = {"uid": uid, "desiredAPIVersion": api_version, "objects": list(objects)}
         head = {"kind": "ConversionReview", "apiVersion": f"apiextensions.k8s.io/{self._review}"}
         empty: Json = {"uid": "", "convertedObjects": None, "result": {"metadata": {}}}
         body = msgspec.json.encode({**head, "request": request, "response": empty})
@@ -87,7 +89,7 @@ class WebhookConverter:
             raise internal(f"{subject} returned {len(made)} objects, expected {len(objects)}")
         for index, (before, after) in enumerate(zip(objects, made, strict=True)):
             try:
-                self._keep(_key(before, version), _restored(before, after, wanted))
+                self._keep(_key(before, version), _restored(before, after, api_version))
             except InvalidMetadata as problem:
                 raise internal(f"{subject} returned invalid metadata: {problem}") from problem
             except CallFailed as problem:
@@ -123,13 +125,13 @@ def _objects(review: Json, uid: str, version: str) -> list[Json]:
     return list(response.get("convertedObjects") or ())
 
 
-def _restored(before: Json, after: Any, wanted: str) -> Json:
+def _restored(before: Json, after: Any, api_version: str) -> Json:
     """A converted object with its metadata: a webhook may change labels and annotations. Raises CallFailed."""
     if not isinstance(after, dict):
         raise CallFailed("Object 'Kind' is missing")
-    if after.get("apiVersion") != wanted:
+    if after.get("apiVersion") != api_version:
         got = after.get("apiVersion", "")
-        raise CallFailed(f"invalid groupVersion (expected {wanted}, received {got})")
+        raise CallFailed(f"invalid groupVersion (expected {api_version}, received {got})")
     if after.get("kind") != before["kind"]:
         raise CallFailed(f"invalid kind (expected {before['kind']}, received {after.get('kind', '')})")
     metadata, own = after.get("metadata"), before["metadata"]

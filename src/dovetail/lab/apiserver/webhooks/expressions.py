@@ -31,28 +31,28 @@ class Variables:
     def __init__(
         self,
         call: RequestCall,
-        asked: Attributes,
+        attributes: Attributes,
         seen: ResourceType,
         params: Json | None = None,
         composed: Sequence[Mapping[str, str]] = (),
         *,
         in_namespace: bool = True,
     ) -> None:
-        new, old = asked.converted(seen)
+        new, old = attributes.converted(seen)
         authorizer = Authorizer(call.server.cluster, call.user, call.groups, call.borrowed)
         check = ResourceCheck(
             authorizer,
             group=seen.group,
             resource=seen.plural,
-            subresource=asked.subresource,
-            namespace="" if asked.is_namespace else asked.namespace,
-            name=asked.name,
+            subresource=attributes.subresource,
+            namespace="" if attributes.is_namespace else attributes.namespace,
+            name=attributes.name,
         )
         self.env: dict[str, Any] = {
             "object": new,
             "oldObject": old,
-            "request": asked.request("", seen),
-            "namespaceObject": _namespace(call, asked) if in_namespace else None,
+            "request": attributes.request("", seen),
+            "namespaceObject": _namespace(call, attributes) if in_namespace else None,
             "params": params,
             "authorizer": authorizer.with_request_resource(check),
         }
@@ -76,10 +76,10 @@ class Variables:
             raise EvaluationFailed(f"expression '{expression}' resulted in error: {error}") from error
 
 
-def _namespace(call: RequestCall, asked: Attributes) -> Json | None:
-    if asked.is_namespace or not asked.namespace:
+def _namespace(call: RequestCall, attributes: Attributes) -> Json | None:
+    if attributes.is_namespace or not attributes.namespace:
         return None
-    home = call.server.store.get("/namespaces", asked.namespace)
+    home = call.server.store.get("/namespaces", attributes.namespace)
     if home is None:
         return None
     obj = home.obj

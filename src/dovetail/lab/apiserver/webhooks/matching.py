@@ -34,36 +34,38 @@ def is_exempt(resource: ResourceType) -> bool:
 
 
 def matched_version(
-    rules: Sequence[Json], match_policy: str, asked: Attributes, registry: Registry
+    rules: Sequence[Json], match_policy: str, attributes: Attributes, registry: Registry
 ) -> ResourceType | None:
     """The resource in the version that a rule names; None if no rule concerns the request.
 
     With match policy Equivalent a rule for another served version of the same resource counts, and the object is
     shown in that version.
     """
-    own = asked.resource
-    if any(_rule_matches(rule, asked, own) for rule in rules):
+    own = attributes.resource
+    if any(_rule_matches(rule, attributes, own) for rule in rules):
         return own
     if match_policy != "Equivalent":
         return None
     others = registry.equivalents(own)
     for rule in rules:
         for other in others:
-            if other is not own and _rule_matches(rule, asked, other):
+            if other is not own and _rule_matches(rule, attributes, other):
                 return other
     return None
 
 
-def _rule_matches(rule: Json, asked: Attributes, resource: ResourceType) -> bool:
+def _rule_matches(rule: Json, attributes: Attributes, resource: ResourceType) -> bool:
     operations, groups, versions = (rule.get(key) or () for key in ("operations", "apiGroups", "apiVersions"))
     names = rule.get("resourceNames")
     return (
-        ("*" in operations or asked.operation in operations)
+        ("*" in operations or attributes.operation in operations)
         and ("*" in groups or resource.group in groups)
         and ("*" in versions or resource.version in versions)
-        and _scope_matches(rule.get("scope") or "*", asked)
-        and any(_resource_matches(name, resource.plural, asked.subresource) for name in rule.get("resources") or ())
-        and (not names or asked.name in names)
+        and _scope_matches(rule.get("scope") or "*", attributes)
+        and any(
+            _resource_matches(name, resource.plural, attributes.subresource) for name in rule.get("resources") or ()
+        )
+        and (not names or attributes.name in names)
     )
 
 
@@ -75,14 +77,14 @@ def rule_names(rule: Json, group: str, plural: str, subresource: str) -> bool:
     )
 
 
-def _scope_matches(scope: str, asked: Attributes) -> bool:
-    in_cluster = asked.is_namespace or not asked.namespace
+def _scope_matches(scope: str, attributes: Attributes) -> bool:
+    in_cluster = attributes.is_namespace or not attributes.namespace
     return scope == "*" or (scope == "Cluster") == in_cluster
 
 
 def _resource_matches(rule: str, plural: str, subresource: str) -> bool:
-    wanted, _, wanted_sub = rule.partition("/")
-    return wanted in ("*", plural) and wanted_sub in ("*", subresource)
+    ruled_resource, _, wanted_sub = rule.partition("/")
+    return ruled_resource in ("*", plural) and wanted_sub in ("*", subresource)
 
 
 def object_matches(selector: LabelSelector, objects: Iterable[Json | None]) -> bool:
@@ -92,20 +94,20 @@ def object_matches(selector: LabelSelector, objects: Iterable[Json | None]) -> b
     )
 
 
-def namespace_matches(selector: LabelSelector, asked: Attributes, store: ObjectStore) -> bool | StatusError:
+def namespace_matches(selector: LabelSelector, attributes: Attributes, store: ObjectStore) -> bool | StatusError:
     """Whether the namespace has the labels; an error where there is no such namespace.
 
     Objects of the cluster are in no namespace and match; a Namespace that is written is judged by its new labels.
     """
-    if not asked.namespace and not asked.is_namespace:
+    if not attributes.namespace and not attributes.is_namespace:
         return True
     if selector.empty:
         return True
-    if asked.is_namespace and not asked.subresource and asked.operation in ("CREATE", "UPDATE"):
-        return selector.matches((asked.object or {})["metadata"].get("labels") or {})
-    home = store.get("/namespaces", asked.namespace)
+    if attributes.is_namespace and not attributes.subresource and attributes.operation in ("CREATE", "UPDATE"):
+        return selector.matches((attributes.object or {})["metadata"].get("labels") or {})
+    home = store.get("/namespaces", attributes.namespace)
     if home is None:
-        return status_errors.not_found("", "namespaces", asked.namespace)
+        return status_errors.not_found("", "namespaces", attributes.namespace)
     return selector.matches(home.obj["metadata"].get("labels") or {})
 
 
@@ -114,15 +116,15 @@ def matched(
     match_policy: str,
     namespaces: LabelSelector,
     objects: LabelSelector,
-    asked: Attributes,
+    attributes: Attributes,
     registry: Registry,
     store: ObjectStore,
 ) -> ResourceType | None:
     """The version in which a request is shown to a webhook or policy that it concerns. Raises StatusError."""
-    within = namespace_matches(namespaces, asked, store)
-    if within is False or not object_matches(objects, (asked.object, asked.old_object)):
+    within = namespace_matches(namespaces, attributes, store)
+    if within is False or not object_matches(objects, (attributes.object, attributes.old_object)):
         return None
-    seen = matched_version(rules, match_policy, asked, registry)
+    seen = matched_version(rules, match_policy, attributes, registry)
     if seen is not None and isinstance(within, StatusError):
         raise within
     return seen

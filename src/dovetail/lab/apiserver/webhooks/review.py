@@ -61,9 +61,11 @@ def read_answer(body: bytes, uid: str, phase: Phase, version: str) -> ReviewResp
     if version == "v1":
         if response.get("uid", "") != uid:
             raise _invalid(f"expected response.uid={quoted(uid)}, got {quoted(str(response.get('uid', '')))}")
-        wanted = "admission.k8s.io/v1, Kind=AdmissionReview"
-        if f"{api_version}, Kind={kind}" != wanted:
-            raise _invalid(f"expected webhook response of {wanted}, got {api_version or '/'}, Kind={kind}")
+        api_version_and_kind = "admission.k8s.io/v1, Kind=AdmissionReview"
+        if f"{api_version}, Kind={kind}" != api_version_and_kind:
+            raise _invalid(
+                f"expected webhook response of {api_version_and_kind}, got {api_version or '/'}, Kind={kind}"
+            )
     patch, patch_type = _patch(response, phase, version)
     return ReviewResponse(
         allowed=bool(response.get("allowed")),

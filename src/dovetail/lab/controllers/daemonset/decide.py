@@ -29,9 +29,9 @@ _HOST_NETWORK = ("node.kubernetes.io/network-unavailable", "NoSchedule")
 def tolerations(template: Json) -> list[Json]:
     """The template's tolerations and those of every daemon."""
     spec = template["spec"]
-    wanted = [*_ALWAYS, *([_HOST_NETWORK] if spec.get("hostNetwork") else [])]
+    tolerated = [*_ALWAYS, *([_HOST_NETWORK] if spec.get("hostNetwork") else [])]
     given = list(spec.get("tolerations", []))
-    for key, effect in wanted:
+    for key, effect in tolerated:
         toleration = {"key": key, "operator": "Exists", "effect": effect}
         if toleration not in given:
             given.append(toleration)

@@ -42,16 +42,18 @@ class DaemonSetUpdate(msgspec.Struct, frozen=True):
         """What the update does next."""
         if self.workload["spec"].get("updateStrategy", {}).get("type", "RollingUpdate") != "RollingUpdate":
             return DaemonSetPlan([], [])
-        wanted = [node.metadata.name for node in nodes if belongs(self.workload, node)[0]]
-        surge = self._limit("maxSurge", 0, len(wanted))
+        node_names = [node.metadata.name for node in nodes if belongs(self.workload, node)[0]]
+        surge = self._limit("maxSurge", 0, len(node_names))
         if surge:
-            return self._surge(wanted, by_node, surge)
-        return DaemonSetPlan([], self._replace(wanted, by_node, max(1, self._limit("maxUnavailable", 1, len(wanted)))))
+            return self._surge(node_names, by_node, surge)
+        return DaemonSetPlan(
+            [], self._replace(node_names, by_node, max(1, self._limit("maxUnavailable", 1, len(node_names))))
+        )
 
-    def _replace(self, wanted: Sequence[str], by_node: ByNode, allowed: int) -> list[PodFields]:
+    def _replace(self, node_names: Sequence[str], by_node: ByNode, allowed: int) -> list[PodFields]:
         """Old pods that may go: those that are of no use, and as many others as may be missing."""
         gone, sick, fine = 0, list[PodFields](), list[PodFields]()
-        for _, new, old in self._pairs(wanted, by_node):
+        for _, new, old in self._pairs(node_names, by_node):
             if old is None:
                 gone += new is None or not self._available(new)
             elif self._available(old):
@@ -61,10 +63,10 @@ class DaemonSetUpdate(msgspec.Struct, frozen=True):
                 gone += 1
         return [*sick, *fine[: max(0, allowed - gone)]]
 
-    def _surge(self, wanted: Sequence[str], by_node: ByNode, surge: int) -> DaemonSetPlan:
+    def _surge(self, node_names: Sequence[str], by_node: ByNode, surge: int) -> DaemonSetPlan:
         """Nodes that get a new pod beside the old one, and old pods whose successor is there."""
         under_way, needed, candidates, delete = 0, list[str](), list[str](), list[PodFields]()
-        for node, new, old in self._pairs(wanted, by_node):
+        for node, new, old in self._pairs(node_names, by_node):
             if old is None:
                 continue
             if new is None:

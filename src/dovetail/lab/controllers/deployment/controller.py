@@ -203,10 +203,10 @@ class Deployments:
             )
 
     async def _sync_current(self, deployment: Json, new: Json, old: list[Json]) -> tuple[Json, Json]:
-        wanted = revision.marks(deployment, new, revision.next_number(old), fresh=False)
+        annotations = revision.marks(deployment, new, revision.next_number(old), fresh=False)
         min_ready = deployment["spec"].get("minReadySeconds", 0)
-        if wanted != new["metadata"].get("annotations", {}) or min_ready != new["spec"].get("minReadySeconds", 0):
-            body = {**new, "metadata": {**new["metadata"], "annotations": wanted}}
+        if annotations != new["metadata"].get("annotations", {}) or min_ready != new["spec"].get("minReadySeconds", 0):
+            body = {**new, "metadata": {**new["metadata"], "annotations": annotations}}
             body["spec"] = {**new["spec"], "minReadySeconds": min_ready}
             new = await self._context.kube.update(REPLICASETS, body)
             await self._sets.seen(new["metadata"]["resourceVersion"])
@@ -263,8 +263,8 @@ def _key(item: Json) -> str:
     return f"{item['metadata']['namespace']}/{item['metadata']['name']}"
 
 
-def _among(sets: list[Json], wanted: Json | None) -> Any:
+def _among(sets: list[Json], current: Json | None) -> Any:
     """The same set in its newest form."""
-    if wanted is None:
+    if current is None:
         return None
-    return next((rs for rs in sets if rs["metadata"]["name"] == wanted["metadata"]["name"]), None)
+    return next((rs for rs in sets if rs["metadata"]["name"] == current["metadata"]["name"]), None)

@@ -44,8 +44,8 @@ def plain(template: Json) -> Json:
 
 def current(deployment: Json, sets: Iterable[Json]) -> Json | None:
     """The ReplicaSet with the Deployment's template; the oldest, should there be several."""
-    wanted = plain(deployment["spec"]["template"])
-    return next((rs for rs in oldest_first(sets) if plain(rs["spec"]["template"]) == wanted), None)
+    template = plain(deployment["spec"]["template"])
+    return next((rs for rs in oldest_first(sets) if plain(rs["spec"]["template"]) == template), None)
 
 
 def revision(rs: Json) -> int:
@@ -55,18 +55,18 @@ def revision(rs: Json) -> int:
 
 def marks(deployment: Json, rs: Json, number: int, *, fresh: bool) -> dict[str, str]:
     """The annotations the current ReplicaSet should carry."""
-    wanted = dict(rs["metadata"].get("annotations", {}))
+    annotations = dict(rs["metadata"].get("annotations", {}))
     for key, value in deployment["metadata"].get("annotations", {}).items():
         if key not in _NOT_COPIED:
-            wanted[key] = value
-    before = wanted.get(REVISION)
+            annotations[key] = value
+    before = annotations.get(REVISION)
     if revision(rs) < number:
-        wanted[REVISION] = str(number)
+        annotations[REVISION] = str(number)
         if before is not None:
-            wanted[REVISION_HISTORY] = _history(wanted.get(REVISION_HISTORY, ""), before)
+            annotations[REVISION_HISTORY] = _history(annotations.get(REVISION_HISTORY, ""), before)
     if fresh:
-        wanted |= size_annotations(deployment)
-    return wanted
+        annotations |= size_annotations(deployment)
+    return annotations
 
 
 def _history(past: str, number: str) -> str:

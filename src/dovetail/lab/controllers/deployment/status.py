@@ -78,9 +78,9 @@ def counted(deployment: Json, new: Json | None, everything: list[Json], now: dat
 
 
 def complete(deployment: Json, status: Json) -> bool:
-    wanted = replicas(deployment)
+    desired = replicas(deployment)
     fields = ("updatedReplicas", "replicas", "availableReplicas")
-    return all(status.get(field, 0) == wanted for field in fields) and status.get(
+    return all(status.get(field, 0) == desired for field in fields) and status.get(
         "observedGeneration", 0
     ) >= deployment["metadata"].get("generation", 0)
 

@@ -63,8 +63,10 @@ class Jobs:
 
     def _changed(self, old: Json | None, new: Json | None) -> None:
         if new is not None:
-            asked = old is None or old["metadata"].get("generation") != new["metadata"].get("generation")
-            self.worker.add_after(f"{new['metadata']['namespace']}/{new['metadata']['name']}", 0 if asked else TOGETHER)
+            is_changed = old is None or old["metadata"].get("generation") != new["metadata"].get("generation")
+            self.worker.add_after(
+                f"{new['metadata']['namespace']}/{new['metadata']['name']}", 0 if is_changed else TOGETHER
+            )
         elif old is not None:
             self._backoffs.pop(old["metadata"]["uid"], None)
             for pod in self._context.pods.by("owner", old["metadata"]["uid"]):

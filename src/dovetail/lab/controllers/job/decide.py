@@ -129,13 +129,13 @@ def _size(job: Json, counts: Counts, tally: JobCounts, now: datetime, late: floa
     spec, running = job["spec"], len(counts.active)
     parallel, completions = spec.get("parallelism", 1), spec.get("completions")
     if completions is None:
-        wanted = running if tally.succeeded > 0 else parallel
+        desired = running if tally.succeeded > 0 else parallel
     else:
-        wanted = max(0, min(parallel, completions - tally.succeeded))
-    surplus = _surplus(job, counts.active, max(0, running - wanted), now)
+        desired = max(0, min(parallel, completions - tally.succeeded))
+    surplus = _surplus(job, counts.active, max(0, running - desired), now)
     if surplus:
         return JobDecision(release=surplus, again=late)
-    missing = wanted - running - (counts.terminating if waits_for_end(job) else 0)
+    missing = desired - running - (counts.terminating if waits_for_end(job) else 0)
     if missing <= 0:
         return JobDecision(again=late)
     numbers, wait = _to_create(job, counts, tally, missing, now)
@@ -216,12 +216,12 @@ def suspension(job: Json, now: datetime) -> tuple[list[Json], str | None]:
     """The conditions after suspending or resuming, and the event to tell."""
     conditions = job.get("status", {}).get("conditions", [])
     old = find(conditions, "Suspended")
-    wanted = bool(job["spec"].get("suspend"))
+    desired = bool(job["spec"].get("suspend"))
     held = old is not None and old["status"] == "True"
-    if wanted == held:
+    if desired == held:
         return conditions, None
-    if wanted:
+    if desired:
         fresh = condition("Suspended", "True", "JobSuspended", "Job suspended", now)
     else:
         fresh = condition("Suspended", "False", "JobResumed", "Job resumed", now)
-    return [*without(conditions, "Suspended"), fresh], "Suspended" if wanted else "Resumed"
+    return [*without(conditions, "Suspended"), fresh], "Suspended" if desired else "Resumed"

@@ -63,28 +63,28 @@ def steps(workload: Json, pods: Sequence[PodFields], updated: str, now: datetime
     name = workload["metadata"]["name"]
     start, count = first_ordinal(workload), replicas(workload)
     by_number = {ordinal(name, pod.metadata.name): pod for pod in pods}
-    wanted = range(start, start + count)
-    step = _fill(workload, by_number, wanted, updated, now)
+    numbers = range(start, start + count)
+    step = _fill(workload, by_number, numbers, updated, now)
     if step is not None and (step or not burst(workload)):
         return step
     condemned = [
-        by_number[number] for number in sorted(by_number, reverse=True) if number >= 0 and number not in wanted
+        by_number[number] for number in sorted(by_number, reverse=True) if number >= 0 and number not in numbers
     ]
-    gone = _condemn(workload, condemned, by_number, wanted, now)
+    gone = _condemn(workload, condemned, by_number, numbers, now)
     if gone is not None:
         return gone
     if not _rolling(workload):
         return []
-    return _update(workload, by_number, wanted, updated, now)
+    return _update(workload, by_number, numbers, updated, now)
 
 
 def _fill(
-    workload: Json, by_number: Mapping[int, PodFields], wanted: range, updated: str, now: datetime
+    workload: Json, by_number: Mapping[int, PodFields], numbers: range, updated: str, now: datetime
 ) -> list[Step] | None:
     """Steps to have every replica; an empty list waits; None means all are well."""
     made: list[Step] = []
     waits = False
-    for number in wanted:
+    for number in numbers:
         pod = by_number.get(number)
         if pod is None:
             made.append(Create(number, _born_updated(workload, number, by_number, updated)))
@@ -112,13 +112,13 @@ def _born_updated(workload: Json, number: int, by_number: Mapping[int, PodFields
 
 
 def _condemn(
-    workload: Json, condemned: list[PodFields], by_number: Mapping[int, PodFields], wanted: range, now: datetime
+    workload: Json, condemned: list[PodFields], by_number: Mapping[int, PodFields], numbers: range, now: datetime
 ) -> list[Step] | None:
     if not condemned:
         return None
     if burst(workload):
         return [DeletePod(pod) for pod in condemned if not terminating(pod)] or None
-    members = [by_number[number] for number in wanted if number in by_number]
+    members = [by_number[number] for number in numbers if number in by_number]
     sick = next((pod for pod in (*members, *reversed(condemned)) if not _available(workload, pod, now)), None)
     pod = condemned[0]
     if terminating(pod) or (not _available(workload, pod, now) and pod is not sick):
@@ -127,10 +127,10 @@ def _condemn(
 
 
 def _update(
-    workload: Json, by_number: Mapping[int, PodFields], wanted: range, updated: str, now: datetime
+    workload: Json, by_number: Mapping[int, PodFields], numbers: range, updated: str, now: datetime
 ) -> list[Step]:
     """Roll from the highest number down, one pod at a time; wait for each that is rolled to be available."""
-    for number in reversed(wanted[partition(workload) :]):
+    for number in reversed(numbers[partition(workload) :]):
         pod = by_number[number]
         if pod.metadata.labels.get(HASH_LABEL) != updated and not terminating(pod):
             return [DeletePod(pod, rolled=True)]

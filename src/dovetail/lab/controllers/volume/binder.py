@@ -33,7 +33,7 @@ def waits_for_consumer(storage_class: Json | None) -> bool:
 def match(claim: Json, volumes: Iterable[Json]) -> Json | None:
     """The smallest free volume that satisfies the claim, or the one that is kept for it."""
     spec = claim["spec"]
-    wanted = whole(spec.get("resources", {}).get("requests", {}).get("storage", "0"))
+    requested_bytes = whole(spec.get("resources", {}).get("requests", {}).get("storage", "0"))
     selector = msgspec.convert(spec["selector"], LabelSelector) if spec.get("selector") else None
     fitting: list[tuple[int, str, Json]] = []
     for volume in volumes:
@@ -50,7 +50,14 @@ def match(claim: Json, volumes: Iterable[Json]) -> Json | None:
         same = body.get("storageClassName", "") == class_of(claim)
         mode = body.get("volumeMode", "Filesystem") == spec.get("volumeMode", "Filesystem")
         chosen = selector is None or selector.matches(volume["metadata"].get("labels", {}))
-        if size >= wanted and modes and same and mode and chosen and "deletionTimestamp" not in volume["metadata"]:
+        if (
+            size >= requested_bytes
+            and modes
+            and same
+            and mode
+            and chosen
+            and "deletionTimestamp" not in volume["metadata"]
+        ):
             fitting.append((size, volume["metadata"]["name"], volume))
     return min(fitting, key=lambda entry: entry[:2])[2] if fitting else None
 

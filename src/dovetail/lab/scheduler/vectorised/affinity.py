@@ -86,7 +86,7 @@ class InterPodAffinity:
     def scores(self, rows: Ints) -> Ints | None:
         """Highest where preferred affinity, the pod's own and that of running pods, is met; None if there is none."""
         raw = np.zeros(len(self.matrix.alive), dtype=np.int64)
-        wanted = False
+        is_required = False
         for name, terms, sign in (
             ("likes", self.shape.preferred_affinity, 1),
             ("dislikes", self.shape.preferred_anti_affinity, -1),
@@ -95,7 +95,7 @@ class InterPodAffinity:
                 around, _ = self._around(
                     weighted.term.topology_key, self._counted((name, index), self._by(weighted.term))
                 )
-                wanted = wanted or bool(around[self.matrix.alive].any())
+                is_required = is_required or bool(around[self.matrix.alive].any())
                 raw = raw + sign * weighted.weight * around
         for other, counts in self.selecting_shapes:
             weights: Sequence[tuple[int, AffinityTerm]] = (
@@ -106,9 +106,9 @@ class InterPodAffinity:
             for weight, term in weights:
                 if self._selects(term):
                     around, _ = self._around(term.topology_key, counts)
-                    wanted = wanted or bool(around[self.matrix.alive].any())
+                    is_required = is_required or bool(around[self.matrix.alive].any())
                     raw = raw + weight * around
-        return _normalised(raw[rows]) if wanted else None
+        return _normalised(raw[rows]) if is_required else None
 
 
 def _normalised(raw: Ints) -> Ints:

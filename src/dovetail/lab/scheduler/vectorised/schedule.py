@@ -264,10 +264,10 @@ def _room(matrix: NodeMatrix, shape: Shape, rows: Ints) -> Bools:
     if capacity is None:
         return np.zeros(len(rows), dtype=np.bool_)
     room: Bools = matrix.pods[rows] + 1 <= capacity[rows]
-    for name, wanted in shape.requests.items():
-        if wanted <= 0 or not (name in _COUNTED or is_scalar(name)):
+    for name, requested in shape.requests.items():
+        if requested <= 0 or not (name in _COUNTED or is_scalar(name)):
             continue
-        room &= _column(matrix.total, name, rows) - _column(matrix.used, name, rows) >= wanted
+        room &= _column(matrix.total, name, rows) - _column(matrix.used, name, rows) >= requested
     return room
 
 

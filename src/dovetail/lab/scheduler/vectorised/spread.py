@@ -28,7 +28,7 @@ class _Domains(NamedTuple):
     rows: Ints
     numbers: Ints
     size: int
-    asked: Ints
+    of_rows: Ints
 
 
 class _Term(NamedTuple):
@@ -80,7 +80,7 @@ class SoftSpread:
                 count = counts[self._rows] * weight + extra
             else:
                 sums = np.bincount(domains.numbers, counts[domains.rows], domains.size)
-                count = sums[domains.asked] * weight + extra
+                count = sums[domains.of_rows] * weight + extra
             if unlabelled is not None:
                 count[unlabelled] = 0.0
             raw += count
@@ -92,12 +92,12 @@ def _moment(matrix: NodeMatrix) -> tuple[int, int, int]:
 
 
 def _term(constraint: Spread, again: bool, column: Ints, rows: Ints, taking: Ints, counted: Ints) -> _Term:
-    asked = column[rows] + 1  # 0 is for those without the label
+    of_rows = column[rows] + 1  # 0 is for those without the label
     size, domains = len(taking), None
     if constraint.topology_key != HOSTNAME:
         size = int(np.count_nonzero(np.bincount(column[taking] + 1)))
-        domains = _Domains(counted, column[counted] + 1, int(column.max(initial=-1)) + 2, asked)
-    unlabelled = None if asked.all() else asked == 0
+        domains = _Domains(counted, column[counted] + 1, int(column.max(initial=-1)) + 2, of_rows)
+    unlabelled = None if of_rows.all() else of_rows == 0
     return _Term(constraint, again, domains, math.log(size + 2), float(constraint.max_skew - 1), unlabelled)
 
 

@@ -175,8 +175,8 @@ def called(signatures: tuple[Signature, ...], given: list[Any_]) -> Any_:
         if len(taken) != len(given):
             continue
         item = given[0].inner[0] if given and given[0] is not None and given[0].name == "list" else None
-        wanted = [_filled(parameter, item) for parameter in taken]
-        if all(fits(mine, theirs) for mine, theirs in zip(given, wanted, strict=True)):
+        parameters = [_filled(parameter, item) for parameter in taken]
+        if all(fits(mine, theirs) for mine, theirs in zip(given, parameters, strict=True)):
             results.append(_filled(result, item))
     if not results:
         raise Mismatch

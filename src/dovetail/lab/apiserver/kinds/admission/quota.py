@@ -27,8 +27,8 @@ def review(obj: Object | None, old: Object | None, ctx: RequestContext) -> None:
     quotas = [quota for quota in quotas if covers(quota, kind, obj)]
     if not quotas:
         return
-    asked = _growth(charges(kind, obj), charges(kind, old) if old is not None and ctx.operation == "UPDATE" else {})
-    changed = [(quota, charged) for quota in quotas if (charged := _charge(quota, asked, obj, ctx))]
+    amounts = _growth(charges(kind, obj), charges(kind, old) if old is not None and ctx.operation == "UPDATE" else {})
+    changed = [(quota, charged) for quota in quotas if (charged := _charge(quota, amounts, obj, ctx))]
     if ctx.dry_run:
         return
     for quota, used in changed:
@@ -42,15 +42,15 @@ def _growth(now: Amounts, before: Amounts) -> Amounts:
     return {name: taken for name, taken in grown.items() if taken > amount("0")}
 
 
-def _charge(quota: Object, asked: Amounts, obj: Object, ctx: RequestContext) -> dict[str, str]:
+def _charge(quota: Object, amounts: Amounts, obj: Object, ctx: RequestContext) -> dict[str, str]:
     hard, used = quota["status"]["hard"], quota["status"].get("used", {})
     name = quota["metadata"]["name"]
     if ctx.resource.kind == "Pod":
         unset = _unset(obj["spec"], [name for name in _REQUIRED_PER_CONTAINER if name in hard])
         if unset:
             raise forbidden(obj, ctx, f"failed quota: {name}: must specify {unset}")
-    requested = {key: str(taken) for key, taken in asked.items() if key in hard}
-    totals = {key: str(amount(used.get(key, "0")) + asked[key]) for key in requested}
+    requested = {key: str(taken) for key, taken in amounts.items() if key in hard}
+    totals = {key: str(amount(used.get(key, "0")) + amounts[key]) for key in requested}
     over = sorted(key for key, text in totals.items() if amount(text) > amount(hard[key]))
     if over:
         text = (

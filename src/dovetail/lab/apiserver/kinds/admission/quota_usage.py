@@ -63,10 +63,10 @@ def _ended(pod: Object) -> bool:
 
 def _compute(requests: Amounts, limits: Amounts) -> Amounts:
     amounts: Amounts = {}
-    for name, asked in requests.items():
+    for name, quantity in requests.items():
         if name in _NATIVE or name.startswith("hugepages-"):
-            amounts[name] = asked
-        amounts[f"requests.{name}"] = asked
+            amounts[name] = quantity
+        amounts[f"requests.{name}"] = quantity
     return amounts | {f"limits.{name}": limits[name] for name in _NATIVE if name in limits}
 
 
@@ -139,8 +139,10 @@ def _in_scope(scope: Object, spec: Object) -> bool:
     if name == "CrossNamespacePodAffinity":
         return _reaches_out(spec.get("affinity") or {})
     given = spec.get("priorityClassName")
-    wanted = LabelSelectorRequirement(key=name, operator=scope["operator"], values=tuple(scope.get("values") or ()))
-    return wanted.matches({name: given} if given else {})
+    requirement = LabelSelectorRequirement(
+        key=name, operator=scope["operator"], values=tuple(scope.get("values") or ())
+    )
+    return requirement.matches({name: given} if given else {})
 
 
 def _reaches_out(affinity: Object) -> bool:

@@ -28,10 +28,10 @@ def review(pod: Object, old: Object, ctx: RequestContext) -> None:
 
 def _too_big(pod: Object, allocatable: dict[str, str]) -> list[str]:
     """Resources of which the pod would take more than the node has, sidecars and init containers included."""
-    asked = pod_charges(pod["spec"])
+    charged = pod_charges(pod["spec"])
     problems = []
     for name, unit in (("cpu", "milli"), ("memory", "whole")):
-        taken, held = asked.get(f"requests.{name}", amount("0")), amount(allocatable.get(name, "0"))
+        taken, held = charged.get(f"requests.{name}", amount("0")), amount(allocatable.get(name, "0"))
         if taken > held:
             problems.append(f"{name}, requested: {getattr(taken, unit)}, allocatable: {getattr(held, unit)}")
     return problems

@@ -32,12 +32,12 @@ def _overhead(pod: Object, chosen: Object | None, ctx: RequestContext) -> None:
 def _scheduling(pod: Object, rules: Object, ctx: RequestContext) -> None:
     spec = pod["spec"]
     if rules.get("nodeSelector"):
-        wanted = spec.get("nodeSelector") or {}
+        node_selector = spec.get("nodeSelector") or {}
         for key, value in rules["nodeSelector"].items():
-            if wanted.get(key, value) != value:
+            if node_selector.get(key, value) != value:
                 ours = f"runtimeClass.scheduling.nodeSelector[{key}] = {value}"
-                raise forbidden(pod, ctx, f"conflict: {ours}; pod.spec.nodeSelector[{key}] = {wanted[key]}")
-        spec["nodeSelector"] = {**wanted, **rules["nodeSelector"]}
+                raise forbidden(pod, ctx, f"conflict: {ours}; pod.spec.nodeSelector[{key}] = {node_selector[key]}")
+        spec["nodeSelector"] = {**node_selector, **rules["nodeSelector"]}
     if rules.get("tolerations"):
         present = spec.get("tolerations") or []
         spec["tolerations"] = [

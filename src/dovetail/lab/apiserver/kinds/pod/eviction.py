@@ -35,12 +35,12 @@ def evict(pod: Object | None, body: Object, ctx: RequestContext) -> Reply:
     return Reply(body=success(), code=201)
 
 
-def _check_dry_run(asked: list[str], ctx: RequestContext) -> None:
+def _check_dry_run(dry_run: list[str], ctx: RequestContext) -> None:
     """The request and the eviction's own options must not contradict each other, and know one word only."""
-    if ctx.dry_run and asked and asked != ["All"]:
-        text = f"Non-matching dry-run options in request and content: [All] and {plain(asked)}"
+    if ctx.dry_run and dry_run and dry_run != ["All"]:
+        text = f"Non-matching dry-run options in request and content: [All] and {plain(dry_run)}"
         raise RequestRefused(500, "", text)
-    errors = dry_run_errors(asked)
+    errors = dry_run_errors(dry_run)
     if errors:
         raise invalid("meta.k8s.io", "DeleteOptions", "", errors)
 
@@ -156,14 +156,14 @@ def _mark_and_delete(pod: Object, options: Object, ctx: RequestContext, dry: boo
     ctx.cluster.delete("", "pods", ctx.namespace, ctx.name, options)
 
 
-def _preconditions(pod: Object, wanted: Object, ctx: RequestContext) -> None:
+def _preconditions(pod: Object, preconditions: Object, ctx: RequestContext) -> None:
     meta = pod["metadata"]
     texts = (
         ("uid", "UID", "The object might have been deleted and then recreated"),
         ("resourceVersion", "ResourceVersion", "The object might have been modified"),
     )
     for field, word, hint in texts:
-        given = wanted.get(field)
+        given = preconditions.get(field)
         if given and given != meta.get(field):
             text = (
                 f"the {word} in the precondition ({given}) does not match the {word} in record ({meta.get(field)}). "

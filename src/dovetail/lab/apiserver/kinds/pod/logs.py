@@ -45,13 +45,13 @@ def _check_options(ctx: RequestContext) -> None:
         raise status_errors.invalid("", "PodLogOptions", ctx.name, errors)
 
 
-def _container(pod: Object, wanted: str) -> str:
+def _container(pod: Object, container_name: str) -> str:
     names = [c["name"] for group in _GROUPS for c in pod["spec"].get(group) or ()]
     name = pod["metadata"]["name"]
-    if wanted:
-        if wanted not in names:
-            raise RequestRefused(400, "BadRequest", f"container {wanted} is not valid for pod {name}")
-        return wanted
+    if container_name:
+        if container_name not in names:
+            raise RequestRefused(400, "BadRequest", f"container {container_name} is not valid for pod {name}")
+        return container_name
     main = [c["name"] for c in pod["spec"]["containers"]]
     annotated = (pod["metadata"].get("annotations") or {}).get("kubectl.kubernetes.io/default-container")
     if annotated in names:

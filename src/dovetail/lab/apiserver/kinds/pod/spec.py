@@ -105,10 +105,10 @@ def _pod_resources(spec: Spec, path: str) -> list[FieldError]:
             amount = resources.amount(text)
             totals[name] = totals[name] + amount if name in totals else amount
     for name, total in sorted(totals.items()):
-        asked = own.get("requests", {}).get(name)
-        if asked is not None and total > resources.amount(asked):
+        request = own.get("requests", {}).get(name)
+        if request is not None and total > resources.amount(request):
             text = f"must be greater than or equal to aggregate container requests of {total}"
-            errors.append(invalid(f"{path}.requests[{name}]", asked, text))
+            errors.append(invalid(f"{path}.requests[{name}]", request, text))
     for index, container in enumerate(spec.get("containers") or ()):
         for name, text in sorted(container.get("resources", {}).get("limits", {}).items()):
             limit = own.get("limits", {}).get(name)
