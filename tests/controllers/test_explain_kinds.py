@@ -251,6 +251,17 @@ def test_a_node_group_explains_why_it_does_not_grow_or_shrink() -> None:
         explain.nodegroup({"nodeGroups": [_group()]}, "other")
 
 
+def test_a_node_group_is_known_by_the_name_that_eks_or_eksctl_gave_it() -> None:
+    explanations = {"members": {"a": "eks-9ec97a75", "b": "workers-asg"}}
+    labels = {
+        "a": {"eks.amazonaws.com/nodegroup": "system"},
+        "b": {"alpha.eksctl.io/nodegroup-name": "workers"},
+        "c": {"eks.amazonaws.com/nodegroup": "lost"},
+    }
+    for name, group in (("system", "eks-9ec97a75"), ("workers", "workers-asg"), ("lost", "lost"), ("x", "x")):
+        assert explain.scaling_group(name, explanations, labels) == group
+
+
 def test_long_lists_are_shortened_with_the_count_and_ages_are_short() -> None:
     assert shortened(["a", "b", "c"], 2) == ["a", "b", "… 1 more"]
     assert shortened(["a", "b"], 2) == ["a", "b"]

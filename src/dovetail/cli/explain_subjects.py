@@ -416,7 +416,10 @@ async def _nodegroup(cluster: ClusterSession, name: str) -> Answer:
         raise Unknown(text) from problem
     status = yaml.safe_load(data.get("status") or "") or {}
     events = explain.events_of((await cluster.kube.list(kinds.CORE_EVENTS)).items)
-    return explain.nodegroup(status if isinstance(status, dict) else {}, name, events, _explanations(data))
+    explanations = _explanations(data)
+    labels = {node.metadata.name: node.metadata.labels for node in cluster.cluster_state.nodes.store}
+    group = explain.scaling_group(name, explanations, labels)
+    return explain.nodegroup(status if isinstance(status, dict) else {}, group, events, explanations)
 
 
 async def _group_status(cluster: ClusterSession) -> dict[str, str]:

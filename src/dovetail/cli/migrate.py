@@ -219,12 +219,16 @@ class Dialogue:
         return await self._carry_out(session)
 
     async def go_back(self, session: MigrationSession) -> bool:
+        from dovetail.migration import record as records
         from dovetail.migration.record import Phase
 
-        if not self._agreed(message("restore the groups, and remove the NodePools that were made?")):
+        begun, _ = await records.read(session.kube)
+        if begun is not None and not self._agreed(
+            message("restore the groups, and remove the NodePools that were made?")
+        ):
             self._say(message("nothing was changed; --yes carries it out"))
             return False
-        if await self._turn(session, Phase.BACK, only=tuple(Phase)) is None:
+        if begun is None or await self._turn(session, Phase.BACK, only=tuple(Phase)) is None:
             self._say(message("no migration was begun; there is nothing to restore"))
             return True
         return await self._carry_out(session)

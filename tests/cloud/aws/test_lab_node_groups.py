@@ -100,6 +100,18 @@ def test_a_mixed_policy_splits_and_honours_its_price(site: Site) -> None:
     assert "lower than the minimum required" in site.activities("dear")[0]["StatusMessage"]
 
 
+def test_a_mixed_policy_outlives_a_change_of_the_bounds(site: Site) -> None:
+    site.create("mixed", 1, {"types": ["t2.small", "t3.small"], "OnDemandPercentageAboveBaseCapacity": 0})
+    site.autoscaling.update_auto_scaling_group(AutoScalingGroupName="mixed", MaxSize=4)
+    overrides = site.group("mixed")["MixedInstancesPolicy"]["LaunchTemplate"]["Overrides"]
+    assert [override["InstanceType"] for override in overrides] == ["t2.small", "t3.small"]
+    site.autoscaling.set_desired_capacity(AutoScalingGroupName="mixed", DesiredCapacity=3)
+    assert [each.lifecycle for each in site.instances("mixed")] == ["spot"] * 3
+    template = {"LaunchTemplateId": site.template}
+    site.autoscaling.update_auto_scaling_group(AutoScalingGroupName="mixed", LaunchTemplate=template)
+    assert "MixedInstancesPolicy" not in site.group("mixed")
+
+
 def test_capacity_that_runs_out_is_a_failed_activity_and_comes_back(site: Site) -> None:
     site.endpoint.market.refuse(("*", "*", "*"))
     site.create("g", 2)

@@ -14,6 +14,15 @@ Json = Mapping[str, Any]
 
 #: Where both Cluster Autoscalers write their status.
 STATUS_CONFIG_MAP = "cluster-autoscaler-status"
+_GROUP_LABELS = ("eks.amazonaws.com/nodegroup", "alpha.eksctl.io/nodegroup-name")
+
+
+def scaling_group(name: str, explanations: Json, labels: Mapping[str, Mapping[str, str]]) -> str:
+    """The Auto Scaling group of a node group that is named as EKS or eksctl name it, by the `labels` of its nodes."""
+    for node, group in (explanations.get("members") or {}).items():
+        if name in (labels.get(node, {}).get(label) for label in _GROUP_LABELS):
+            return str(group)
+    return name
 
 
 def nodegroup(status: Json, name: str, events: Sequence[Event] = (), explanations: Json | None = None) -> Answer:
@@ -24,7 +33,8 @@ def nodegroup(status: Json, name: str, events: Sequence[Event] = (), explanation
         names = ", ".join(shortened([str(group.get("name")) for group in groups], 10))
         raise Unknown(
             message(
-                "nodegroup/{name} is not in {status_config_map}; there are: {names}",
+                "nodegroup/{name} is not in {status_config_map}; there are: {names}. Cluster Autoscaler scales the "
+                "groups that --nodes names or that have the tags of --node-group-auto-discovery",
                 name=name,
                 status_config_map=STATUS_CONFIG_MAP,
                 names=names or "none",

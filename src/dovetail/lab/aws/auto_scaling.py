@@ -7,9 +7,11 @@ price. An instance that was ended elsewhere is replaced. What `aws autoscaling s
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs
@@ -277,6 +279,7 @@ class AutoScaling:
         del kept[:-MAX_ACTIVITIES]
 
 
+_LAUNCH_ARGUMENTS = ("mixed_instances_policy", "launch_template", "launch_config_name")
 _scaling: AutoScaling | None = None
 
 
@@ -294,6 +297,18 @@ def install(scaling: AutoScaling) -> None:
         _scaling.resize(self, new_capacity)
 
     FakeAutoScalingGroup.set_desired_capacity = set_desired_capacity
+    moto_update = FakeAutoScalingGroup.update
+    parameters = inspect.signature(moto_update)
+
+    def update(self: Any, *arguments: Any, **named: Any) -> None:
+        """A group that is not told what to launch goes on launching what it did, also by a mixed instances policy."""
+        bound = parameters.bind(self, *arguments, **named)
+        if self.mixed_instances_policy and not any(bound.arguments.get(field) for field in _LAUNCH_ARGUMENTS):
+            bound.arguments["mixed_instances_policy"] = policy = deepcopy(self.mixed_instances_policy)
+            policy["LaunchTemplate"]["LaunchTemplateSpecification"].pop("LaunchTemplateName", None)  # the id is enough
+        moto_update(*bound.args, **bound.kwargs)
+
+    FakeAutoScalingGroup.update = update
 
 
 def _suspended(group: Any) -> set[str]:

@@ -107,7 +107,10 @@ class Eks:
                 _admit_principals(lab.server, endpoint, made.cluster)
             config = settings.config
             if config is not None:
-                await loop.run_in_executor(None, lambda: create_configured(endpoint, made, config))
+                try:
+                    await loop.run_in_executor(None, lambda: create_configured(endpoint, made, config))
+                except ConfigRefused as problem:
+                    raise StartError(f"--config: {problem}") from problem
             kubelet, chance = lab.client("kubelet"), lab.chance.child("ec2")
             bridge = Bridge(endpoint, made.queue, lab.clock, by_rules=True)
             self.instances = Ec2(endpoint, made, lab.fleet, kubelet, chance, settings.timing, bridge=bridge)
