@@ -301,7 +301,7 @@ def install(scaling: AutoScaling) -> None:
     parameters = inspect.signature(moto_update)
 
     def update(self: Any, *arguments: Any, **named: Any) -> None:
-        """A group that is not told what to launch goes on launching what it did, also by a mixed instances policy."""
+        """Without a new source of instances the present one stays, also where it is a mixed instances policy."""
         bound = parameters.bind(self, *arguments, **named)
         if self.mixed_instances_policy and not any(bound.arguments.get(field) for field in _LAUNCH_ARGUMENTS):
             bound.arguments["mixed_instances_policy"] = policy = deepcopy(self.mixed_instances_policy)
