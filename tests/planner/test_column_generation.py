@@ -8,7 +8,7 @@ from functools import cache
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.pods import Pod
 from dovetail.planner.launch.assemble import plan_of
-from dovetail.planner.optimise.column_generation import packed_by_columns
+from dovetail.planner.optimise.column_generation import packed_by_columns, packs_all
 from dovetail.planner.packing.pack import Packing, pack
 from dovetail.planner.packing.strategy import Strategy
 from dovetail.planner.plan import Plan
@@ -128,6 +128,19 @@ def test_pods_on_existing_nodes_stay_there() -> None:
 def test_rules_about_hostnames_are_left_to_the_search() -> None:
     _, packing, _ = _packed(pods(4, cpu="1", **near("podAntiAffinity", HOSTNAME)), (pool(),))
     assert packing is None
+
+
+def test_pods_with_rules_about_hostnames_keep_their_nodes_and_the_others_are_packed_anew() -> None:
+    """The first packing fills nodes of 4 CPUs with one pod each; three of the largest nodes are cheaper for all."""
+    shop = (kind("small", 4, 64, 1.0), kind("large", 18, 64, 3.0))
+    apart = pods(3, name="apart", cpu="3", memory="1Mi", **near("podAntiAffinity", HOSTNAME, app="apart"))
+    snapshot = Snapshot(pools=(pool(types=shop),), pending=(*apart, *pods(15, name="job", cpu="3500m", memory="1Mi")))
+    problem = Problem(snapshot)
+    first = pack(problem, Strategy(max_node_price=1.0))
+    packing = packed_by_columns(problem, first)
+    assert packing is not None and not packs_all(packing)
+    assert (first.cost, packing.cost) == (18.0, 3 * 1.0 + 3 * 3.0)
+    assert verify(plan_of(problem, packing), snapshot) == []
 
 
 def test_nodes_of_a_lighter_nodepool_are_opened_where_a_limit_of_the_heavier_one_binds() -> None:

@@ -1,6 +1,6 @@
 """Column generation: the cutting-stock problem of a few pod sizes, solved nearly to the optimum.
 
-Where pods have no topology constraints and few sizes, a plan is the number of times that each pattern (an offering
+Where pods have no rules about hostnames, no preferences and few sizes, a plan is the number of times that each pattern (an offering
 with integer pods) is used. The LP over the patterns so far gives a dual price for each pod size; patterns whose pods
 are worth more than their offering costs are added until there is none. Then the patterns that are nearly worth their
 price are used integer times. The work depends on the number of sizes and offerings, hardly on the number of pods.
@@ -58,7 +58,9 @@ def packed_by_columns(problem: Problem, start: Packing, seconds: float = _NO_DEA
     if not _suits(problem, start):
         return None
     state, demands, nodes = _emptied(problem, start.state)
-    sizes = _Sizes(problem, demands, start.cost)
+    if len(nodes) < _MIN_NEW_NODES or len({demand.request.amounts.tobytes() for demand in demands}) > _MAX_SIZES:
+        return None
+    sizes = _Sizes(problem, demands, start.cost - state.cost())
     if not 0 < len(sizes.counts) <= _MAX_SIZES:
         return None
     enumerated = sizes.patterns()
@@ -77,20 +79,35 @@ def packed_by_columns(problem: Problem, start: Packing, seconds: float = _NO_DEA
 
 
 def _suits(problem: Problem, start: Packing) -> bool:
-    """Whether any pods may share a node: rules about domains are kept because pods stay in theirs."""
+    """Whether patterns describe what a node may hold: nothing is reserved, shared or has to vary."""
     return (
-        not any(counter.host for counter in problem.counters.values())
-        and not problem.reservations
+        not problem.reservations
         and problem.diversity is None
-        and not problem.preferences
         and not problem.sharing.bits
-        and len({request.amounts.tobytes() for request in problem.first_requests}) <= _MAX_SIZES
         and len(start.state.new_nodes()) >= _MIN_NEW_NODES
     )
 
 
+def packs_all(packing: Packing) -> bool:
+    """Whether all pods on new nodes are packed by columns."""
+    state = packing.state
+    return all(_packs(state, node) for node in state.new_nodes())
+
+
+def _packs(state: PackingState, node: int) -> bool:
+    """Whether the pods of a node are packed by columns: they have no rules about hostnames and no preferences.
+
+    Rules about domains are kept because pods stay in theirs.
+    """
+    requests = [state.placement_requests[number] for number in state.contents[node]]
+    return not any(
+        request.topology.has_hostname_rules or request.cls.index in state.problem.preferences for request in requests
+    )
+
+
 def _emptied(problem: Problem, before: PackingState) -> tuple[PackingState, list[Demand], list[_NewNode]]:
-    """The packing state without new nodes, their pods with the offerings that they may use, and what the nodes were.
+    """The packing state without the new nodes that are packed anew, their pods with the offerings that they may use,
+    and what the nodes were.
 
     Pods stay in the domains that the packer has chosen.
     """
@@ -102,6 +119,11 @@ def _emptied(problem: Problem, before: PackingState) -> tuple[PackingState, list
     numbers: dict[tuple[PlacementRequest, tuple[int, ...]], int] = {}
     nodes: list[_NewNode] = []
     for node in before.new_nodes():
+        if not _packs(before, node):
+            kept = state.open(before.offering_of(node))
+            for number, count in before.contents[node].items():
+                state.put(before.placement_requests[number], kept, count)
+            continue
         nodes.append(_NewNode(before.offering_of(node), {}))
         for number, count in before.contents[node].items():
             request = before.placement_requests[number]

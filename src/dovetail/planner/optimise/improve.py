@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from dovetail.clock import stopwatch
-from dovetail.planner.optimise.column_generation import packed_by_columns
+from dovetail.planner.optimise.column_generation import packed_by_columns, packs_all
 from dovetail.planner.optimise.fill_existing import filled
 from dovetail.planner.optimise.lns import improve
 from dovetail.planner.optimise.lower_bound import proven
@@ -140,10 +140,11 @@ class _Attempt:
             self._fill()
         along_relaxation = can_relax(problem) and self._round()
         by_columns = self._pack_by_columns()
+        only_columns = by_columns and packs_all(self.best)
         self._report()
         self._search(
             0,
-            self.budget // _COLUMN_SEARCH_DIVISOR if by_columns else self.budget,
+            self.budget // _COLUMN_SEARCH_DIVISOR if only_columns else self.budget,
             afresh=not along_relaxation or (few(problem) and len(problem.classes) <= _MAX_RESTART_CLASSES),
         )
         if by_columns:
