@@ -128,10 +128,10 @@ def seeds(count: int) -> list[int]:
 
 
 def record(file: Path, count: int, processes: int) -> None:
-    wanted = seeds(count)
-    optimised = [number % OPTIMISED_EVERY == 0 for number in range(len(wanted))]
+    problem_seeds = seeds(count)
+    optimised = [number % OPTIMISED_EVERY == 0 for number in range(len(problem_seeds))]
     with ProcessPoolExecutor(processes) as pool, file.open("w") as out:
-        for made in pool.map(lines, wanted, optimised, chunksize=4):
+        for made in pool.map(lines, problem_seeds, optimised, chunksize=4):
             out.writelines(f"{line}\n" for line in made)
             out.flush()
 
@@ -156,8 +156,8 @@ def compare(before: Path, after: Path) -> int:
         )
     both = len(old.keys() & new.keys())
     print(f"{both} plans compared, {len(differing)} differ, {len(missing)} are in one file only")
-    for name, found in (("before", old), ("after", new)):
-        values = [found[key] for key in old.keys() & new.keys()]
+    for name, plans in (("before", old), ("after", new)):
+        values = [plans[key] for key in old.keys() & new.keys()]
         print(
             f"  {name}: $/h {sum(float(value[1]) for value in values):.3f}, pending {_sum(values, 2)}, "
             f"relaxed {_sum(values, 3)}, zones {_sum(values, 4)}, violations {_sum(values, 5)}"
@@ -179,10 +179,10 @@ def main() -> int:
     comparing = commands.add_parser("compare")
     comparing.add_argument("before", type=Path)
     comparing.add_argument("after", type=Path)
-    asked = parser.parse_args()
-    if asked.command == "compare":
-        return 1 if compare(asked.before, asked.after) else 0
-    record(asked.file, asked.seeds, asked.processes)
+    arguments = parser.parse_args()
+    if arguments.command == "compare":
+        return 1 if compare(arguments.before, arguments.after) else 0
+    record(arguments.file, arguments.seeds, arguments.processes)
     return 0
 
 

@@ -410,20 +410,20 @@ def main() -> None:
     parser.add_argument("--largest", type=int, default=2000, help="up to how many pods Karpenter is asked as well")
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--deadline", type=float, default=3.0)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     ways = {
-        "speed": lambda: speed(asked.largest),
+        "speed": lambda: speed(arguments.largest),
         "growth": growth,
         "scratch": scratch,
-        "live": lambda: live(asked.rounds),
+        "live": lambda: live(arguments.rounds),
         "cut": cut,
-        "cost": lambda: cost(asked.deadline),
+        "cost": lambda: cost(arguments.deadline),
         "explain": explain,
         "pools": pools,
         "small": small,
         "fleet": fleet,
     }
-    for way in (asked.what,) if asked.what else ways:
+    for way in (arguments.what,) if arguments.what else ways:
         ways[way]()
 
 

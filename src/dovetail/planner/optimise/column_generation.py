@@ -1,9 +1,10 @@
 """Column generation: the cutting-stock problem of a few pod sizes, solved nearly to the optimum.
 
-Where pods have no rules about hostnames, no preferences and few sizes, a plan is the number of times that each pattern (an offering
-with integer pods) is used. The LP over the patterns so far gives a dual price for each pod size; patterns whose pods
-are worth more than their offering costs are added until there is none. Then the patterns that are nearly worth their
-price are used integer times. The work depends on the number of sizes and offerings, hardly on the number of pods.
+Pods of few sizes, without rules about hostnames and without preferences, are packed by patterns (an offering with
+integer pods); nodes that hold other pods stay as they are. The LP over the patterns so far gives a dual price for each
+pod size; patterns whose pods are worth more than their offering costs are added until there is none. Then the patterns
+that are nearly worth their price are used integer times. The work depends on the number of sizes and offerings, hardly
+on the number of pods.
 """
 
 from __future__ import annotations
