@@ -195,12 +195,12 @@ def _joined(pod_class: PodClass, level_index: int, node: int) -> tuple[tuple[str
 
 def _queue(problem: Problem) -> list[tuple[PodClass, str]]:
     """Pods by CPU, then memory, the largest first, then by age and UID: Karpenter's queue order."""
-    asked = {pod_key(pod): pod.metadata for pod in problem.snapshot.pending}
+    metadata_of = {pod_key(pod): pod.metadata for pod in problem.snapshot.pending}
     keyed = []
     for pod_class in problem.classes:
         size = (-pod_class.requests.get("cpu", 0), -pod_class.requests.get("memory", 0))
         for name in pod_class.pods:
-            made = asked[name].creation_timestamp
+            made = metadata_of[name].creation_timestamp
             age = made.isoformat() if made is not None else ""
-            keyed.append((*size, age, asked[name].uid, -pod_class.priority, pod_class.index, name))
+            keyed.append((*size, age, metadata_of[name].uid, -pod_class.priority, pod_class.index, name))
     return [(problem.classes[index], name) for *_, index, name in sorted(keyed)]

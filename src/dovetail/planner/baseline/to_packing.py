@@ -129,10 +129,10 @@ def _joined(state: PackingState, left: Counter[int], index: int) -> PackingState
 
 def _placed(packer: Packer, pod_class: PodClass, count: int) -> int:
     """Place pods of a class at the first relaxation level that admits them; returns the number placed."""
-    done = 0
+    placed = 0
     for request in packer.problem.levels_of(pod_class) if not pod_class.error else ():
-        done += packer.place(request, count - done) if done < count else 0
-    return done
+        placed += packer.place(request, count - placed) if placed < count else 0
+    return placed
 
 
 def _replayed(

@@ -94,9 +94,11 @@ def _values(relaxation: Relaxation, removable: Sequence[RemovableNode]) -> Float
     }
     own = np.array([sum(values_by_index.get(index, 0.0) for index in node.pods) for node in removable])
     if placement_requests and removable:
-        asked = relaxation.rates @ np.array([request.amounts for request in placement_requests], dtype=np.float64).T
+        dual_values = (
+            relaxation.rates @ np.array([request.amounts for request in placement_requests], dtype=np.float64).T
+        )
         valid_rates = (
-            asked >= np.array([values_by_index[request.cls.index] for request in placement_requests]) * (1 - 1e-9)
+            dual_values >= np.array([values_by_index[request.cls.index] for request in placement_requests]) * (1 - 1e-9)
         ).all(axis=1)
         rates = relaxation.rates[valid_rates] if valid_rates.any() else relaxation.rates.max(axis=0, keepdims=True)
         own = own + (np.maximum([node.free for node in removable], 0.0) @ rates.T).min(axis=1)

@@ -143,8 +143,8 @@ class _Search:
         room = room.reshape(len(removed), len(names))
         prices, kept = np.array([node.price or 0.0 for node in removed]), set[str]()
         for planned in sorted(choice.plan.nodes, key=lambda node: -node.price):
-            asked = [planned.requests.get(name, 0) for name in names]
-            would = np.flatnonzero((prices <= planned.price + _PRICE_TOLERANCE) & (room >= asked).all(axis=1))
+            requests = [planned.requests.get(name, 0) for name in names]
+            would = np.flatnonzero((prices <= planned.price + _PRICE_TOLERANCE) & (room >= requests).all(axis=1))
             if len(would):
                 kept.add(removed[int(would[0])].name)
                 prices[would[0]] = np.inf

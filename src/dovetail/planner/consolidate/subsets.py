@@ -60,12 +60,12 @@ class SubsetProposals:
         priced = np.flatnonzero(np.isfinite(frontier.prices))
         offered = np.array(undominated(priced, frontier.capacity[self.dims]), dtype=np.int64) if len(priced) else priced
         sizes = frontier.capacity[self.dims][:, offered].T / scale
-        wanted = problem.requests[:, self.dims].T @ problem.counts
-        wanted = (wanted - np.maximum(problem.free[self.dims], 0).sum(axis=1)) / scale
+        demand = problem.requests[:, self.dims].T @ problem.counts
+        demand = (demand - np.maximum(problem.free[self.dims], 0).sum(axis=1)) / scale
         nothing = np.zeros(len(offered))
         for (old, new), weight in product(_MARGINS, _CHARGE_FACTORS):
             whole = np.concatenate([self.room / scale * old, sizes * new])
-            needs = [(whole[:, dim], float(least)) for dim, least in enumerate(wanted)]
+            needs = [(whole[:, dim], float(least)) for dim, least in enumerate(demand)]
             needs += [(np.concatenate([amounts, nothing]), least) for amounts, least in limits]
             stays = cheapest(self.prices - weight * self.charges, needs, frontier.prices[offered])
             kept = {node.name for node, stay in zip(self.fleet.candidates, stays, strict=True) if stay}

@@ -63,8 +63,8 @@ def _suggestion_from_pools(pools: Sequence[Pool], pool: Pool, asked: Term, there
     """The values of a label in a pool, and a similar value of another pool if this one has none."""
     key = asked[0][0]
     own = value_suggestion(asked, there, values(pool, key))
-    wanted = [value for _, operator, named in asked if operator == "In" for value in named]
-    if own.meant or len(wanted) != 1 or wanted[0] in values(pool, key):
+    required_values = [value for _, operator, named in asked if operator == "In" for value in named]
+    if own.meant or len(required_values) != 1 or required_values[0] in values(pool, key):
         return own
     return _of_another_pool(pools, pool, asked, own)
 
@@ -72,11 +72,11 @@ def _suggestion_from_pools(pools: Sequence[Pool], pool: Pool, asked: Term, there
 def _of_another_pool(pools: Sequence[Pool], pool: Pool, asked: Term, own: Suggestion) -> Suggestion:
     """`own`, and a similar value that another pool gives to the label."""
     key = asked[0][0]
-    wanted = [value for _, operator, named in asked if operator == "In" for value in named]
-    if len(wanted) != 1:
+    required_values = [value for _, operator, named in asked if operator == "In" for value in named]
+    if len(required_values) != 1:
         return own
     elsewhere = {value: other.name for other in reversed(pools) for value in _declared(other, key) if other is not pool}
-    meant = nearest(wanted[0], elsewhere) if wanted[0] not in elsewhere else None
+    meant = nearest(required_values[0], elsewhere) if required_values[0] not in elsewhere else None
     if meant is None:
         return own
     hint = message("did you mean {meant} of NodePool {elsewhere}?", meant=meant, elsewhere=elsewhere[meant])
@@ -95,8 +95,12 @@ def value_suggestion(asked: Term, there: Iterable[str], offered: Set[str]) -> Su
     if not existing:
         return Suggestion(message("there is none"))
     numbers = all(integer(value) is not None for value in existing)
-    wanted = [value for _, operator, named in asked if operator == "In" for value in named]
-    meant = nearest(wanted[0], existing) if len(wanted) == 1 and wanted[0] not in offered and not numbers else None
+    required_values = [value for _, operator, named in asked if operator == "In" for value in named]
+    meant = (
+        nearest(required_values[0], existing)
+        if len(required_values) == 1 and required_values[0] not in offered and not numbers
+        else None
+    )
     if meant:
         return Suggestion(message("did you mean {meant}?", meant=meant), meant)
     if len(existing) <= _MAX_LISTED:

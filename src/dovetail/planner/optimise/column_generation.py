@@ -258,8 +258,8 @@ class _Sizes:
         fits = (free >= 0).all(axis=1)
         numbers, free = numbers[fits], free[fits]
         last = chosen[-1]
-        asked = self.requests[last] > 0
-        most = np.floor(free[:, asked] / self.requests[last][asked] + 1e-9).min(axis=1)
+        requested_dims = self.requests[last] > 0
+        most = np.floor(free[:, requested_dims] / self.requests[last][requested_dims] + 1e-9).min(axis=1)
         pods = np.zeros((len(numbers), len(self.counts)))
         pods[:, list(chosen[:-1])] = numbers
         pods[:, last] = np.minimum(most, self.counts[last])
@@ -271,8 +271,8 @@ class _Sizes:
         return pods[useful]
 
     def _most(self, size: int, capacity: Floats) -> int:
-        asked = self.requests[size] > 0
-        return int(min((capacity[asked] // self.requests[size][asked]).min(), self.counts[size]))
+        requested_dims = self.requests[size] > 0
+        return int(min((capacity[requested_dims] // self.requests[size][requested_dims]).min(), self.counts[size]))
 
 
 def _share(problem: Problem, demand: Demand) -> float:
@@ -367,12 +367,12 @@ def _open(state: PackingState, sizes: _Sizes, patterns: _Patterns, times: Ints) 
     for row in order.tolist():
         for _ in range(int(times[row])):
             node = -1
-            for size, wanted in enumerate(patterns.pods[row].astype(np.int64).tolist()):
+            for size, pods_left in enumerate(patterns.pods[row].astype(np.int64).tolist()):
                 for index, demand in enumerate(sizes.demands[size]):
-                    taken = int(min(wanted, waiting[size][index]))
+                    taken = int(min(pods_left, waiting[size][index]))
                     if taken:
                         node = node if node >= 0 else state.open(int(patterns.offerings[row]))
                         state.put(demand.request, node, taken)
                         waiting[size][index] -= taken
-                        wanted -= taken
+                        pods_left -= taken
     return not any(left > 0 for alike in waiting for left in alike)

@@ -57,8 +57,10 @@ def _picked(free: Ints, requests: Ints, counts: Ints, worth: Floats) -> list[tup
             return picked
         shares = (requests[able] / np.maximum(free, 1)).max(axis=1)
         best = int(able[np.argmax(worth[able] / np.maximum(shares, 1e-9))])
-        asked = requests[best] > 0
-        most = min(int(counts[best]), int((free[asked] // requests[best][asked]).min(initial=1 << 40)))
+        requested_dims = requests[best] > 0
+        most = min(
+            int(counts[best]), int((free[requested_dims] // requests[best][requested_dims]).min(initial=1 << 40))
+        )
         take = max(1, most // _PICK_DIVISOR)
         free = free - take * requests[best]
         counts[best] -= take

@@ -232,10 +232,10 @@ def _placed(packer: Packer, request: PlacementRequest, count: int, restore_prefe
         if restore_preferences
         else []
     )
-    got = 0
+    placed = 0
     for level in (*levels_of, request):
-        got += packer.place(level, count - got) if got < count else 0
-    return got
+        placed += packer.place(level, count - placed) if placed < count else 0
+    return placed
 
 
 def _unload(state: PackingState, pods: dict[int, int], chance: Chance) -> None:

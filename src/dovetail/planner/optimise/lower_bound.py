@@ -191,9 +191,9 @@ def _knapsack(worth: Floats, requests: Table, fits: Floats, capacity: Floats) ->
     solver.addVars(wide, np.zeros(wide), fits)
     solver.changeColsCost(wide, index, -worth / worth.max())
     solver.changeColsIntegrality(wide, index, np.full(wide, highspy.HighsVarType.kInteger))
-    for asked, most in zip(requests.T, capacity, strict=True):
-        if asked.any():
-            solver.addRow(-highspy.kHighsInf, 1.0, wide, index, asked / max(most, 1.0))
+    for requested, most in zip(requests.T, capacity, strict=True):
+        if requested.any():
+            solver.addRow(-highspy.kHighsInf, 1.0, wide, index, requested / max(most, 1.0))
     solver.run()
     bound = -float(solver.getInfo().mip_dual_bound)
     return bound * float(worth.max()) if np.isfinite(bound) else np.inf

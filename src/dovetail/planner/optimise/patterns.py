@@ -177,8 +177,8 @@ def _by_place(frontier: OfferingFrontier) -> list[dict[Place, int]]:
 
 def _rounded_uses(cuts: list[PatternUse], flow: Relaxation) -> list[tuple[PatternUse, int]]:
     """How often to use each pattern: the integer parts first, then once more by largest fractional part."""
-    whole = [(cut, int(wanted + 1e-6)) for cut, wanted in zip(cuts, flow.cuts, strict=True)]
-    rest = [(wanted - times, index) for index, ((_, times), wanted) in enumerate(zip(whole, flow.cuts, strict=True))]
+    whole = [(cut, int(uses + 1e-6)) for cut, uses in zip(cuts, flow.cuts, strict=True)]
+    rest = [(uses - times, index) for index, ((_, times), uses) in enumerate(zip(whole, flow.cuts, strict=True))]
     more = [
         (cuts[node], 1)
         for share, node in sorted(rest, key=lambda row: (-row[0], row[1]))

@@ -210,9 +210,9 @@ class Rounding:
                 put_all(self.state, request, bins, takes)
             for node_index, take in zip(bins.tolist(), takes.tolist(), strict=True):
                 held[node_index - start][request.number] = held[node_index - start].get(request.number, 0) + take
-            done = int(takes.sum())
-            count -= done
-            demand.count -= done
+            placed = int(takes.sum())
+            count -= placed
+            demand.count -= placed
 
     def _slack(self, request: PlacementRequest, bins: Ints) -> Floats:
         """How well a node's free resources suit a pod: the sum over dimensions of request share times free share."""

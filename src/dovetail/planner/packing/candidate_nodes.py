@@ -113,11 +113,11 @@ class CandidateNodes:
         if not left:
             return 0
         state.meter.spent += 1
-        got = missed = 0
+        placed = missed = 0
         while left:
             lowest = left & -left
             node = lowest.bit_length() - 1
-            take = state.holds(request, node, count - got)
+            take = state.holds(request, node, count - placed)
             if not take:
                 left ^= lowest
                 if request.shared:  # the node has room once another pod has attached the volumes
@@ -136,13 +136,13 @@ class CandidateNodes:
                 state.put(request, node, take)
                 if has_hostname_rules:
                     self._close(state, request, node, lowest)
-                got += take
-                if got == count:
+                placed += take
+                if placed == count:
                     break
             left ^= lowest
         if missed:
             self._full[size] = full
-        return got
+        return placed
 
     def lying(
         self, packer: PackerContext, request: PlacementRequest, topology_key: int | None, domains: Bools | None

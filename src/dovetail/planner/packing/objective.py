@@ -104,5 +104,5 @@ def zone_budget(
         return ZoneBudget(further_cost=min(room, FURTHER_ZONES_SHARE * cost))
     limit = baseline.price(left)
     room = min(room, max(0.0, limit - cost)) if limit is not None else room
-    wanted = min(MAX_SHARE, BASELINE_ZONE_SHARE * max(0, baseline.zones - 1)) * cost
-    return ZoneBudget(baseline.zones, min(room, wanted), min(room, FURTHER_ZONES_SHARE * cost))
+    for_zones = min(MAX_SHARE, BASELINE_ZONE_SHARE * max(0, baseline.zones - 1)) * cost
+    return ZoneBudget(baseline.zones, min(room, for_zones), min(room, FURTHER_ZONES_SHARE * cost))

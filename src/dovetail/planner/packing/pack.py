@@ -314,11 +314,11 @@ def _class_order(problem: Problem, strategy: Strategy) -> _ClassOrder:
 
 def _compiled_order(problem: Problem, strategy: Strategy) -> _ClassOrder:
     waiting, order = demands(problem), class_order(problem, strategy)
-    wanted: list[bool] = np.any(waiting, axis=1).tolist()
-    oversized = {pod_class.index: pod_class.count for pod_class in order if not wanted[pod_class.index]}
+    has_demand: list[bool] = np.any(waiting, axis=1).tolist()
+    oversized = {pod_class.index: pod_class.count for pod_class in order if not has_demand[pod_class.index]}
     order = [pod_class for pod_class in order if pod_class.index not in oversized] if oversized else order
-    asked = waiting[[pod_class.index for pod_class in order]]
-    demand_after = list(asked.sum(axis=0) - asked.cumsum(axis=0))
+    demand = waiting[[pod_class.index for pod_class in order]]
+    demand_after = list(demand.sum(axis=0) - demand.cumsum(axis=0))
     return _ClassOrder(order, demand_after, _pods_refusing_to_share(problem, order), oversized)
 
 
@@ -408,11 +408,11 @@ def _affinity_depths(kinds: Sequence[ConstraintClass], topology: Sequence[Topolo
         ]
         for topology_of in topology
     ]
-    wanted = {group for groups in affinities for group in groups}
-    for _ in range(_MAX_AFFINITY_CHAIN if wanted else 0):
+    owned_groups = {group for groups in affinities for group in groups}
+    for _ in range(_MAX_AFFINITY_CHAIN if owned_groups else 0):
         deepest: dict[TopologyGroup, int] = {}
         for kind, kind_depth in zip(kinds, depth, strict=True):
-            for group in wanted & kind.members:
+            for group in owned_groups & kind.members:
                 deepest[group] = max(deepest.get(group, 0), kind_depth)
         settled = True
         for index, groups in enumerate(affinities):

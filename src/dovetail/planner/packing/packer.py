@@ -98,56 +98,62 @@ class Packer:
 
     def _place_on_topology_key(self, request: PlacementRequest, count: int, domain_plan: DomainPlan) -> int:
         settle, slack = self.strategy.existing_first, self.strategy.cheapest_domain
-        done = self._place_on_open_nodes(request, count, domain_plan) if settle else 0
+        placed = self._place_on_open_nodes(request, count, domain_plan) if settle else 0
         blocked: set[int] = set()
-        while done < count:
-            wanted = 1 if settle else count - done
+        while placed < count:
+            amount = 1 if settle else count - placed
             level = (
                 domain_plan.balance is not None
                 and not slack
                 and not (domain_plan.domain_self_affinities and self._first_of_its_kind(domain_plan))
             )
-            got = self._fill_domains_evenly(request, wanted, domain_plan, blocked) if level else 0
-            if not got and not (level and domain_plan.own):
-                got = self._place_in_any_allowed_domain(request, wanted, domain_plan, blocked)
-            if got and settle:
-                got += self._place_on_open_nodes(request, count - done - got, domain_plan)
-            if not got:
+            newly_placed = self._fill_domains_evenly(request, amount, domain_plan, blocked) if level else 0
+            if not newly_placed and not (level and domain_plan.own):
+                newly_placed = self._place_in_any_allowed_domain(request, amount, domain_plan, blocked)
+            if newly_placed and settle:
+                newly_placed += self._place_on_open_nodes(request, count - placed - newly_placed, domain_plan)
+            if not newly_placed:
                 break
-            done += got
-        return done
+            placed += newly_placed
+        return placed
 
     def _place_in_lowest_domain(
         self, request: PlacementRequest, domain_plan: DomainPlan, counter: TopologyCounter
     ) -> int:
         """Place one pod in the domain with the lowest count of the only spread that applies."""
         domain = lowest(self.state.counts[counter.slot], counter.among)
-        got = self._fill(request, 1, domain_plan.topology_key, self._only[domain_plan.topology_key][domain])
-        return got if got or domain_plan.own else self._place_in_any_allowed_domain(request, 1, domain_plan, {domain})
+        placed = self._fill(request, 1, domain_plan.topology_key, self._only[domain_plan.topology_key][domain])
+        return (
+            placed
+            if placed or domain_plan.own
+            else self._place_in_any_allowed_domain(request, 1, domain_plan, {domain})
+        )
 
     def _place_on_open_nodes(self, request: PlacementRequest, count: int, domain_plan: DomainPlan) -> int:
         """Place pods on nodes that are already open, domain by domain, as far as every rule allows."""
-        done, topology_key = 0, domain_plan.topology_key
-        while done < count and not self._first_of_its_kind(domain_plan):
+        placed, topology_key = 0, domain_plan.topology_key
+        while placed < count and not self._first_of_its_kind(domain_plan):
             allowed = self.state.allowance(request, topology_key, self.ignore_counted)
             domains = self._rotated([index for index, most in enumerate(allowed[:-1]) if most > 0])
             tries = (
                 self._place_on_open_or_enlarged_nodes(
-                    request, min(count - done, allowed[domain]), topology_key, self._only[topology_key][domain]
+                    request, min(count - placed, allowed[domain]), topology_key, self._only[topology_key][domain]
                 )
                 for domain in domains
             )
-            got = next((try_ for try_ in tries if try_), 0)
-            if not got:
+            newly_placed = next((try_ for try_ in tries if try_), 0)
+            if not newly_placed:
                 break
-            done += got
-        return done
+            placed += newly_placed
+        return placed
 
     def _place_on_open_or_enlarged_nodes(
         self, request: PlacementRequest, count: int, topology_key: int, domains: Bools
     ) -> int:
-        got = self._fill_open_nodes(request, count, topology_key, domains)
-        return got or (self._enlarge(request, count, topology_key, domains) if self.strategy.prefer_larger_nodes else 0)
+        placed = self._fill_open_nodes(request, count, topology_key, domains)
+        return placed or (
+            self._enlarge(request, count, topology_key, domains) if self.strategy.prefer_larger_nodes else 0
+        )
 
     def _fill_domains_evenly(
         self, request: PlacementRequest, count: int, domain_plan: DomainPlan, blocked: set[int]
@@ -172,14 +178,14 @@ class Packer:
         if count > 1 and not self._can_fill_any_amount(request, topology_key, usable):
             least = min([counts[node] for node in usable])
             count = min(count, [counts[node] for node in usable].count(least))
-        got = 0
+        placed = 0
         for domain, quota in quotas(counts, usable, count, top).items():
-            wanted = quota if others is None else min(quota, others[domain])
-            served = self._fill(request, wanted, topology_key, self._only[topology_key][domain])
-            got += served
-            if served < wanted:
+            amount = quota if others is None else min(quota, others[domain])
+            served = self._fill(request, amount, topology_key, self._only[topology_key][domain])
+            placed += served
+            if served < amount:
                 blocked.add(domain)
-        return got
+        return placed
 
     def _can_fill_any_amount(self, request: PlacementRequest, topology_key: int, usable: list[int]) -> bool:
         """Whether every domain takes any number of pods; if not, water-filling raises the counts by one at a time."""
@@ -217,14 +223,14 @@ class Packer:
         nowhere = len(allowed) - 1
         free = [index for index, most in enumerate(allowed) if most >= count]
         if free:
-            got = self._fill(request, count, topology_key, self._domain_mask(topology_key, free))
-            if got:
-                return got
+            placed = self._fill(request, count, topology_key, self._domain_mask(topology_key, free))
+            if placed:
+                return placed
             blocked.update(node for node in free if node < nowhere)
         for domain in self._rotated([index for index, most in enumerate(allowed) if 0 < most < count]):
-            got = self._fill(request, allowed[domain], topology_key, self._only[topology_key][domain])
-            if got:
-                return got
+            placed = self._fill(request, allowed[domain], topology_key, self._only[topology_key][domain])
+            if placed:
+                return placed
             if domain < nowhere:
                 blocked.add(domain)
         return 0
@@ -250,12 +256,12 @@ class Packer:
         before = self.state
         for domain in candidates:
             self.state = before.clone() if len(candidates) > 1 else before
-            got = self._fill(request, min(count, allowed[domain]), topology_key, self._only[topology_key][domain])
-            if got == count:
-                return got
+            placed = self._fill(request, min(count, allowed[domain]), topology_key, self._only[topology_key][domain])
+            if placed == count:
+                return placed
             self._forget()
-            if got > best_got:
-                best, best_got = domain, got
+            if placed > best_got:
+                best, best_got = domain, placed
         if best < 0 or len(candidates) == 1:
             return best_got
         self.state = before
@@ -263,13 +269,13 @@ class Packer:
 
     def _place_on_topology_keys(self, request: PlacementRequest, count: int, domain_plans: list[DomainPlan]) -> int:
         """Place pods with rules on several topology keys one by one, lowest counts first."""
-        done = 0
-        while done < count:
+        placed = 0
+        while placed < count:
             settled = self.strategy.existing_first and self._place_one_on_open_nodes(request, domain_plans)
             if not settled and not self._place_one(request, domain_plans):
                 break
-            done += 1
-        return done
+            placed += 1
+        return placed
 
     def _place_one_on_open_nodes(self, request: PlacementRequest, domain_plans: list[DomainPlan]) -> bool:
         """Place one pod on a node that is already open and in domains that every rule allows; says whether it did."""
@@ -330,19 +336,19 @@ class Packer:
     def _fill(self, request: PlacementRequest, count: int, topology_key: int | None, domains: Bools | None) -> int:
         """Place pods on open nodes, then on newly opened ones, then on enlarged ones, within the domains."""
         if request.topology.host_self_affinities:
-            got = self._fill_open_nodes(request, count, topology_key, domains)
+            placed = self._fill_open_nodes(request, count, topology_key, domains)
         else:
-            got = self.candidate_nodes.fill(self, request, count, topology_key, domains)
-        if got == count:
-            return got
+            placed = self.candidate_nodes.fill(self, request, count, topology_key, domains)
+        if placed == count:
+            return placed
         grow = self.strategy.prefer_larger_nodes
         if grow:
-            got += self._enlarge(request, count - got, topology_key, domains)
-        opened = self._open(request, count - got, topology_key, domains) if got < count else 0
-        got += opened
-        if got < count and (opened or not grow):
-            got += self._enlarge(request, count - got, topology_key, domains)
-        return got
+            placed += self._enlarge(request, count - placed, topology_key, domains)
+        opened = self._open(request, count - placed, topology_key, domains) if placed < count else 0
+        placed += opened
+        if placed < count and (opened or not grow):
+            placed += self._enlarge(request, count - placed, topology_key, domains)
+        return placed
 
     def _fill_open_nodes(
         self, request: PlacementRequest, count: int, topology_key: int | None, domains: Bools | None
@@ -386,29 +392,29 @@ class Packer:
 
     def _open(self, request: PlacementRequest, count: int, topology_key: int | None, domains: Bools | None) -> int:
         per = self.state.per_new(request)
-        got = 0
-        while got < count and per > 0 and self.budget > 0:
-            chosen = self.targets.best(self, request, count - got, per, topology_key, domains)
+        placed = 0
+        while placed < count and per > 0 and self.budget > 0:
+            chosen = self.targets.best(self, request, count - placed, per, topology_key, domains)
             if chosen is None:
                 break
             offering, fits = chosen
             alone = self._needs_one_node(request)
             watched = self.problem.binding or self.problem.reservations
-            nodes = 1 if watched else max(1, (count - got) // fits)
+            nodes = 1 if watched else max(1, (count - placed) // fits)
             if self.state.gone:
                 self._forget()
-            nodes, take = 1 if alone else min(nodes, self.budget), min(fits, count - got)
+            nodes, take = 1 if alone else min(nodes, self.budget), min(fits, count - placed)
             if topology_key is None and request.topology.host_self_anti_affinities and not watched:
                 twins = self.targets.twins(request, offering)
                 offering, nodes = twins[self._turn % len(twins)], min(nodes, _MAX_NODES_PER_DOMAIN_TURN)
                 self._turn += 1
             self.candidate_nodes.open_nodes(self.state, request, offering, nodes, take)
             self.budget -= nodes
-            got += nodes * take
+            placed += nodes * take
             if alone:
-                got += self._fill_open_nodes(request, count - got, topology_key, domains) if got < count else 0
+                placed += self._fill_open_nodes(request, count - placed, topology_key, domains) if placed < count else 0
                 break
-        return got
+        return placed
 
     def _forget(self) -> None:
         self.candidate_nodes.forget()
@@ -418,8 +424,8 @@ class Packer:
 
     def _enlarge(self, request: PlacementRequest, count: int, topology_key: int | None, domains: Bools | None) -> int:
         """Move new nodes to larger offerings to take more pods, least extra price first."""
-        got = 0
-        while got < count:
+        placed = 0
+        while placed < count:
             best = (
                 self.growth.best(self, request, topology_key, domains)
                 if self.state.size > self.state.existing
@@ -432,8 +438,8 @@ class Packer:
                 self.growth.forget()
             self.candidate_nodes.moved(self.state, node)
             self.candidate_nodes.put(self.state, request, node, 1)
-            got += 1
-        return got
+            placed += 1
+        return placed
 
 
 class DomainPlan:

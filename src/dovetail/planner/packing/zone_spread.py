@@ -66,12 +66,12 @@ def widened(state: PackingState, left: Mapping[int, int]) -> PackingState:
     topology_key = state.key_index.get(ZONE)
     if topology_key is None:
         return state
-    wanted, spare, _ = zone_budget(state.cost(), left, state.run.baseline, state.run.cheapest)
+    enough_zones, spare, _ = zone_budget(state.cost(), left, state.run.baseline, state.run.cheapest)
     for domain in range(len(state.problem.topology_keys[topology_key].values)):
         used = [int(state.domains[topology_key][node]) for node in state.new_nodes()]
         if domain in used:
             continue
-        limit = state.cost() + (spare if len({*used}) < wanted else 0.0)
+        limit = state.cost() + (spare if len({*used}) < enough_zones else 0.0)
         settled = min(_with_node_in_zone(state, topology_key, domain), key=lambda state_: state_.cost(), default=None)
         if settled is not None and settled.cost() <= limit:
             spare -= settled.cost() - state.cost()
@@ -196,10 +196,10 @@ def pin_zones(
     `settled` returns the restricted node as it would be launched; None if too few offerings are left.
     """
     pinned = list(nodes)
-    wanted, spare, further = budget
+    enough_zones, spare, further = budget
     while True:
         used = Counter(planned.choice.zone for planned in pinned)
-        max_extra = max(further, spare) if len(used) < wanted else further
+        max_extra = max(further, spare) if len(used) < enough_zones else further
         moves = sorted(
             (extra, index, zone)
             for index, planned in enumerate(pinned)

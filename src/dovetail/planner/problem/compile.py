@@ -186,11 +186,11 @@ class Problem:
         terms: list[Term] = [term for kind in self.kinds for level in kind.levels for term in level.terms]
         terms += [term for kind in self.kinds for term in kind.alternatives if term]
         terms += [term for daemon in self.daemons for term in daemon.shape.required]
-        asked = LabelQueries(dict.fromkeys(terms), (group.key for group in self.groups))
+        label_queries = LabelQueries(dict.fromkeys(terms), (group.key for group in self.groups))
         self._keep_distinct_pools(terms)
         key = (
             tuple(id(pool) for pool in self.pools),
-            tuple(asked.values.items()),
+            tuple(label_queries.values.items()),
             self.snapshot.unavailable,
             tuple(id(daemon) for daemon in self.snapshot.daemons),
         )
@@ -199,7 +199,7 @@ class Problem:
         if cached is None:
             if len(table) > 8:
                 table.clear()
-            catalog = build_catalog(self.pools, asked, self.snapshot.unavailable, self.daemons)
+            catalog = build_catalog(self.pools, label_queries, self.snapshot.unavailable, self.daemons)
             cached = table[key] = (catalog, self.pools, self.snapshot.daemons)
         self.catalog: OfferingCatalog = cached[0]
 
@@ -207,8 +207,8 @@ class Problem:
         """Drop NodePools that offer the same as another one, and compile the minValues of the others."""
         preferred = [term for pod_class in self.classes for _, term in pod_class.shape.preferred]
         counted = [term for group in self.groups for term in group.terms or ()]
-        asked, keys = (*terms, *preferred, *counted), {group.key for group in self.groups}
-        self.pools, self.stands_for = distinct_pools(self.pools, asked, keys, self._cannot_bind)
+        all_terms, keys = (*terms, *preferred, *counted), {group.key for group in self.groups}
+        self.pools, self.stands_for = distinct_pools(self.pools, all_terms, keys, self._cannot_bind)
         strict = self.snapshot.min_values is MinValues.STRICT
         self.min_values = {
             index: [

@@ -272,8 +272,8 @@ class _ConstraintClasses:
         return kind
 
     def _members(self, shape: PodConstraints) -> frozenset[TopologyGroup]:
-        asked = chain(self._general, *(self._named.get(pair, ()) for pair in shape.labels.items()))
-        groups = frozenset(group for group in asked if group.counts(shape.namespace, shape.labels))
+        candidates = chain(self._general, *(self._named.get(pair, ()) for pair in shape.labels.items()))
+        groups = frozenset(group for group in candidates if group.counts(shape.namespace, shape.labels))
         return self._same.setdefault(groups, groups)
 
     @property

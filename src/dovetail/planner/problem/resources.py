@@ -103,7 +103,7 @@ def port_requests(ports: tuple[Port, ...], addresses: dict[tuple[str, int], set[
     """Host ports as resources of amount one; the wildcard address takes the port on every address."""
     port_requests: dict[str, int] = {}
     for ip, protocol, number in ports:
-        wanted = {ip} | (addresses.get((protocol, number), set()) if ip == EVERYWHERE else set())
-        for address in wanted:
+        conflicting = {ip} | (addresses.get((protocol, number), set()) if ip == EVERYWHERE else set())
+        for address in conflicting:
             port_requests[f"{PORT}{protocol}/{number}/{address}"] = 1
     return port_requests

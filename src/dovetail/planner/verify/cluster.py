@@ -184,13 +184,13 @@ class PlannedCluster:
     def _volumes_allow(self, info: PodInfo, alternative: Node) -> bool:
         if not info.shape.volumes:
             return True
-        asked, node = self._volumes.get(id(info.shape)), self._empty.get(id(alternative))
-        if asked is None:
-            asked = self._volumes[id(info.shape)] = VolumeState(info, self.cluster)
-            asked.once = 0  # ReadWriteOncePod claims are checked where the pod is placed
+        volume_state, node = self._volumes.get(id(info.shape)), self._empty.get(id(alternative))
+        if volume_state is None:
+            volume_state = self._volumes[id(info.shape)] = VolumeState(info, self.cluster)
+            volume_state.once = 0  # ReadWriteOncePod claims are checked where the pod is placed
         if node is None:
             node = self._empty[id(alternative)] = NodeInfo(alternative)
-        reason = asked.check(node)
+        reason = volume_state.check(node)
         return reason is None or reason.plugin not in ("VolumeBinding", "VolumeZone")
 
     def room(self, kind: InstanceType, alternative: Node, name: str) -> int:

@@ -64,9 +64,9 @@ class PlannedOfferings:
 
     def admitted(self, need: PoolRequirement) -> bool:
         """Whether each offering meets a requirement; an open label does."""
-        asked = Requirements.of_entries((need,))
+        requirements = Requirements.of_entries((need,))
         values = [value for value in self._label_values(need.key) if value is not None]
-        return all(requirement.has(value) for requirement in asked.values() for value in values)
+        return all(requirement.has(value) for requirement in requirements.values() for value in values)
 
     def _room(self, name: str) -> int:
         cached = self._least.get(name)

@@ -267,10 +267,10 @@ def _claims(
         kind, alternative = planned_cluster.alternative(planned, planned.choice)
         total = planned_cluster.needs(infos[key] for key in planned.pods)
         for name in {*total, *planned.requests, *kind.allocatable}:
-            asked = total[name] + kind.allocatable.get(name, 0) - planned_cluster.room(kind, alternative, name)
+            requested = total[name] + kind.allocatable.get(name, 0) - planned_cluster.room(kind, alternative, name)
             said = planned.requests.get(name, 0)
-            if said != asked and not name.startswith(ATTACHED):
-                violations.append(Violation("requests", planned.name, f"{name} {said}, not {asked}"))
+            if said != requested and not name.startswith(ATTACHED):
+                violations.append(Violation("requests", planned.name, f"{name} {said}, not {requested}"))
         planned_offerings = offerings_cache.of(planned)
         mark = (id(planned_offerings), id(planned.requirements))
         if mark not in described:
@@ -320,8 +320,10 @@ def _admitted(
         planned_offerings = offerings_cache.of(planned)
         mark = (id(planned_offerings), id(planned.requirements))
         if mark not in more:
-            asked = Requirements.of_entries(msgspec.convert(planned.requirements, tuple[PoolRequirement, ...]))
-            admitted_by = planned_cluster.pools_offerings[planned.pool].admitted_by(asked, planned_cluster.snapshot)
+            requirements = Requirements.of_entries(msgspec.convert(planned.requirements, tuple[PoolRequirement, ...]))
+            admitted_by = planned_cluster.pools_offerings[planned.pool].admitted_by(
+                requirements, planned_cluster.snapshot
+            )
             more[mark] = [choice for choice in admitted_by if choice not in planned_offerings.listed]
         infos = {id(infos_by_pod[key].shape): infos_by_pod[key] for key in planned.pods} if more[mark] else {}
         need = planned_cluster.needs(infos_by_pod[key] for key in planned.pods) if more[mark] else Counter[str]()
