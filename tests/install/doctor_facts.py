@@ -18,6 +18,7 @@ from dovetail.install.doctor.collect import (
     LAB_FAULTS,
     LISTED,
     METRICS,
+    REFUSALS,
     SAFE_MODE,
     VERSION,
 )
@@ -42,6 +43,13 @@ OPEN_TABLE: dict[str, Any] = {
         {"DestinationCidrBlock": "10.0.0.0/16", "GatewayId": "local"},
         {"DestinationCidrBlock": "0.0.0.0/0", "NatGatewayId": "nat-1"},
     ],
+}
+#: The group that EKS makes: all traffic between its members, and out.
+SHARED_GROUP: dict[str, Any] = {
+    "GroupId": "sg-1",
+    "VpcId": "vpc-1",
+    "IpPermissions": [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": "sg-1"}]}],
+    "IpPermissionsEgress": [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}],
 }
 CLOSED_TABLE = {**OPEN_TABLE, "Routes": OPEN_TABLE["Routes"][:1]}
 CLASS = {
@@ -108,13 +116,14 @@ def facts(**given: Any) -> Facts:
         "role AWSServiceRoleForEC2Spot": SourceAnswer(data={}),
         "subnets of default": SourceAnswer(data=[subnet("subnet-1", "a"), subnet("subnet-2", "b")]),
         "cluster subnets": SourceAnswer(data=[subnet("subnet-1", "a"), subnet("subnet-2", "b")]),
-        "control plane groups": SourceAnswer(data=[{"GroupId": "sg-1"}]),
+        "control plane groups": SourceAnswer(data=[SHARED_GROUP]),
         "route tables": SourceAnswer(data=[OPEN_TABLE]),
         "VPC endpoints": SourceAnswer(data=[]),
         "denied to the controller": SourceAnswer(data=EXPECTED_DENIALS),
         LAB_FAULTS: SourceAnswer(state=State.REFUSED),
         SAFE_MODE: SourceAnswer(data=[]),
-        "security groups of default": SourceAnswer(data=[{"GroupId": "sg-1", "VpcId": "vpc-1"}]),
+        REFUSALS: SourceAnswer(data=[]),
+        "security groups of default": SourceAnswer(data=[SHARED_GROUP]),
     }
     for source, data in given.pop("answers", {}).items():
         answers[source] = data if isinstance(data, SourceAnswer) else SourceAnswer(data=data)
@@ -147,6 +156,33 @@ def not_ready(kind: str, reason: str) -> dict[str, Any]:
 def unscheduled(since: str) -> dict[str, Any]:
     row = {"type": "PodScheduled", "status": "False", "lastTransitionTime": since, "message": "no cpu"}
     return {"conditions": [{**row, "reason": "Unschedulable"}]}
+
+
+def owned_by(definition: dict[str, Any], release: str) -> dict[str, Any]:
+    annotations = {"meta.helm.sh/release-name": release}
+    return {**definition, "metadata": {**definition["metadata"], "annotations": annotations}}
+
+
+def with_kubelet(**settings: Any) -> dict[str, Any]:
+    return {**CLASS, "spec": {**CLASS["spec"], "kubelet": settings}}
+
+
+def everywhere(name: str) -> dict[str, Any]:
+    """A DaemonSet with a pod on each node."""
+    template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1m"}}}]}}
+    metadata = {"name": name, "namespace": "a"}
+    return {"metadata": metadata, "spec": {"template": template}, "status": {"desiredNumberScheduled": 1}}
+
+
+def unschedulable_pod(name: str) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "a"}
+    return {"metadata": metadata, "spec": {"containers": []}, "status": unscheduled(ago(hours=1))}
+
+
+def refusal(pod: str, text: str) -> dict[str, Any]:
+    about = {"kind": "Pod", "namespace": "a", "name": pod}
+    metadata = {"name": f"{pod}.1", "creationTimestamp": ago(minutes=5)}
+    return {"metadata": metadata, "involvedObject": about, "message": f"Failed to schedule pod, {text}"}
 
 
 def daemon_pod(since: str = "", cpu: str = "1m") -> dict[str, Any]:
@@ -346,6 +382,25 @@ ALL_RULES = [
         "AWS Health Event",
     )
 ]
+SHARED = {"resourcesVpcConfig": {"vpcId": "vpc-1", "clusterSecurityGroupId": "sg-1"}}
+#: A controller by IAM Roles for Service Accounts, whose role trusts service accounts.
+ANNOTATED = {
+    DEPLOYMENTS: [deployment(KARPENTER)],
+    kinds.SERVICEACCOUNTS.name: [
+        {
+            "metadata": {
+                "name": "karpenter",
+                "namespace": "kube-system",
+                "annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::111122223333:role/controller"},
+            }
+        }
+    ],
+    "role controller": {
+        "AssumeRolePolicyDocument": {"Statement": [{"Effect": "Allow", "Principal": {"Federated": "a/oidc/A"}}]}
+    },
+    "eks:DescribeCluster": {"identity": {"oidc": {"issuer": "https://oidc/A"}}},
+    "iam:ListOpenIDConnectProviders": [{"Arn": "arn:aws:iam::111122223333:oidc-provider/oidc/A"}],
+}
 OWN_GROUP = {"resourcesVpcConfig": {"vpcId": "vpc-1", "clusterSecurityGroupId": "sg-9"}}
 ENCRYPTED = a_class(blockDeviceMappings=[{"ebs": {"kmsKeyID": "k"}}])
 VOLUME_KEY = {"KeyId": "k", "Arn": "arn:aws:kms:us-west-2:1:key/k", "KeyState": "Enabled", "KeyManager": "CUSTOMER"}

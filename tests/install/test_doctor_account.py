@@ -10,6 +10,7 @@ from dovetail.install.doctor.collect import (
 from dovetail.install.doctor.facts import SourceAnswer, State
 from dovetail.kube import resources as kinds
 from tests.install.doctor_facts import (
+    ANNOTATED,
     ARN,
     CLASS,
     CLASSES,
@@ -25,6 +26,8 @@ from tests.install.doctor_facts import (
     MAPPED,
     NOT_CHECKED,
     OWN_GROUP,
+    SHARED,
+    SHARED_GROUP,
     VOLUME_KEY,
     WARNING,
     Case,
@@ -41,6 +44,40 @@ from tests.install.doctor_facts import (
 )
 
 CASES: list[Case] = [
+    (
+        "D02",
+        FAILED,
+        "(sg-1) admits its groups (sg-1) at port 443",
+        {
+            CLASSES: [CLASS],
+            "eks:DescribeCluster": SHARED,
+            "control plane groups": [{"GroupId": "sg-1", "IpPermissions": []}],
+        },
+    ),
+    (
+        "D02",
+        FAILED,
+        "has a rule for outbound traffic",
+        {CLASSES: [CLASS], "security groups of default": [{**SHARED_GROUP, "IpPermissionsEgress": []}]},
+    ),
+    (
+        "D03",
+        FAILED,
+        "its permissions boundary does not allow ec2:CreateFleet",
+        {
+            DEPLOYMENTS: [deployment(KARPENTER)],
+            "denied to the controller": [
+                {**denial("launch", "ec2:CreateFleet"), "by_boundary": True},
+                *EXPECTED_DENIALS,
+            ],
+        },
+    ),
+    (
+        "D04",
+        FAILED,
+        "has the audiences other and not sts.amazonaws.com",
+        {**ANNOTATED, "identity provider": {"ClientIDList": ["other"]}},
+    ),
     ("D01", FAILED, "does not map", {CLASSES: [CLASS], AWS_AUTH: {"mapRoles": "[]"}}),
     ("D01", FAILED, "not YAML", {CLASSES: [CLASS], AWS_AUTH: {"mapRoles": "- [a: {"}}),
     (
@@ -115,7 +152,7 @@ CASES: list[Case] = [
         {
             CLASSES: [CLASS],
             "security groups of default": [
-                {"GroupId": "sg-1", "VpcId": "vpc-1", "Tags": CLUSTER_TAG},
+                {**SHARED_GROUP, "Tags": CLUSTER_TAG},
                 {"GroupId": "sg-2", "VpcId": "vpc-1", "Tags": CLUSTER_TAG},
             ],
         },
@@ -129,7 +166,7 @@ CASES: list[Case] = [
     (
         "D02",
         WARNING,
-        "admits its groups at port 443",
+        "admits its groups (sg-1) at port 443",
         {CLASSES: [CLASS], "eks:DescribeCluster": OWN_GROUP, "control plane groups": [{"GroupId": "sg-9"}]},
     ),
     (

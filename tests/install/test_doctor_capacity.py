@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dovetail.install.doctor.collect import REFUSALS
 from dovetail.install.doctor.facts import SourceAnswer, State
 from dovetail.install.doctor.node_groups import DISCOVERY
 from dovetail.kube import resources as kinds
@@ -35,18 +36,41 @@ from tests.install.doctor_facts import (
     daemon_set,
     denial,
     deployment,
+    everywhere,
     gated,
     group,
     node,
     not_ready,
     pending_pod,
     pool,
+    refusal,
+    unschedulable_pod,
+    with_kubelet,
     with_queue,
     without_queue,
     zonal_volume,
 )
 
 CASES: list[Case] = [
+    (
+        "D10",
+        FAILED,
+        "no NodePool serves it and 1 more: NodePool a: taint x (UNTOLERATED_TAINT)",
+        {
+            PODS: [unschedulable_pod("a"), unschedulable_pod("b"), unschedulable_pod("c")],
+            REFUSALS: [
+                refusal("a", "NodePool a: taint x (UNTOLERATED_TAINT)"),
+                refusal("b", "NodePool a: taint x (UNTOLERATED_TAINT)"),
+                refusal("c", "out of capacity (NO_OFFERING)"),
+            ],
+        },
+    ),
+    (
+        "D16",
+        FAILED,
+        "maxPods is 1, and pods of 1 DaemonSets (agent) go to every node",
+        {CLASSES: [with_kubelet(maxPods=1)], kinds.DAEMONSETS.name: [everywhere("agent")]},
+    ),
     (
         "D08",
         WARNING,

@@ -28,10 +28,20 @@ from tests.install.doctor_facts import (
     crd,
     deployment,
     node,
+    owned_by,
     scaled_to_zero,
 )
 
 CASES: list[Case] = [
+    (
+        "D06",
+        WARNING,
+        "release-name is 'platform'",
+        {
+            DEPLOYMENTS: [deployment(KARPENTER)],
+            kinds.CRDS.name: [owned_by(THREE[0], "platform"), *(owned_by(row, "karpenter-crd") for row in THREE[1:])],
+        },
+    ),
     ("D06", FAILED, "not installed", {DEPLOYMENTS: [deployment(KARPENTER)], kinds.CRDS.name: THREE[:2]}),
     (
         "D06",

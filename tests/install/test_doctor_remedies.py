@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from dovetail.install.doctor.checks import report
-from dovetail.install.doctor.collect import APISERVICES, CLUSTERROLEBINDINGS, CLUSTERROLES, METRICS, ROLEBINDINGS, ROLES
+from dovetail.install.doctor.collect import (
+    APISERVICES,
+    CLUSTERROLEBINDINGS,
+    CLUSTERROLES,
+    METRICS,
+    REFUSALS,
+    ROLEBINDINGS,
+    ROLES,
+)
 from dovetail.install.doctor.facts import Finding, SourceAnswer, State, Status
 from dovetail.install.rbac import RULES, Scope, grants
 from dovetail.kube import resources as kinds
@@ -15,6 +24,7 @@ from tests.install.doctor_facts import (
     KARPENTER,
     LEASE,
     OPEN_QUEUE,
+    SHARED_GROUP,
     THREE,
     VOLUME_KEY,
     a_class,
@@ -24,7 +34,9 @@ from tests.install.doctor_facts import (
     facts,
     hpa,
     pool,
+    refusal,
     subnet,
+    unschedulable_pod,
     with_queue,
 )
 
@@ -34,6 +46,9 @@ CLUSTER_GRANTS = [
 CLASSES, DEPLOYMENTS = kinds.EC2NODECLASSES.name, kinds.DEPLOYMENTS.name
 NETWORK = {"vpcId": "vpc-1", "subnetIds": ["subnet-1", "subnet-2"], "clusterSecurityGroupId": "sg-1"}
 CLUSTER = {"accessConfig": {"authenticationMode": "CONFIG_MAP"}, "resourcesVpcConfig": NETWORK}
+
+
+PULL_ONLY = {"PolicyName": "AmazonEC2ContainerRegistryPullOnly"}
 
 
 def tagged(row: dict[str, Any], **tags: str) -> dict[str, Any]:
@@ -77,7 +92,7 @@ def test_a_single_zone_is_widened_by_the_subnets_of_the_cluster() -> None:
 
 
 def test_of_two_groups_with_the_cluster_tag_the_one_of_eks_keeps_it() -> None:
-    rows = [tagged({"GroupId": group, "VpcId": "vpc-1"}) for group in ("sg-0", "sg-1")]
+    rows = [tagged({**SHARED_GROUP, "GroupId": group}) for group in ("sg-0", "sg-1")]
     for row in rows:
         row["Tags"] = [{"Key": "kubernetes.io/cluster/demo", "Value": "owned"}]
     given = {**selecting("securityGroupSelectorTerms", {"tags": {"a": "b"}}), "security groups of default": rows}
@@ -208,6 +223,25 @@ def test_a_queue_that_is_made_again_admits_eventbridge() -> None:
     assert "events.amazonaws.com" in row.remedy and "arn:aws:sqs:us-west-2:111122223333:demo" in row.remedy
 
 
+def absent_queue(*queues: tuple[str, bool], name: str = "dmeo") -> Finding:
+    rows = [{"name": queue, "fed": fed} for queue, fed in queues]
+    absent = {DEPLOYMENTS: [with_queue(name)], f"queue {name}": SourceAnswer(state=State.ABSENT), "queues": rows}
+    (row,) = findings("D08", **absent)
+    return row
+
+
+def test_a_misspelt_queue_is_corrected_in_the_setting() -> None:
+    """Of the cluster's name, of a similar one, or the only one that gets the notices; else the queue is made."""
+    set_queue = "kubectl set env deployment/karpenter -n kube-system INTERRUPTION_QUEUE="
+    row = absent_queue(("demo", False), ("orders", False))
+    assert row.remedy == f"{set_queue}demo" and row.message.endswith("no such queue in us-west-2; there is 'demo'")
+    assert absent_queue(("spot-notices", True), ("orders", False), name="q").remedy == f"{set_queue}spot-notices"
+    similar = absent_queue(("karpenter-blue", True), ("karpenter-green", True), name="karpenter-blu")
+    assert similar.remedy == f"{set_queue}karpenter-blue"
+    for others in ((), (("orders", False),), (("a", True), ("b", True))):
+        assert absent_queue(*others, name="queue").remedy.startswith("aws sqs create-queue --queue-name queue ")
+
+
 def test_a_metrics_server_that_is_scaled_to_zero_is_started() -> None:
     """Its manifest states no replicas, so applying it again starts none."""
     name = {"name": "metrics-server", "namespace": "kube-system"}
@@ -308,3 +342,38 @@ def test_a_right_that_is_missing_is_added_and_a_role_that_is_not_bound_is_bound(
     assert remedy(whole) == (
         "kubectl create clusterrolebinding karpenter --clusterrole=karpenter --serviceaccount=kube-system:karpenter"
     )
+
+
+def test_a_managed_policy_is_named_in_the_partition_of_the_cluster() -> None:
+    described = {**CLUSTER, "arn": "arn:aws-us-gov:eks:us-gov-west-1:111122223333:cluster/demo"}
+    (row,) = findings(
+        "D05", **{"eks:DescribeCluster": described, CLASSES: [a_class()], "policies of nodes": [PULL_ONLY]}
+    )
+    assert row.remedy.endswith("--policy-arn arn:aws-us-gov:iam::aws:policy/AmazonEKSWorkerNodePolicy")
+
+
+def refused(text: str, **answers: Any) -> str:
+    waiting = {kinds.PODS.name: [unschedulable_pod("a"), *answers.pop("pods", [])], REFUSALS: [refusal("a", text)]}
+    (row,) = findings("D10", **waiting, **answers)
+    return row.remedy
+
+
+def test_pods_without_a_node_pool_get_one_of_the_class_that_exists() -> None:
+    text = "there is no NodePool; create a NodePool (NO_NODEPOOL)"
+    remedy = refused(text, **{CLASSES: [a_class()]})
+    body = json.loads(remedy.removeprefix("echo '").removesuffix("' | kubectl apply -f -"))
+    assert body["kind"] == "NodePool" and body["spec"]["template"]["spec"]["nodeClassRef"]["name"] == "default"
+    assert refused(text) == "dovetail explain pod/a/a -v"
+
+
+def test_a_taint_that_no_pod_tolerates_is_taken_from_the_node_pool() -> None:
+    text = "NodePool default: taint team=a:NoSchedule left none of 9 offerings (UNTOLERATED_TAINT)"
+    tainted = pool()
+    tainted["spec"]["template"]["spec"]["taints"] = [{"key": "team", "value": "a", "effect": "NoSchedule"}]
+    patch = '[{"op":"remove","path":"/spec/template/spec/taints/0"}]'
+    agent = {"metadata": {"name": "x", "namespace": "a", "ownerReferences": [{"kind": "DaemonSet"}]}}
+    tolerating = {"spec": {"containers": [], "tolerations": [{"key": "team", "operator": "Exists"}]}, "status": {}}
+    given = {kinds.NODEPOOLS.name: [tainted]}
+    assert refused(text, pods=[{**agent, **tolerating}], **given).endswith(f"nodepool default --type=json -p '{patch}'")
+    team = {"metadata": {"name": "y", "namespace": "a"}, **tolerating}
+    assert refused(text, pods=[team], **given) == "dovetail explain pod/a/a -v"

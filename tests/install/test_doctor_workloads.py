@@ -15,6 +15,7 @@ from dovetail.install.doctor.facts import SourceAnswer, State
 from dovetail.kube import resources as kinds
 from dovetail.model.labels import COMPUTE_TYPE, FARGATE
 from tests.install.doctor_facts import (
+    CLASSES,
     DEPLOYMENTS,
     FAILED,
     NODES,
@@ -36,9 +37,19 @@ from tests.install.doctor_facts import (
     tainted_pool,
     vpa,
     webhook,
+    with_kubelet,
 )
 
 CASES: list[Case] = [
+    (
+        "V04",
+        FAILED,
+        "clusterDNS is 10.100.0.11, and no Service has this address",
+        {
+            CLASSES: [with_kubelet(clusterDNS=["169.254.20.10", "10.100.0.10", "10.100.0.11"])],
+            kinds.SERVICES.name: [{"metadata": {"name": "kube-dns"}, "spec": {"clusterIP": "10.100.0.10"}}],
+        },
+    ),
     ("D12", FAILED, "no cpu", {PODS: [daemon_pod()]}),
     (
         "D12",

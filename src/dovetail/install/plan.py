@@ -246,15 +246,21 @@ def _first_pool(discovered: Found, site: Site) -> list[InstallPart]:
             "securityGroupSelectorTerms": terms(discovered.node_security_groups),
         },
     }
+    made = (node_class, general_node_pool("arm64" if arm else "amd64", "default"))
+    return [Object(body=annotated(obj, site.cluster), owner=site.cluster, keep=True, editable=True) for obj in made]
+
+
+def general_node_pool(architecture: str, node_class: str) -> Json:
+    """A NodePool for workloads that ask for nothing in particular."""
     requirements = [
-        {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64" if arm else "amd64"]},
+        {"key": "kubernetes.io/arch", "operator": "In", "values": [architecture]},
         {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
         {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
         {"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": ["c", "m", "r"]},
         {"key": "karpenter.k8s.aws/instance-generation", "operator": "Gt", "values": ["2"]},
     ]
-    reference = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
-    node_pool: Json = {
+    reference = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": node_class}
+    return {
         "apiVersion": "karpenter.sh/v1",
         "kind": "NodePool",
         "metadata": {"name": "default"},
@@ -264,10 +270,6 @@ def _first_pool(discovered: Found, site: Site) -> list[InstallPart]:
             "disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "1m"},
         },
     }
-    return [
-        Object(body=annotated(obj, site.cluster), owner=site.cluster, keep=True, editable=True)
-        for obj in (node_class, node_pool)
-    ]
 
 
 def annotated(obj: Json, owner: str) -> Json:

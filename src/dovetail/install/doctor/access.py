@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import yaml
 
-from dovetail.install.doctor.aws_answers import ROLE_ANNOTATION
+from dovetail.install.doctor.aws_answers import ROLE_ANNOTATION, oidc_issuer
 from dovetail.install.doctor.collect import AWS_AUTH
 from dovetail.install.doctor.controller import controller, controller_account
 from dovetail.install.doctor.facts import (
@@ -28,6 +28,8 @@ from dovetail.language import message
 from dovetail.model.formats import yaml_problem
 
 NODE_GROUPS = frozenset(("system:bootstrappers", "system:nodes"))
+#: What tokens of service accounts are for.
+STS_AUDIENCE = "sts.amazonaws.com"
 NODE_USER = "system:node:{{EC2PrivateDNSName}}"
 
 
@@ -41,6 +43,13 @@ def eks_cluster(facts: Facts) -> Json:
             message("EKS has no cluster {cluster!r} in {region}", cluster=facts.cluster, region=facts.region)
         )
     return described  # type: ignore[no-any-return]
+
+
+def partition(facts: Facts) -> str:
+    """`aws`, or the part of AWS that GovCloud and China are."""
+    described = facts.answers.get("eks:DescribeCluster")
+    arn = str(((described.data if described is not None else None) or {}).get("arn") or "arn:aws")
+    return arn.split(":")[1]
 
 
 def node_roles(facts: Facts) -> Iterator[tuple[str, Json, str]]:
@@ -334,7 +343,7 @@ def _role_for_account_faults(facts: Facts, cluster: Json, arn: str, account: tup
     """IAM Roles for Service Accounts: the provider is registered, and the role trusts this account."""
     namespace, name = account
     role_name = arn.rsplit("/", 1)[-1]
-    issuer = (((cluster.get("identity") or {}).get("oidc") or {}).get("issuer") or "").removeprefix("https://")
+    issuer = oidc_issuer(cluster)
     role = facts.read(f"role {role_name}")
     if role is None:
         yield failure(
@@ -365,7 +374,8 @@ def _role_for_account_faults(facts: Facts, cluster: Json, arn: str, account: tup
     providers = facts.items("iam:ListOpenIDConnectProviders")
     if not issuer:
         raise NotAvailable(message("EKS states no OIDC issuer for the cluster"))
-    if not any(row["Arn"].endswith(f":oidc-provider/{issuer}") for row in providers):
+    provider = next((row["Arn"] for row in providers if row["Arn"].endswith(f":oidc-provider/{issuer}")), "")
+    if not provider:
         yield failure(
             f"cluster/{facts.cluster}",
             message(
@@ -373,7 +383,23 @@ def _role_for_account_faults(facts: Facts, cluster: Json, arn: str, account: tup
                 "refuses the controller's token",
                 issuer=issuer,
             ),
-            f"aws iam create-open-id-connect-provider --url https://{issuer} --client-id-list sts.amazonaws.com",
+            f"aws iam create-open-id-connect-provider --url https://{issuer} --client-id-list {STS_AUDIENCE}",
+            safe=True,
+        )
+        return
+    described = facts.answers.get("identity provider")
+    audiences = ((described.data if described is not None else None) or {}).get("ClientIDList")
+    if audiences is not None and STS_AUDIENCE not in audiences:
+        yield failure(
+            f"cluster/{facts.cluster}",
+            message(
+                "its OIDC identity provider in IAM has the audiences {audiences} and not {audience}, so STS refuses "
+                "the controller's token",
+                audiences=", ".join(audiences) or message("none"),
+                audience=STS_AUDIENCE,
+            ),
+            f"aws iam add-client-id-to-open-id-connect-provider --open-id-connect-provider-arn {provider}"
+            f" --client-id {STS_AUDIENCE}",
             safe=True,
         )
         return
@@ -396,7 +422,7 @@ def _role_for_account_faults(facts: Facts, cluster: Json, arn: str, account: tup
 def _account_trust(arn: str, issuer: str, subject: str) -> str:
     """The trust policy that admits this service account."""
     provider = f"{arn.partition(':role/')[0]}:oidc-provider/{issuer}"
-    equal = {f"{issuer}:sub": subject, f"{issuer}:aud": "sts.amazonaws.com"}
+    equal = {f"{issuer}:sub": subject, f"{issuer}:aud": STS_AUDIENCE}
     statement = {
         "Effect": "Allow",
         "Principal": {"Federated": provider},
@@ -434,7 +460,7 @@ def _trust_fault(document: Json, issuer: str, subject: str) -> str:
             )
             for operator, rows in conditions.items()
             for key, values in rows.items()
-            if (actual := {f"{issuer}:sub": subject, f"{issuer}:aud": "sts.amazonaws.com"}.get(key))
+            if (actual := {f"{issuer}:sub": subject, f"{issuer}:aud": STS_AUDIENCE}.get(key))
             and not _is_met(operator, _listed(values), actual)
         ]
         if not wrong:

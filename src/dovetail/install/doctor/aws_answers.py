@@ -16,6 +16,8 @@ from dovetail.install.iam import bounded_name
 from dovetail.kube import resources as kinds
 from dovetail.language import message
 
+#: The notice that a spot instance is about to be reclaimed.
+INTERRUPTION = "EC2 Spot Instance Interruption Warning"
 SPOT_ROLE = "AWSServiceRoleForEC2Spot"
 ROLE_ANNOTATION = "eks.amazonaws.com/role-arn"
 CONTROLLER_LABEL = "app.kubernetes.io/name"
@@ -38,7 +40,10 @@ ACTIONS = (
     "eks:ListPodIdentityAssociations",
     "events:DescribeRule",
     "events:ListRuleNamesByTarget",
+    "events:ListRules",
+    "events:ListTargetsByRule",
     "iam:GetInstanceProfile",
+    "iam:GetOpenIDConnectProvider",
     "iam:GetPolicy",
     "iam:GetPolicyVersion",
     "iam:GetRole",
@@ -51,6 +56,7 @@ ACTIONS = (
     "kms:GetKeyPolicy",
     "sqs:GetQueueAttributes",
     "sqs:GetQueueUrl",
+    "sqs:ListQueues",
 )
 
 Answers = dict[str, SourceAnswer]
@@ -111,6 +117,7 @@ async def _eks(calls: Calls, cluster: str, made: Answers) -> None:
     )
     if not cluster:
         return
+    await _audiences(calls, made)
     right = "eks:ListPodIdentityAssociations"
     made[right] = await ask(calls, "eks", "list_pod_identity_associations", right, "associations", clusterName=cluster)
     groups = await ask(calls, "eks", "list_nodegroups", "eks:ListNodegroups", "nodegroups", clusterName=cluster)
@@ -130,6 +137,22 @@ async def _eks(calls: Calls, cluster: str, made: Answers) -> None:
             break
         described.append(answer.data)
     made["node groups"] = SourceAnswer(data=described, right=groups.right) if groups.state is State.READ else groups
+
+
+def oidc_issuer(cluster: Json) -> str:
+    """The cluster's OIDC issuer without its scheme; empty where EKS states none."""
+    return str(((cluster.get("identity") or {}).get("oidc") or {}).get("issuer") or "").removeprefix("https://")
+
+
+async def _audiences(calls: Calls, made: Answers) -> None:
+    """The identity provider of the cluster's issuer, where it is registered."""
+    issuer = oidc_issuer(made.get("eks:DescribeCluster", SourceAnswer()).data or {})
+    for row in made["iam:ListOpenIDConnectProviders"].data or ():
+        if issuer and row["Arn"].endswith(f":oidc-provider/{issuer}"):
+            made["identity provider"] = await ask(
+                calls, "iam", "get_open_id_connect_provider", "iam:GetOpenIDConnectProvider",
+                OpenIDConnectProviderArn=row["Arn"],
+            )  # fmt: skip
 
 
 async def _network(calls: Calls, made: Answers) -> None:
@@ -313,6 +336,8 @@ async def _queue(calls: Calls, queue: str, now: datetime, made: Answers) -> None
         return
     url = await ask(calls, "sqs", "get_queue_url", "sqs:GetQueueUrl", "QueueUrl", QueueName=queue)
     made[f"queue {queue}"] = url
+    if url.state is State.ABSENT:
+        made["queues"] = await _queues(calls)
     if url.state is not State.READ:
         return
     right = "sqs:GetQueueAttributes"
@@ -329,6 +354,23 @@ async def _queue(calls: Calls, queue: str, now: datetime, made: Answers) -> None
     arn = attributes.data.get("QueueArn")
     if arn:
         made[f"rules of {queue}"] = await _rules(calls, arn)
+
+
+async def _queues(calls: Calls) -> SourceAnswer:
+    """The account's queues by name, and whether a rule for interruptions sends to them."""
+    listed = await ask(calls, "sqs", "list_queues", "sqs:ListQueues", "QueueUrls")
+    if listed.state is not State.READ:
+        return listed
+    fed: set[str] = set()
+    rules = await ask(calls, "events", "list_rules", "events:ListRules", "Rules")
+    for rule in rules.data or ():
+        if INTERRUPTION in str(rule.get("EventPattern")):
+            targets = await ask(
+                calls, "events", "list_targets_by_rule", "events:ListTargetsByRule", "Targets", Rule=rule["Name"]
+            )
+            fed |= {str(target["Arn"]).rsplit(":", 1)[-1] for target in targets.data or ()}
+    names = sorted({str(url).rsplit("/", 1)[-1] for url in listed.data or ()})
+    return SourceAnswer(data=[{"name": name, "fed": name in fed} for name in names], right=listed.right)
 
 
 async def _queue_age(calls: Calls, queue: str, now: datetime) -> SourceAnswer:

@@ -71,6 +71,9 @@ class Check(msgspec.Struct, frozen=True):
 #: What keeps a controller from starting, and so leads to most of what it does not do.
 START = ("D04", "D06", "V02")
 
+#: What keeps instances from being launched or from joining, so that pods wait.
+WAITING = (*START, "D01", "D02", "D03", "D05", "D08", "D09", "D17", "D18", "V01", "V03")
+
 CHECKS: tuple[Check, ...] = (
     Check("P01", BEFORE, source("EKS knows the cluster, and supports it"), check_cluster, when=CheckPhase.BEFORE),
     Check("P02", BEFORE, source("nodes have room for the controller"), check_room, when=CheckPhase.BEFORE),
@@ -100,7 +103,7 @@ CHECKS: tuple[Check, ...] = (
     Check(
         "D08", CAPACITY, source("spot interruptions reach the controller"), check_spot, (*START, "D03", "D09", "V01")
     ),
-    Check("D10", CAPACITY, source("NodePools can launch instances"), check_node_pools),
+    Check("D10", CAPACITY, source("NodePools can launch instances"), check_node_pools, WAITING),
     Check("D11", CAPACITY, source("predicted allocatable holds"), check_allocatable),
     Check("D13", CAPACITY, source("a new AMI does not replace a whole pool at once"), check_image_rollout),
     Check("D14", CAPACITY, source("no other autoscaler acts on the same nodes"), check_other_autoscalers),

@@ -13,7 +13,7 @@ import msgspec
 
 from dovetail.cloud.aws.client import Calls
 from dovetail.install.doctor.aws_answers import collect_account
-from dovetail.install.doctor.facts import Facts, SourceAnswer, State, environment
+from dovetail.install.doctor.facts import Facts, SourceAnswer, State, condition, environment
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError, Disconnected, Forbidden, KubeError, NotFound, Unauthorized
@@ -70,6 +70,8 @@ LAB_FAULTS = "/lab/faults"
 LOG_LINES = 500
 #: Events by which the controller reports safe mode.
 SAFE_MODE = "events of safe mode"
+#: Events by which a controller says that no NodePool serves a pod, and how their text begins.
+REFUSALS, REFUSAL_TEXT = "events of pods that no NodePool serves", "Failed to schedule pod, "
 NODE_METRICS = f"{METRICS}/nodes"
 #: Variables of containers that checks read; every other may hold a secret and is dropped.
 KEPT_VARIABLES = frozenset(
@@ -227,6 +229,7 @@ async def collect(
     answers[METRICS], _ = await _raw(kube, METRICS)
     answers[LAB_FAULTS], _ = await _raw(kube, LAB_FAULTS)
     answers[SAFE_MODE] = await _list(kube, kinds.CORE_EVENTS, fields="reason=SafeMode")
+    answers[REFUSALS] = await _refusals(kube, answers)
     answers[VERSION], time = await _raw(kube, VERSION)
     if logs:
         progress(message("the controller's log and metrics"))
@@ -247,6 +250,18 @@ async def _list(kube: Kube, resource: Resource, fields: str = "") -> SourceAnswe
     except KubeError as error:
         return _without(error, right)
     return SourceAnswer(data=listing.items, right=right)
+
+
+async def _refusals(kube: Kube, answers: Mapping[str, SourceAnswer]) -> SourceAnswer:
+    """Only asked where a pod waits: a busy cluster has many events."""
+    pods = answers[kinds.PODS.name].data or ()
+    if not any((condition(pod, "PodScheduled") or {}).get("status") == "False" for pod in pods):
+        return SourceAnswer(data=[])
+    answer = await _list(kube, kinds.CORE_EVENTS, fields="reason=FailedScheduling")
+    if answer.state is not State.READ:
+        return answer
+    said = [event for event in answer.data if str(event.get("message")).startswith(REFUSAL_TEXT)]
+    return SourceAnswer(data=said, right=answer.right)
 
 
 async def _logs(kube: Kube, answers: Mapping[str, SourceAnswer]) -> dict[str, SourceAnswer]:

@@ -25,6 +25,7 @@ from dovetail.language import message, source
 from dovetail.model.kinds import crds
 
 LABEL = "app.kubernetes.io/name"
+HELM = "meta.helm.sh"
 LEASE = "karpenter-leader-election"
 NODEPOOL_LABEL = "karpenter.sh/nodepool"
 DEFINITIONS = ("nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "ec2nodeclasses.karpenter.k8s.aws")
@@ -142,6 +143,7 @@ def check_definitions(facts: Facts) -> Iterator[Fault]:
                 f'kubectl patch crd {name} --subresource=status --type=merge -p \'{{"status":{{"storedVersions":'
                 '["v1"]}}\'',
             )
+        yield from _ownership_faults(item, deployment)
         yield from _conversion_faults(facts, item)
         yield from _operator_faults(item, deployment)
         if is_dovetail(deployment):
@@ -186,6 +188,26 @@ def _served_faults(item: Json, name: str, needs_v1: bool) -> Iterator[Fault]:
             ),
             "dovetail crds | kubectl apply --server-side --force-conflicts -f -",
         )
+
+
+def _ownership_faults(item: Json, deployment: Json) -> Iterator[Fault]:
+    """Helm upgrades only what carries its own release's name."""
+    annotations = item["metadata"].get("annotations") or {}
+    owner, name = str(annotations.get(f"{HELM}/release-name") or ""), item["metadata"]["name"]
+    release = deployment["metadata"]["name"]
+    if not owner or any(part in owner for part in (release, "karpenter", "dovetail")):
+        return
+    namespace = deployment["metadata"]["namespace"]
+    yield warning(
+        f"crd/{name}",
+        message(
+            "annotation {helm}/release-name is {owner!r}: Helm refuses to upgrade it with the controller's release",
+            helm=HELM,
+            owner=owner,
+        ),
+        f"kubectl annotate crd {name} --overwrite {HELM}/release-name={release}-crd"
+        f" {HELM}/release-namespace={namespace}",
+    )
 
 
 def _conversion_faults(facts: Facts, item: Json) -> Iterator[Fault]:

@@ -68,6 +68,8 @@ def put_policy(facts: Facts) -> str:
 def grant(facts: Facts, denial: Denial) -> str:
     """The command that ends a denial. A further policy does not undo a Deny: that has to go."""
     role = controller_role(facts)
+    if denial.by_boundary:
+        return f"aws iam delete-role-permissions-boundary --role-name {role}"
     if not denial.is_explicit:
         return put_policy(facts)
     if denial.policy.startswith("arn:"):
@@ -113,8 +115,9 @@ def check_controller_policy(facts: Facts) -> Iterator[Fault]:
             status,
             f"role/{role}",
             message(
-                "its policies {verb} {actions}{where} with the controller's tags ({decision}): {consequence}",
-                verb=message("deny") if rows[0].is_explicit else message("do not allow"),
+                "{policies} {verb} {actions}{where} with the controller's tags ({decision}): {consequence}",
+                policies=message("its permissions boundary") if rows[0].by_boundary else message("its policies"),
+                verb=_verb(rows[0]),
                 actions=shortened([row.action for row in rows]),
                 where=where,
                 decision=rows[0].decision,
@@ -132,6 +135,12 @@ def check_controller_policy(facts: Facts) -> Iterator[Fault]:
             ),
             narrow_policy(facts),
         )
+
+
+def _verb(denial: Denial) -> str:
+    if denial.is_explicit:
+        return message("denies") if denial.by_boundary else message("deny")
+    return message("does not allow") if denial.by_boundary else message("do not allow")
 
 
 def _simulated_denials(facts: Facts, purpose: str) -> list[Denial]:
@@ -161,11 +170,12 @@ def _dry_run_faults(facts: Facts) -> Iterator[Fault]:
 
 def _grouped(denied: Iterable[Denial]) -> Iterator[tuple[list[Denial], list[str]]]:
     """Denials of one purpose and one policy, with the resources for which the same actions are denied."""
-    by_resource: dict[tuple[str, str, str, str], list[Denial]] = {}
+    by_resource: dict[tuple[object, ...], list[Denial]] = {}
     for row in denied:
-        by_resource.setdefault((row.purpose, row.decision, row.policy, row.resource), []).append(row)
-    merged: dict[tuple[str, str, str, tuple[str, ...]], list[list[Denial]]] = {}
-    for (purpose, decision, policy, _), rows in by_resource.items():
-        merged.setdefault((purpose, decision, policy, tuple(row.action for row in rows)), []).append(rows)
+        kind = (row.purpose, row.decision, row.policy, row.by_boundary)
+        by_resource.setdefault((*kind, row.resource), []).append(row)
+    merged: dict[tuple[object, ...], list[list[Denial]]] = {}
+    for (*shared, _), rows in by_resource.items():
+        merged.setdefault((*shared, *(row.action for row in rows)), []).append(rows)
     for groups in merged.values():
         yield groups[0], [rows[0].resource for rows in groups if rows[0].resource != "*"]

@@ -117,6 +117,13 @@ def moment(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None
 
 
+def event_time(event: Json) -> str:
+    """When it was seen last, as text that sorts."""
+    series = event.get("series") or {}
+    times = (series.get("lastObservedTime"), event.get("eventTime"), event.get("lastTimestamp"))
+    return max(str(time) for time in (*times, event["metadata"].get("creationTimestamp")) if time)
+
+
 # What checks say
 
 

@@ -217,39 +217,54 @@ def _security_group_faults(facts: Facts, name: str) -> Iterator[Fault]:
 
 
 def _path_faults(facts: Facts, subject: str, groups: Sequence[Json]) -> Iterator[Fault]:
-    """Nodes reach the API server at 443, and it reaches their kubelets at 10250."""
+    """Nodes reach the API server at 443, it reaches their kubelets at 10250, and nodes reach everything else."""
+    ids = sorted(str(row["GroupId"]) for row in groups)
+    if all(row.get("IpPermissionsEgress") == [] for row in groups):
+        yield failure(
+            subject,
+            message("none of its security groups ({ids}) has a rule for outbound traffic: nodes reach nothing, and "
+                    "cannot join", ids=", ".join(ids)),
+            f"aws ec2 authorize-security-group-egress --group-id {ids[0]} --ip-permissions"
+            f" 'IpProtocol=-1,IpRanges=[{{CidrIp=0.0.0.0/0}}]' --region {facts.region}",
+        )  # fmt: skip
     network = eks_cluster(facts).get("resourcesVpcConfig") or {}
     shared = network.get("clusterSecurityGroupId")
-    ids = {str(row["GroupId"]) for row in groups}
-    if not shared or shared in ids:
+    if not shared:
         return
     plane = facts.items("control plane groups")
     plane_ids = {str(row["GroupId"]) for row in plane}
-    admits_nodes = any(_admits(row, 443, ids) for row in plane)
-    admits_plane = any(_admits(row, 10250, plane_ids) for row in groups)
-    if admits_nodes and admits_plane:
-        return
-    first = sorted(ids)[0]
-    if not admits_nodes:
-        rule = message(
-            "no group of the control plane ({plane_ids}) admits its groups at port 443",
-            plane_ids=", ".join(sorted(plane_ids)),
+    source = shared if shared in ids else ids[0]
+    # Without the private endpoint nodes reach the API server by its public address.
+    if network.get("endpointPrivateAccess", True) and not any(_admits(row, 443, set(ids)) for row in plane):
+        make = failure if shared in ids else warning  # rules of other groups may be those of a proxy
+        yield make(
+            subject,
+            message(
+                "no security group of the control plane ({plane_ids}) admits its groups ({ids}) at port 443: nodes "
+                "cannot join",
+                plane_ids=", ".join(sorted(plane_ids)),
+                ids=", ".join(ids),
+            ),
+            _ingress(facts, shared, 443, source),
         )
-        target, port, source = shared, 443, first
-    else:
-        rule = message("none of its groups ({ids}) admits the control plane at port 10250", ids=", ".join(sorted(ids)))
-        target, port, source = first, 10250, shared
-    yield warning(
-        subject,
-        message(
-            "spec.securityGroupSelectorTerms does not select the cluster's security group {shared}, "
-            "and {rule}: nodes {effect}",
-            shared=shared,
-            rule=rule,
-            effect=message("cannot join") if port == 443 else message("have no logs, exec and webhooks"),
-        ),
-        f"aws ec2 authorize-security-group-ingress --group-id {target} --protocol tcp --port {port} --source-group"
-        f" {source} --region {facts.region}",
+    if not any(_admits(row, 10250, plane_ids) for row in groups):
+        yield warning(
+            subject,
+            message(
+                "none of its security groups ({ids}) admits the control plane at port 10250: nodes have no logs, exec "
+                "and webhooks",
+                ids=", ".join(ids),
+            ),
+            _ingress(facts, source, 10250, shared),
+        )
+
+
+def _ingress(facts: Facts, group: str, port: int, source: str) -> str:
+    """The command for a rule as EKS makes it: all traffic inside the cluster's group, else one port."""
+    protocol = "-1" if group == source else f"tcp --port {port}"
+    return (
+        f"aws ec2 authorize-security-group-ingress --group-id {group} --protocol {protocol} --source-group {source}"
+        f" --region {facts.region}"
     )
 
 

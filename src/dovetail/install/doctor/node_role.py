@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from dovetail.install.doctor.access import is_associated, node_roles, trusted_services
+from dovetail.install.doctor.access import is_associated, node_roles, partition, trusted_services
 from dovetail.install.doctor.aws_answers import ROLE_ANNOTATION, usual_node_role
 from dovetail.install.doctor.controller_policy import controller_role, denials, grant, narrow_policy
 from dovetail.install.doctor.facts import Facts, Fault, State, failure, warning
@@ -150,7 +150,7 @@ def _role_faults(facts: Facts, name: str, role: str) -> Iterator[Fault]:
             yield failure(
                 f"role/{role}",
                 lacking,
-                f"aws iam attach-role-policy --role-name {role} --policy-arn arn:aws:iam::aws:policy/{first}",
+                f"aws iam attach-role-policy --role-name {role} --policy-arn {_managed(facts, first)}",
                 safe=True,
             )
     if CNI_POLICY not in attached and _cni_uses_node_role(facts):
@@ -161,9 +161,14 @@ def _role_faults(facts: Facts, name: str, role: str) -> Iterator[Fault]:
                 "addresses and nodes stay NotReady",
                 cni_policy=CNI_POLICY,
             ),
-            f"aws iam attach-role-policy --role-name {role} --policy-arn arn:aws:iam::aws:policy/{CNI_POLICY}",
+            f"aws iam attach-role-policy --role-name {role} --policy-arn {_managed(facts, CNI_POLICY)}",
             safe=True,
         )
+
+
+def _managed(facts: Facts, policy: str) -> str:
+    """The ARN of a policy of AWS's, in the partition of the cluster: GovCloud and China have their own."""
+    return f"arn:{partition(facts)}:iam::aws:policy/{policy}"
 
 
 def _role_remedy(facts: Facts, name: str, role: str) -> str:
@@ -172,9 +177,9 @@ def _role_remedy(facts: Facts, name: str, role: str) -> str:
     answer = facts.answers.get(f"role {usual}")
     if usual != role and answer is not None and answer.data:
         return f'kubectl patch ec2nodeclass {name} --type=merge -p \'{{"spec":{{"role":"{usual}"}}}}\''
-    attach = f"aws iam attach-role-policy --role-name {role} --policy-arn arn:aws:iam::aws:policy/"
+    attach = f"aws iam attach-role-policy --role-name {role} --policy-arn "
     create = f"aws iam create-role --role-name {role} --assume-role-policy-document '{EC2_TRUST}'"
-    return " && ".join([create, *(attach + policy for policy in FIRST_POLICIES)])
+    return " && ".join([create, *(attach + _managed(facts, policy) for policy in FIRST_POLICIES)])
 
 
 def _cni_uses_node_role(facts: Facts) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from dovetail.install.doctor.collect import LAB_FAULTS, SAFE_MODE
-from dovetail.install.doctor.facts import Facts, Fault, Json, State, moment, name_of, warning
+from dovetail.install.doctor.facts import Facts, Fault, Json, State, event_time, moment, name_of, warning
 from dovetail.kube.resources import LEASES
 from dovetail.language import message
 
@@ -17,7 +17,7 @@ NOTHING_BROKEN = "nothing is broken"
 
 def safe_mode_event(facts: Facts) -> Json | None:
     """The event by which safe mode began, if it lasts; one is enough, since all NodePools get the same."""
-    events = sorted(facts.items(SAFE_MODE), key=lambda event: str(_time(event)))
+    events = sorted(facts.items(SAFE_MODE), key=event_time)
     return events[-1] if events and events[-1].get("type") == "Warning" else None
 
 
@@ -29,13 +29,6 @@ def check_safe_mode(facts: Facts) -> Iterator[Fault]:
             message("the controller is in safe mode: {note}", note=event.get("note") or event.get("message", "")),
             "dovetail history --kind safe-mode",
         )
-
-
-def _time(event: object) -> str:
-    assert isinstance(event, dict)
-    series = event.get("series") or {}
-    times = (series.get("lastObservedTime"), event.get("eventTime"), event.get("lastTimestamp"))
-    return max(str(time) for time in (*times, event["metadata"].get("creationTimestamp")) if time)
 
 
 def check_clocks(facts: Facts) -> Iterator[Fault]:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from dovetail.install.doctor.addresses import requirements
-from dovetail.install.doctor.facts import Facts, Fault, Json, condition, failure, name_of, warning
+from dovetail.install.doctor.collect import REFUSAL_TEXT, REFUSALS
+from dovetail.install.doctor.daemon_sets import tolerated
+from dovetail.install.doctor.facts import Facts, Fault, Json, condition, event_time, failure, moment, name_of, warning
+from dovetail.install.plan import general_node_pool
 from dovetail.kube.resources import (
+    EC2NODECLASSES,
+    NODECLAIMS,
     NODEPOOLS,
     NODES,
     PDBS,
@@ -19,18 +26,24 @@ from dovetail.language import message
 from dovetail.model import labels, quantity
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.lint.catalog import InstanceCatalog
+from dovetail.model.reasons import REASONS
 
+#: More causes than these are not listed: the first ones have to be mended anyway.
+MAX_CAUSES = 5
 ZONES = (labels.ZONE, "failure-domain.beta.kubernetes.io/zone", "topology.ebs.csi.aws.com/zone")
 
 
 def check_pending(facts: Facts, offered: InstanceCatalog | None) -> Iterator[Fault]:
     pools = facts.items(NODEPOOLS.name)
     pods = unschedulable(facts)
+    found: list[Fault] = []
     if pools and pods:
-        blocked = list(_key_faults(facts, pools, pods)) + list(_volume_faults(facts, pools, pods))
-        yield from blocked
-        if offered is not None and len({fault.object for fault in blocked}) < len(pods):
-            yield from _limit_faults(pools, offered)
+        found = list(_key_faults(facts, pools, pods)) + list(_volume_faults(facts, pools, pods))
+        if offered is not None and len({fault.object for fault in found}) < len(pods):
+            found += _limit_faults(pools, offered)
+        yield from found
+    if pods and not found:
+        yield from _refusal_faults(facts, pods)
     if pools:
         yield from _budget_faults(facts)
 
@@ -45,6 +58,61 @@ def unschedulable(facts: Facts) -> list[Json]:
         if waits and "DaemonSet" not in owners and not pod["metadata"].get("deletionTimestamp"):
             rows.append(pod)
     return rows
+
+
+# What the controller says of them
+
+
+def _refusal_faults(facts: Facts, pods: Sequence[Json]) -> Iterator[Fault]:
+    """Each cause once, with the first of its pods; not what passes by itself, nor where a node is on its way."""
+    said = {
+        (str(about.get("namespace")), str(about.get("name"))): (event, str(event["message"]))
+        for event in sorted(facts.items(REFUSALS), key=event_time)
+        if (about := event.get("involvedObject"))
+    }
+    launched = max((str(row["metadata"].get("creationTimestamp")) for row in facts.items(NODECLAIMS.name)), default="")
+    waiting: dict[str, list[Json]] = defaultdict(list)
+    for pod in pods:
+        metadata = pod["metadata"]
+        event, text = said.get((metadata.get("namespace", ""), metadata["name"]), (None, ""))
+        code = re.search(r"\(([A-Z_]+)\)$", text)
+        passes = code is not None and code[1] in REASONS and REASONS[code[1]].kind == "wait"
+        if event is not None and not passes and not _is_earlier(event_time(event), launched):
+            waiting[text.removeprefix(REFUSAL_TEXT)].append(pod)
+    for text, held in list(waiting.items())[:MAX_CAUSES]:
+        more = message(" and {count} more", count=len(held) - 1) if len(held) > 1 else ""
+        yield failure(
+            f"pod/{name_of(held[0])}",
+            message("no NodePool serves it{more}: {text}", more=more, text=text),
+            _refusal_remedy(facts, held[0], text),
+            symptom=True,
+        )
+
+
+def _refusal_remedy(facts: Facts, pod: Json, text: str) -> str:
+    """A NodePool where there is none; no taint where no pod tolerates it; else what explain finds by trying."""
+    pools, classes = facts.items(NODEPOOLS.name), facts.items(EC2NODECLASSES.name)
+    if not pools and len(classes) == 1:
+        body = json.dumps(general_node_pool("amd64", classes[0]["metadata"]["name"]), separators=(",", ":"))
+        return f"echo '{body}' | kubectl apply -f -"
+    if text.endswith("(UNTOLERATED_TAINT)") and len(pools) == 1:
+        for index, taint in enumerate(pools[0]["spec"]["template"]["spec"].get("taints") or ()):
+            if not any(_tolerates(other, taint) for other in facts.items(PODS.name)):
+                patch = f'[{{"op":"remove","path":"/spec/template/spec/taints/{index}"}}]'
+                return f"kubectl patch nodepool {pools[0]['metadata']['name']} --type=json -p '{patch}'"
+    return f"dovetail explain pod/{name_of(pod)} -v"
+
+
+def _tolerates(pod: Json, taint: Json) -> bool:
+    """Whether it asks for nodes with this taint; a pod of a DaemonSet goes to every node."""
+    owners = [owner.get("kind") for owner in pod["metadata"].get("ownerReferences") or ()]
+    named = [row for row in pod["spec"].get("tolerations") or () if row.get("key")]
+    return "DaemonSet" not in owners and tolerated(taint, named)
+
+
+def _is_earlier(first: str, second: str) -> bool:
+    before, after = moment(first), moment(second)
+    return before is not None and after is not None and before < after
 
 
 # Labels that no NodePool declares

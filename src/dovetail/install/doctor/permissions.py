@@ -56,6 +56,8 @@ class Denial(msgspec.Struct, frozen=True):
     resource: str
     decision: str
     policy: str = ""
+    #: Whether the role's permissions boundary does not allow it.
+    by_boundary: bool = False
 
     @property
     def is_explicit(self) -> bool:
@@ -82,6 +84,11 @@ class ControllerRole(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def partition(self) -> str:
         return self.arn.split(":")[1]
+
+    @property
+    def suffix(self) -> str:
+        """What names of services end with in China."""
+        return ".cn" if self.partition == "aws-cn" else ""
 
     @property
     def account(self) -> str:
@@ -183,7 +190,7 @@ def _feature_trials(role: ControllerRole) -> list[Trial]:
 def _pass_role_trials(role: ControllerRole) -> list[Trial]:
     """Pass the node roles to EC2, and no other role to another service."""
     region = _region_context(role)
-    passed = {"iam:PassedToService": "ec2.amazonaws.com" + (".cn" if role.partition == "aws-cn" else ""), **region}
+    passed = {"iam:PassedToService": f"ec2.amazonaws.com{role.suffix}", **region}
     made = [
         Trial(purpose=PASS_ROLE, actions=("iam:PassRole",), resource=node_role, context=passed)
         for node_role in role.node_roles
@@ -198,7 +205,7 @@ def _key_and_spot_trials(role: ControllerRole) -> list[Trial]:
     """Use the keys of encrypted volumes, and create the service-linked role of spot."""
     region = _region_context(role)
     through_ec2 = {
-        "kms:ViaService": f"ec2.{role.region}.amazonaws.com",
+        "kms:ViaService": f"ec2.{role.region}.amazonaws.com{role.suffix}",
         "kms:CallerAccount": role.account,
         "kms:GrantIsForAWSResource": "true",
         **region,
@@ -292,11 +299,18 @@ async def _simulated(calls: Calls, role: ControllerRole, trial: Trial) -> Source
     if said.state is not State.READ:
         return said
     denials = [
-        msgspec.to_builtins(Denial(trial.purpose, row["EvalActionName"], trial.resource, row["EvalDecision"]))
+        msgspec.to_builtins(_denial(trial, row))
         for row in said.data or ()
         if row["EvalDecision"] != "allowed" and (trial.purpose in UNWANTED or not _inconclusive(row, trial.context))
     ]
     return SourceAnswer(data=denials, right=RIGHT)
+
+
+def _denial(trial: Trial, row: Mapping[str, Any]) -> Denial:
+    boundary = (row.get("PermissionsBoundaryDecisionDetail") or {}).get("AllowedByPermissionsBoundary", True)
+    return Denial(
+        trial.purpose, row["EvalActionName"], trial.resource, row["EvalDecision"], by_boundary=boundary is False
+    )
 
 
 def _inconclusive(row: Mapping[str, Any], context: Mapping[str, str]) -> bool:

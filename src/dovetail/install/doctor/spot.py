@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 
 from dovetail.install.doctor.access import interruption_queue, policy_document
-from dovetail.install.doctor.aws_answers import SPOT_ROLE
+from dovetail.install.doctor.aws_answers import INTERRUPTION, SPOT_ROLE
 from dovetail.install.doctor.controller import controller
 from dovetail.install.doctor.controller_policy import denials
 from dovetail.install.doctor.facts import (
@@ -27,13 +28,14 @@ from dovetail.kube.resources import DAEMONSETS, NODECLAIMS, NODEPOOLS
 from dovetail.language import message
 
 CAPACITY_TYPE = "karpenter.sh/capacity-type"
-INTERRUPTION = "EC2 Spot Instance Interruption Warning"
 #: What else reaches the controller by the queue.
 OTHER_NOTICES = (
     "EC2 Instance Rebalance Recommendation",
     "EC2 Instance State-change Notification",
     "AWS Health Event",
 )
+#: How alike names are, from 0 to 1, of which one may be the other misspelt.
+SIMILAR_NAME = 0.8
 #: A message that has waited longer is read by no controller.
 MAX_MESSAGE_AGE_S = 120
 
@@ -139,17 +141,30 @@ def _queue_faults(facts: Facts, pools: list[str]) -> Iterator[Fault]:
         return
     attributes = facts.read(f"queue {queue}")
     if attributes is None:
+        meant = _meant_queue(facts, queue)
+        cause = message(
+            "INTERRUPTION_QUEUE is {queue!r}, and SQS has no such queue in {region}", queue=queue, region=facts.region
+        )
         yield failure(
             subject,
-            message(
-                "INTERRUPTION_QUEUE is {queue!r}, and SQS has no such queue in {region}",
-                queue=queue,
-                region=facts.region,
-            ),
-            f"aws sqs create-queue --queue-name {queue}{_first_attributes(facts, queue)} --region {facts.region}",
+            message("{cause}; there is {meant!r}", cause=cause, meant=meant) if meant else cause,
+            set_queue.rpartition("=")[0] + f"={meant}"
+            if meant
+            else f"aws sqs create-queue --queue-name {queue}{_first_attributes(facts, queue)} --region {facts.region}",
         )
         return
     yield from _delivery_faults(facts, queue, attributes)
+
+
+def _meant_queue(facts: Facts, queue: str) -> str:
+    """The queue that exists and was meant: the cluster's by name, one of a similar name, or the only one with rules."""
+    answer = facts.answers.get("queues")
+    rows = {str(row["name"]): bool(row["fed"]) for row in (answer.data if answer is not None else None) or ()}
+    if facts.cluster in rows:
+        return facts.cluster
+    fed = [name for name, is_fed in rows.items() if is_fed]
+    similar = get_close_matches(queue, fed, 1) or get_close_matches(queue, rows, 1, SIMILAR_NAME)
+    return (similar or (fed if len(fed) == 1 else [""]))[0]
 
 
 def _delivery_faults(facts: Facts, queue: str, attributes: Json) -> Iterator[Fault]:

@@ -142,6 +142,9 @@ def _create_network(
     group = ec2.create_security_group(
         GroupName=f"eks-cluster-sg-{cluster}", Description="EKS created security group", VpcId=vpc
     )["GroupId"]
+    ec2.authorize_security_group_ingress(
+        GroupId=group, IpPermissions=[{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}]
+    )
     ec2.create_tags(Resources=[vpc, *subnets.values(), group], Tags=tags)
     _route_to_internet(ec2, vpc, subnets.values())
     # The tag EKS itself puts on its security group; no other client may write tags that begin with "aws:".

@@ -49,12 +49,15 @@ def _correct() -> None:
     from moto.ec2.utils import filter_dict_attribute_mapping
     from moto.eks.models import EKSBackend
     from moto.iam.models import SERVICE_NAME_CONVERSION
+    from moto.iam.responses import IamResponse
     from moto.sqs.models import SQSBackend
     from moto.sts.responses import TokenResponse
 
     SERVICE_NAME_CONVERSION.update({"spot": "EC2Spot", "spotfleet": "EC2SpotFleet"})
     TokenResponse.get_session_token = _with_own_key(TokenResponse.get_session_token)
     TokenResponse.get_federation_token = _with_own_key(TokenResponse.get_federation_token)
+    IamResponse.add_client_id_to_open_id_connect_provider = _add_client_id
+    IamResponse.remove_client_id_from_open_id_connect_provider = _remove_client_id
     SQSBackend.set_queue_attributes = _with_kept_policy(SQSBackend.set_queue_attributes)
     EKSBackend.create_nodegroup = with_images(EKSBackend.create_nodegroup)
     LaunchTemplateBackend.delete_launch_template = _with_its_tags(LaunchTemplateBackend.delete_launch_template)
@@ -117,6 +120,30 @@ def _with_its_tags(plain: Callable[..., Any]) -> Callable[..., Any]:
         return deleted
 
     return delete
+
+
+def _add_client_id(self: Any) -> Any:
+    audiences, client = _audiences(self)
+    audiences[:] = [*audiences, *([] if client in audiences else [client])]
+    return _nothing()
+
+
+def _remove_client_id(self: Any) -> Any:
+    audiences, client = _audiences(self)
+    audiences[:] = [audience for audience in audiences if audience != client]
+    return _nothing()
+
+
+def _audiences(self: Any) -> tuple[list[str], str]:
+    """The audiences of the identity provider that the request names, and the one in question."""
+    provider = self.backend.get_open_id_connect_provider(self._get_param("OpenIDConnectProviderArn"))
+    return provider.client_id_list, str(self._get_param("ClientID"))
+
+
+def _nothing() -> Any:
+    from moto.core.responses import EmptyResult
+
+    return EmptyResult()
 
 
 def _with_own_key(plain: Method) -> Method:

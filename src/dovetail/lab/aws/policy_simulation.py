@@ -60,8 +60,16 @@ class PolicySimulation:
 
 def _row(principal: Principal, action: str, resource: str, context: Mapping[str, str | list[str]]) -> str:
     decision, statements = decide(principal.policies, action, resource, context)
-    if decision is PolicyDecision.ALLOWED and principal.boundary is not None:
-        decision, _ = decide(principal.boundary, action, resource, context)
+    boundary = ""
+    if principal.boundary is not None:
+        bounded, _ = decide(principal.boundary, action, resource, context)
+        inside = str(bounded is PolicyDecision.ALLOWED).lower()
+        boundary = (
+            "<PermissionsBoundaryDecisionDetail><AllowedByPermissionsBoundary>"
+            f"{inside}</AllowedByPermissionsBoundary></PermissionsBoundaryDecisionDetail>"
+        )
+        if decision is PolicyDecision.ALLOWED:
+            decision = bounded
     matched = "".join(
         f"<member><SourcePolicyId>{escape(str(statement.get('Sid', '')))}</SourcePolicyId>"
         "<SourcePolicyType>IAM Policy</SourcePolicyType></member>"
@@ -70,7 +78,7 @@ def _row(principal: Principal, action: str, resource: str, context: Mapping[str,
     return (
         f"<member><EvalActionName>{escape(action)}</EvalActionName>"
         f"<EvalResourceName>{escape(resource)}</EvalResourceName><EvalDecision>{decision.value}</EvalDecision>"
-        f"<MatchedStatements>{matched}</MatchedStatements><MissingContextValues/></member>"
+        f"<MatchedStatements>{matched}</MatchedStatements><MissingContextValues/>{boundary}</member>"
     )
 
 

@@ -61,10 +61,13 @@ class WebIdentity:
         arn = form.get("RoleArn", [""])[0]
         issuer = str(claims["iss"]).removeprefix("https://")
         providers = list(self._iam().open_id_providers.values())
-        if not any(provider.url.removeprefix("https://") == issuer for provider in providers):
+        provider = next((row for row in providers if row.url.removeprefix("https://") == issuer), None)
+        if provider is None:
             raise IdentityRefused(
                 "InvalidIdentityToken", f"No OpenIDConnect provider found in your account for https://{issuer}"
             )
+        if AUDIENCE not in provider.client_id_list:
+            raise IdentityRefused("InvalidIdentityToken", "Incorrect token audience")
         role = next((role for role in list(self._iam().roles.values()) if role.arn == arn), None)
         if role is None or not trusts(_document(role.assume_role_policy_document), issuer, claims):
             raise IdentityRefused("AccessDenied", f"Not authorized to perform sts:{ACTION} on {arn}")
