@@ -18,6 +18,37 @@ OTHER_NETWORKS = ("antrea", "calico", "canal", "cilium", "flannel", "kube-router
 
 
 def check_max_pods(facts: Facts) -> Iterator[Fault]:
+    yield from _too_few_faults(facts)
+    yield from _address_faults(facts)
+
+
+def _too_few_faults(facts: Facts) -> Iterator[Fault]:
+    """A limit that the pods of DaemonSets reach alone."""
+    everywhere = [
+        row["metadata"]["name"]
+        for row in facts.items(DAEMONSETS.name)
+        if (row.get("status") or {}).get("desiredNumberScheduled")
+        and not row["spec"]["template"]["spec"].get("nodeSelector")
+        and not row["spec"]["template"]["spec"].get("affinity")
+    ]
+    for node_class in facts.items(EC2NODECLASSES.name):
+        limit, name = _max_pods(node_class), node_class["metadata"]["name"]
+        if limit is not None and limit <= len(everywhere):
+            yield failure(
+                f"ec2nodeclass/{name}",
+                message(
+                    "spec.kubelet.maxPods is {limit}, and pods of {count} DaemonSets ({shortened}) go to every node: "
+                    "no other pod fits, so nothing is launched",
+                    limit=limit,
+                    count=len(everywhere),
+                    shortened=shortened(everywhere),
+                ),
+                f"kubectl patch ec2nodeclass {name} --type=json -p"
+                ' \'[{"op":"remove","path":"/spec/kubelet/maxPods"}]\'',
+            )
+
+
+def _address_faults(facts: Facts) -> Iterator[Fault]:
     """Only with the Amazon VPC CNI, which gives each pod an address of the VPC."""
     cni = facts.named(DAEMONSETS.name, CNI, "kube-system")
     if facts.region not in catalog.regions() or (cni is None and _uses_other_network(facts)):

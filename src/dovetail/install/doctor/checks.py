@@ -72,7 +72,7 @@ class Check(msgspec.Struct, frozen=True):
 START = ("D04", "D06", "V02")
 
 #: What keeps instances from being launched or from joining, so that pods wait.
-WAITING = (*START, "D01", "D02", "D03", "D05", "D08", "D09", "D17", "D18", "V01", "V03")
+WAITING = (*START, "D01", "D02", "D03", "D05", "D08", "D09", "D16", "D17", "D18", "V01", "V03")
 
 CHECKS: tuple[Check, ...] = (
     Check("P01", BEFORE, source("EKS knows the cluster, and supports it"), check_cluster, when=CheckPhase.BEFORE),

@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from dovetail.install.doctor.controller import controllers, karpenter_version
 from dovetail.install.doctor.controller_pods import unschedulable_message
 from dovetail.install.doctor.facts import Facts, Fault, Json, condition, environment, failure, moment, name_of, warning
-from dovetail.kube.resources import DEPLOYMENTS, NODECLAIMS, NODEPOOLS, NODES, PODS, SERVICES
+from dovetail.kube.resources import DEPLOYMENTS, EC2NODECLASSES, NODECLAIMS, NODEPOOLS, NODES, PODS, SERVICES
 from dovetail.language import message
 from dovetail.model import quantity
 
@@ -116,6 +116,38 @@ def check_dns(facts: Facts) -> Iterator[Fault]:
         deployment = facts.named(DEPLOYMENTS.name, name, "kube-system")
         if deployment is not None:
             yield from _dns_faults(facts, deployment)
+    yield from _resolver_faults(facts)
+
+
+def _resolver_faults(facts: Facts) -> Iterator[Fault]:
+    """Addresses that new nodes give to their pods; a cache on the node itself has a link-local one."""
+    services = {
+        str(address)
+        for service in facts.items(SERVICES.name)
+        for address in (service.get("spec") or {}).get("clusterIPs") or [(service.get("spec") or {}).get("clusterIP")]
+    }
+    for node_class in facts.items(EC2NODECLASSES.name):
+        stated = ((node_class.get("spec") or {}).get("kubelet") or {}).get("clusterDNS") or ()
+        absent = [str(address) for address in stated if str(address) not in services and not _is_local(str(address))]
+        if absent:
+            name = node_class["metadata"]["name"]
+            yield failure(
+                f"ec2nodeclass/{name}",
+                message(
+                    "spec.kubelet.clusterDNS is {absent}, and no Service has this address: pods on its nodes resolve "
+                    "no name",
+                    absent=", ".join(absent),
+                ),
+                f"kubectl patch ec2nodeclass {name} --type=json -p"
+                ' \'[{"op":"remove","path":"/spec/kubelet/clusterDNS"}]\'',
+            )
+
+
+def _is_local(address: str) -> bool:
+    try:
+        return ip_address(address).is_link_local
+    except ValueError:
+        return False
 
 
 def _dns_faults(facts: Facts, deployment: Json) -> Iterator[Fault]:
