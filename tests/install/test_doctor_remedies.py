@@ -373,7 +373,7 @@ def test_a_taint_that_no_pod_tolerates_is_taken_from_the_node_pool() -> None:
     patch = '[{"op":"remove","path":"/spec/template/spec/taints/0"}]'
     agent = {"metadata": {"name": "x", "namespace": "a", "ownerReferences": [{"kind": "DaemonSet"}]}}
     tolerating = {"spec": {"containers": [], "tolerations": [{"key": "team", "operator": "Exists"}]}, "status": {}}
-    given = {kinds.NODEPOOLS.name: [tainted]}
+    given = {kinds.NODEPOOLS.name: [tainted], CLASSES: [a_class()]}
     assert refused(text, pods=[{**agent, **tolerating}], **given).endswith(f"nodepool default --type=json -p '{patch}'")
     team = {"metadata": {"name": "y", "namespace": "a"}, **tolerating}
     assert refused(text, pods=[team], **given) == "dovetail explain pod/a/a -v"
