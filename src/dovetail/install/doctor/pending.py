@@ -36,13 +36,13 @@ ZONES = (labels.ZONE, "failure-domain.beta.kubernetes.io/zone", "topology.ebs.cs
 def check_pending(facts: Facts, offered: InstanceCatalog | None) -> Iterator[Fault]:
     pools = facts.items(NODEPOOLS.name)
     pods = unschedulable(facts)
-    found: list[Fault] = []
+    blocked: list[Fault] = []
     if pools and pods:
-        found = list(_key_faults(facts, pools, pods)) + list(_volume_faults(facts, pools, pods))
-        if offered is not None and len({fault.object for fault in found}) < len(pods):
-            found += _limit_faults(pools, offered)
-        yield from found
-    if pods and not found:
+        blocked = list(_key_faults(facts, pools, pods)) + list(_volume_faults(facts, pools, pods))
+        if offered is not None and len({fault.object for fault in blocked}) < len(pods):
+            blocked += _limit_faults(pools, offered)
+        yield from blocked
+    if pods and not blocked:
         yield from _refusal_faults(facts, pods)
     if pools:
         yield from _budget_faults(facts)
