@@ -164,7 +164,7 @@ def owned_by(definition: dict[str, Any], release: str) -> dict[str, Any]:
 
 
 def with_kubelet(**settings: Any) -> dict[str, Any]:
-    return {**CLASS, "spec": {**CLASS["spec"], "kubelet": settings}}
+    return a_class(kubelet=settings)
 
 
 def everywhere(name: str) -> dict[str, Any]:
@@ -323,6 +323,18 @@ def hpa() -> dict[str, Any]:
     return {"metadata": {"name": "web", "namespace": "a"}, "spec": spec}
 
 
+def unscalable(*deployments: str) -> dict[str, Any]:
+    """An HPA whose target does not exist, beside Deployments."""
+    scaler = hpa()
+    scaler["spec"]["scaleTargetRef"] = {"kind": "Deployment", "name": "wbe"}
+    row = {"type": "AbleToScale", "status": "False", "reason": "FailedGetScale", "message": "not found"}
+    scaler["status"] = {"conditions": [row]}
+    there = [deployment("example.com/web:1", name) for name in deployments]
+    for item in there:
+        item["metadata"]["namespace"] = scaler["metadata"]["namespace"]
+    return {kinds.HPAS.name: [scaler], DEPLOYMENTS: there}
+
+
 def vpa() -> dict[str, Any]:
     return {"metadata": {"name": "web", "namespace": "a"}, "spec": {"targetRef": {"kind": "Deployment", "name": "web"}}}
 
@@ -401,6 +413,23 @@ ANNOTATED = {
     "eks:DescribeCluster": {"identity": {"oidc": {"issuer": "https://oidc/A"}}},
     "iam:ListOpenIDConnectProviders": [{"Arn": "arn:aws:iam::111122223333:oidc-provider/oidc/A"}],
 }
+EVENTS = "events.amazonaws.com"
+
+
+def without_network() -> dict[str, Any]:
+    waiting = node()
+    text = "cni plugin not initialized: NetworkPluginNotReady"
+    waiting["status"]["conditions"] = [{"type": "Ready", "status": "False", "message": text}]
+    return waiting
+
+
+def with_policy(*statements: dict[str, Any]) -> dict[str, Any]:
+    """A queue with this policy, and all its rules."""
+    policy = json.dumps({"Statement": list(statements)})
+    queue = {"QueueArn": "arn:q", "Policy": policy}
+    return {DEPLOYMENTS: [with_queue("demo")], "queue demo": queue, "rules of demo": ALL_RULES}
+
+
 OWN_GROUP = {"resourcesVpcConfig": {"vpcId": "vpc-1", "clusterSecurityGroupId": "sg-9"}}
 ENCRYPTED = a_class(blockDeviceMappings=[{"ebs": {"kmsKeyID": "k"}}])
 VOLUME_KEY = {"KeyId": "k", "Arn": "arn:aws:kms:us-west-2:1:key/k", "KeyState": "Enabled", "KeyManager": "CUSTOMER"}

@@ -14,6 +14,7 @@ from tests.install.doctor_facts import (
     CLASS,
     CLASSES,
     DEPLOYMENTS,
+    EVENTS,
     FAILED,
     GROUPS,
     KARPENTER,
@@ -46,12 +47,28 @@ from tests.install.doctor_facts import (
     refusal,
     unschedulable_pod,
     with_kubelet,
+    with_policy,
     with_queue,
+    without_network,
     without_queue,
     zonal_volume,
 )
 
 CASES: list[Case] = [
+    *(
+        ("D08", FAILED, "does not let events.amazonaws.com send", with_policy(statement))
+        for statement in (
+            {"Effect": "Deny", "Principal": {"Service": EVENTS}, "Action": "sqs:SendMessage", "Resource": "*"},
+            {"Effect": "Allow", "Principal": {"Service": EVENTS}, "Action": "sqs:ReceiveMessage"},
+            {"Effect": "Allow", "Principal": {"Service": EVENTS}, "Resource": "arn:other"},
+        )
+    ),
+    (
+        "D16",
+        FAILED,
+        "it does not exist, and node n1 is not ready: cni plugin not initialized: NetworkPluginNotReady",
+        {NODES: [without_network()]},
+    ),
     (
         "D10",
         FAILED,

@@ -34,6 +34,27 @@ from tests.install.doctor_facts import (
 
 CASES: list[Case] = [
     (
+        "D09",
+        FAILED,
+        "FailedCreate: pods are forbidden: exceeded quota: q",
+        {
+            DEPLOYMENTS: [
+                deployment(
+                    KARPENTER,
+                    readyReplicas=0,
+                    conditions=[
+                        {
+                            "type": "ReplicaFailure",
+                            "status": "True",
+                            "reason": "FailedCreate",
+                            "message": "pods are forbidden: exceeded quota: q",
+                        }
+                    ],
+                )
+            ]
+        },
+    ),
+    (
         "D06",
         WARNING,
         "release-name is 'platform'",

@@ -20,15 +20,19 @@ from dovetail.install.rbac import RULES, Scope, grants
 from dovetail.kube import resources as kinds
 from tests.install.doctor_facts import (
     ALL_RULES,
+    CLAIMS,
     CLOSED_TABLE,
+    EVENTS,
     KARPENTER,
     LEASE,
     OPEN_QUEUE,
+    POOLS,
     SHARED_GROUP,
     THREE,
     VOLUME_KEY,
     a_class,
     ago,
+    changed_pool,
     denial,
     deployment,
     facts,
@@ -36,7 +40,9 @@ from tests.install.doctor_facts import (
     pool,
     refusal,
     subnet,
+    unscalable,
     unschedulable_pod,
+    with_policy,
     with_queue,
 )
 
@@ -377,3 +383,30 @@ def test_a_taint_that_no_pod_tolerates_is_taken_from_the_node_pool() -> None:
     assert refused(text, pods=[{**agent, **tolerating}], **given).endswith(f"nodepool default --type=json -p '{patch}'")
     team = {"metadata": {"name": "y", "namespace": "a"}, **tolerating}
     assert refused(text, pods=[team], **given) == "dovetail explain pod/a/a -v"
+
+
+def test_a_misspelt_target_of_an_hpa_is_corrected() -> None:
+    (row,) = findings("D20", **unscalable("web"))
+    assert row.remedy.endswith(' --type=merge -p \'{"spec":{"scaleTargetRef":{"name":"web"}}}\'')
+    (row,) = findings("D20", **unscalable("orders"))
+    assert row.remedy.startswith("kubectl get deployments,statefulsets -n ")
+
+
+def test_a_budget_whose_schedule_never_closes_is_reported() -> None:
+    closed = {"nodes": "0", "schedule": "0 0 * * *", "duration": "24h"}
+    for budget, held in ((closed, True), ({**closed, "duration": "23h"}, False)):
+        changed, claim = changed_pool([budget])[POOLS][0], changed_pool([budget])[CLAIMS][0]
+        rows = findings("V05", Status.WARNING, **{POOLS: [changed], CLAIMS: [claim]})
+        assert ["so none is ever replaced" in row.message for row in rows] == ([True] if held else [])
+
+
+def test_a_queue_may_deny_requests_without_encryption() -> None:
+    """Karpenter's own template does: a Deny with a condition says nothing of EventBridge."""
+    insecure = {
+        "Effect": "Deny",
+        "Principal": "*",
+        "Action": "sqs:*",
+        "Condition": {"Bool": {"aws:SecureTransport": "false"}},
+    }
+    allowed = {"Effect": "Allow", "Principal": {"Service": [EVENTS, "sqs.amazonaws.com"]}, "Action": "sqs:SendMessage"}
+    assert not findings("D08", **with_policy(allowed, insecure))

@@ -35,12 +35,14 @@ from tests.install.doctor_facts import (
     node,
     pool,
     tainted_pool,
+    unscalable,
     vpa,
     webhook,
     with_kubelet,
 )
 
 CASES: list[Case] = [
+    ("D20", FAILED, "spec.scaleTargetRef Deployment/wbe: not found", unscalable("web")),
     (
         "V04",
         FAILED,

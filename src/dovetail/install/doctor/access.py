@@ -307,15 +307,15 @@ def trusted_services(role: Json) -> list[str]:
     """The services that a role's trust policy admits."""
     return [
         str(service)
-        for statement in _listed(policy_document(role.get("AssumeRolePolicyDocument")).get("Statement"))
+        for statement in listed(policy_document(role.get("AssumeRolePolicyDocument")).get("Statement"))
         if statement.get("Effect") == "Allow" and isinstance(statement.get("Principal"), Mapping)
-        for service in _listed(statement["Principal"].get("Service"))
+        for service in listed(statement["Principal"].get("Service"))
     ]
 
 
 def is_for_pods(role: Json) -> bool:
     """Whether a role's trust policy admits service accounts of any cluster, rightly or not."""
-    statements = _listed(policy_document(role.get("AssumeRolePolicyDocument")).get("Statement"))
+    statements = listed(policy_document(role.get("AssumeRolePolicyDocument")).get("Statement"))
     principals = [row.get("Principal") for row in statements if isinstance(row.get("Principal"), Mapping)]
     return "pods.eks.amazonaws.com" in trusted_services(role) or any("Federated" in row for row in principals)
 
@@ -439,7 +439,7 @@ def policy_document(value: Any) -> Json:
     return value if isinstance(value, Mapping) else {}
 
 
-def _listed(value: Any) -> list[Any]:
+def listed(value: Any) -> list[Any]:
     if value is None:
         return []
     return value if isinstance(value, list) else [value]
@@ -448,20 +448,20 @@ def _listed(value: Any) -> list[Any]:
 def _trust_fault(document: Json, issuer: str, subject: str) -> str:
     """Why a token of this subject is refused; empty if a statement admits it."""
     cause = message("has no statement for the OIDC provider {issuer}", issuer=issuer)
-    for statement in _listed(document.get("Statement")):
+    for statement in listed(document.get("Statement")):
         principal = statement.get("Principal")
-        federated = _listed(principal.get("Federated")) if isinstance(principal, Mapping) else []
+        federated = listed(principal.get("Federated")) if isinstance(principal, Mapping) else []
         if statement.get("Effect") != "Allow" or not any(str(row).endswith(issuer) for row in federated):
             continue
         conditions = statement.get("Condition") or {}
         wrong = [
             message(
-                "requires {key} {map}, not {actual}", key=key, map=", ".join(map(str, _listed(values))), actual=actual
+                "requires {key} {map}, not {actual}", key=key, map=", ".join(map(str, listed(values))), actual=actual
             )
             for operator, rows in conditions.items()
             for key, values in rows.items()
             if (actual := {f"{issuer}:sub": subject, f"{issuer}:aud": STS_AUDIENCE}.get(key))
-            and not _is_met(operator, _listed(values), actual)
+            and not _is_met(operator, listed(values), actual)
         ]
         if not wrong:
             return ""

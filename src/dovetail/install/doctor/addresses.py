@@ -7,19 +7,40 @@ from collections.abc import Iterable, Iterator
 from dovetail.cloud.aws import capacity, catalog
 from dovetail.install.doctor.access import eks_cluster
 from dovetail.install.doctor.controller import controllers
-from dovetail.install.doctor.facts import Facts, Fault, Json, environment, failure, shortened, warning
-from dovetail.kube.resources import DAEMONSETS, EC2NODECLASSES, NODEPOOLS
+from dovetail.install.doctor.facts import Facts, Fault, Json, condition, environment, failure, shortened, warning
+from dovetail.kube.resources import DAEMONSETS, EC2NODECLASSES, NODEPOOLS, NODES
 from dovetail.language import message
 from dovetail.model.lint.catalog import InstanceCatalog
 from dovetail.model.requirements import Requirements, requirement
 
 CNI = "aws-node"
-OTHER_NETWORKS = ("antrea", "calico", "canal", "cilium", "flannel", "kube-router", "weave")
+OTHER_NETWORKS = ("antrea", "calico", "canal", "cilium", "kindnet", "ovn", "flannel", "kube-router", "weave")
 
 
 def check_max_pods(facts: Facts) -> Iterator[Fault]:
+    yield from _missing_network_faults(facts)
     yield from _too_few_faults(facts)
     yield from _address_faults(facts)
+
+
+def _missing_network_faults(facts: Facts) -> Iterator[Fault]:
+    """Nodes that wait for a network, where EKS's own was deleted and there is no other."""
+    if facts.named(DAEMONSETS.name, CNI, "kube-system") is not None or _uses_other_network(facts):
+        return
+    for node in facts.items(NODES.name):
+        ready = condition(node, "Ready") or {}
+        if ready.get("status") == "False" and "network" in str(ready.get("message")).lower():
+            yield failure(
+                f"daemonset/kube-system/{CNI}",
+                message(
+                    "it does not exist, and node {node} is not ready: {message}",
+                    node=node["metadata"]["name"],
+                    message=ready["message"],
+                ),
+                f"aws eks create-addon --cluster-name {facts.cluster} --addon-name vpc-cni"
+                f" --resolve-conflicts OVERWRITE --region {facts.region}",
+            )
+            return
 
 
 def _too_few_faults(facts: Facts) -> Iterator[Fault]:

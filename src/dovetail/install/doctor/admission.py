@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from datetime import timedelta
+from difflib import get_close_matches
 
 from cryptography import x509
 
@@ -139,6 +140,7 @@ def check_metrics(facts: Facts) -> Iterator[Fault]:
     for hpa in autoscalers:
         if not silent:
             yield from _scaling_faults(hpa)
+        yield from _target_faults(facts, hpa)
         yield from _replicas_faults(facts, hpa)
         for vpa in vertical:
             shared = conflicting_resources(hpa, vpa)
@@ -228,6 +230,28 @@ def _scaling_faults(hpa: Json) -> Iterator[Fault]:
             ),
             f"kubectl set resources {target[0].lower()} {target[1]} -n {target[2]} --requests=cpu=100m,memory=128Mi",
         )
+
+
+def _target_faults(facts: Facts, hpa: Json) -> Iterator[Fault]:
+    """A workload that the HPA cannot read or scale: it does not exist, or its kind has no scale."""
+    row = condition(hpa, "AbleToScale") or {}
+    if row.get("status") != "False" or row.get("reason") != "FailedGetScale":
+        return
+    kind, name, namespace = workload(hpa, "scaleTargetRef")
+    names = [
+        item["metadata"]["name"]
+        for item in facts.items(DEPLOYMENTS.name)
+        if kind == "Deployment" and item["metadata"]["namespace"] == namespace
+    ]
+    meant = get_close_matches(name, names, 1)
+    patch = f'{{"spec":{{"scaleTargetRef":{{"name":"{meant[0]}"}}}}}}' if meant else ""
+    yield failure(
+        f"hpa/{name_of(hpa)}",
+        message("spec.scaleTargetRef {kind}/{name}: {message}", kind=kind, name=name, message=row.get("message", "")),
+        f"kubectl patch hpa {hpa['metadata']['name']} -n {namespace} --type=merge -p '{patch}'"
+        if meant
+        else f"kubectl get deployments,statefulsets -n {namespace}",
+    )
 
 
 def _replicas_faults(facts: Facts, hpa: Json) -> Iterator[Fault]:

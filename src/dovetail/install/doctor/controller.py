@@ -460,12 +460,12 @@ def check_lease(facts: Facts) -> Iterator[Fault]:
 
 
 def _is_orphaned(facts: Facts, lease: Json, age: float) -> bool:
-    """Whether its holder is gone and the lease lasts: the controllers wait until it expires."""
+    """Whether its holder is gone and the lease lasts: a controller waits as long, from when it saw the lease first."""
     spec = lease["spec"]
     duration = float(spec.get("leaseDurationSeconds") or 15)
     holder = str(spec["holderIdentity"])
     names = {pod["metadata"]["name"] for pod in facts.items(PODS.name)}
-    return MAX_SILENCE_S < age <= duration and not any(holder.startswith(name) for name in names)
+    return min(age, duration) > MAX_SILENCE_S and not any(holder.startswith(name) for name in names)
 
 
 # V02: the controller's rights in the cluster

@@ -8,12 +8,14 @@ from functools import partial
 from typing import Any
 
 from dovetail.install.doctor.controller import NODEPOOL_LABEL, controller
-from dovetail.install.doctor.facts import Facts, Fault, Json, environment, failure, moment, name_of, warning
+from dovetail.install.doctor.facts import Facts, Fault, Json, condition, environment, failure, moment, name_of, warning
 from dovetail.install.doctor.own_state import safe_mode_event
 from dovetail.kube.resources import NODES, PODS
 from dovetail.language import message
 from dovetail.model import quantity
 
+#: In the message of a pod that the API server refuses.
+FORBIDDEN = "forbidden"
 MAX_RESTARTS = 3
 RESTART_WINDOW = timedelta(hours=1)
 #: Above so many nodes less than one CPU throttles the leader.
@@ -51,10 +53,10 @@ def check_controller_runs(facts: Facts) -> Iterator[Fault]:
             _way_to_run(facts, deployment, len(pods) - len(pending)),
         )
     if not (deployment.get("status") or {}).get("readyReplicas") and not pending:
-        states = [state for pod in pods if (state := _waiting_reason(pod))]
+        states = [state for pod in pods if (state := _waiting_reason(pod))] or _creation_failures(deployment)
         starting = not states and any(_is_new(facts, pod) for pod in pods)
         safe_mode = not states and pods and safe_mode_event(facts) is not None
-        make = partial(failure, symptom=not any("Image" in state for state in states))
+        make = partial(failure, symptom=not any("Image" in state or FORBIDDEN in state for state in states))
         if states:
             cause = f" ({states[0]})"
         elif starting:
@@ -66,7 +68,9 @@ def check_controller_runs(facts: Facts) -> Iterator[Fault]:
         yield make(
             subject,
             message("status.readyReplicas is 0: no replica of the controller is ready") + cause,
-            _former_template(deployment) if states else f"kubectl logs -n {namespace} deployment/{name} --tail=50",
+            _way_out_of_failure(deployment, states)
+            if states
+            else f"kubectl logs -n {namespace} deployment/{name} --tail=50",
         )
     yield from _own_node_faults(facts, pods)
     for pod in pods:
@@ -134,6 +138,19 @@ def _cluster_endpoint_faults(facts: Facts, deployment: Json, subject: str) -> It
         f"kubectl set env deployment/{deployment['metadata']['name']} -n {deployment['metadata']['namespace']}"
         f" CLUSTER_ENDPOINT={endpoint}",
     )
+
+
+def _creation_failures(deployment: Json) -> list[str]:
+    """Why the API server refuses its pods: a quota, an admission rule, a priority class that does not exist."""
+    row = condition(deployment, "ReplicaFailure") or {}
+    return [f"{row.get('reason')}: {row.get('message')}"] if row.get("status") == "True" else []
+
+
+def _way_out_of_failure(deployment: Json, states: list[str]) -> str:
+    name, namespace = deployment["metadata"]["name"], deployment["metadata"]["namespace"]
+    if any("exceeded quota" in state for state in states):
+        return f"kubectl describe resourcequota -n {namespace}"
+    return _former_template(deployment) if states else f"kubectl logs -n {namespace} deployment/{name} --tail=50"
 
 
 def _way_to_run(facts: Facts, deployment: Json, running: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from ipaddress import ip_address
 
 from dovetail.install.doctor.controller import controllers, karpenter_version
@@ -13,13 +13,14 @@ from dovetail.install.doctor.controller_pods import unschedulable_message
 from dovetail.install.doctor.facts import Facts, Fault, Json, condition, environment, failure, moment, name_of, warning
 from dovetail.kube.resources import DEPLOYMENTS, EC2NODECLASSES, NODECLAIMS, NODEPOOLS, NODES, PODS, SERVICES
 from dovetail.language import message
-from dovetail.model import quantity
+from dovetail.model import cron, duration, quantity
 
 HASH, HASH_VERSION = "karpenter.sh/nodepool-hash", "karpenter.sh/nodepool-hash-version"
 #: Karpenter's first version that replaces the nodes of a changed pool by itself.
 FIRST_DRIFT = (0, 32, 0)
 #: A drifted node that stays for longer is held by something.
 DRIFT_LIMIT = timedelta(hours=1)
+WEEK_HOURS = 7 * 24
 DNS_NAMES = ("coredns", "kube-dns")
 #: CoreDNS with its cache, beside the agents of a node.
 SMALLEST_DNS_NODE_BYTES = 2**30
@@ -71,7 +72,7 @@ def _held_faults(facts: Facts, pool: Json, claims: list[Json], drift_is_off: boo
         return
     for budget in (pool["spec"].get("disruption") or {}).get("budgets") or ():
         reasons = budget.get("reasons")
-        if str(budget.get("nodes")) in ("0", "0%") and not budget.get("schedule") and (
+        if str(budget.get("nodes")) in ("0", "0%") and _is_permanent(budget, facts.time) and (
             not reasons or "Drifted" in reasons
         ):  # fmt: skip
             yield warning(
@@ -105,6 +106,17 @@ def _held_faults(facts: Facts, pool: Json, claims: list[Json], drift_is_off: boo
                 f"dovetail explain nodeclaim/{claim['metadata']['name']} -v",
             )
             return
+
+
+def _is_permanent(budget: Json, now: datetime) -> bool:
+    """Whether it applies in every hour of the week to come."""
+    if not budget.get("schedule"):
+        return True
+    try:
+        schedule, length = cron.parse(budget["schedule"]), duration.parse(str(budget.get("duration")))
+    except ValueError:
+        return False
+    return all(schedule.active(now + timedelta(hours=hours), length) for hours in range(WEEK_HOURS))
 
 
 # V04: the cluster's DNS

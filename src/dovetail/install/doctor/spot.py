@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any
 
-from dovetail.install.doctor.access import interruption_queue, policy_document
+from dovetail.install.doctor.access import interruption_queue, listed, policy_document
 from dovetail.install.doctor.aws_answers import INTERRUPTION, SPOT_ROLE
 from dovetail.install.doctor.controller import controller
 from dovetail.install.doctor.controller_policy import denials
@@ -27,6 +29,7 @@ from dovetail.install.doctor.permissions import SPOT_ROLE_CREATION
 from dovetail.kube.resources import DAEMONSETS, NODECLAIMS, NODEPOOLS
 from dovetail.language import message
 
+EVENTS = "events.amazonaws.com"
 CAPACITY_TYPE = "karpenter.sh/capacity-type"
 #: What else reaches the controller by the queue.
 OTHER_NOTICES = (
@@ -169,7 +172,7 @@ def _meant_queue(facts: Facts, queue: str) -> str:
 
 def _delivery_faults(facts: Facts, queue: str, attributes: Json) -> Iterator[Fault]:
     """EventBridge may write, by rules that exist; the queue's key lets it; messages are read."""
-    if "events.amazonaws.com" not in json.dumps(policy_document(attributes.get("Policy") or "{}")):
+    if not _events_admitted(policy_document(attributes.get("Policy") or "{}"), str(attributes.get("QueueArn", ""))):
         yield failure(
             f"queue/{queue}",
             message(
@@ -216,6 +219,29 @@ def _delivery_faults(facts: Facts, queue: str, attributes: Json) -> Iterator[Fau
             " --tail=50",
             symptom=True,
         )
+
+
+def _events_admitted(policy: Json, queue_arn: str) -> bool:
+    """Whether EventBridge may send: allowed by a statement, and denied by none without conditions."""
+    about = [row for row in listed(policy.get("Statement")) if _is_sending(row, queue_arn)]
+    denied = any(row.get("Effect") == "Deny" and not row.get("Condition") for row in about)
+    return not denied and any(row.get("Effect", "Allow") == "Allow" for row in about)
+
+
+def _is_sending(statement: Json, queue_arn: str) -> bool:
+    """Whether a statement is of EventBridge and of messages to this queue; what it does not state is not compared."""
+    principal = statement.get("Principal", "*")
+    services = listed(principal.get("Service")) if isinstance(principal, Mapping) else []
+    everyone = principal == "*" or (isinstance(principal, Mapping) and "*" in listed(principal.get("AWS")))
+    return (
+        (everyone or any(str(service) in (EVENTS, "*") for service in services))
+        and _matches("sqs:SendMessage", listed(statement.get("Action", "*")))
+        and _matches(queue_arn, listed(statement.get("Resource", "*")))
+    )
+
+
+def _matches(text: str, patterns: Sequence[Any]) -> bool:
+    return any(fnmatchcase(text.lower(), str(pattern).lower()) for pattern in patterns)
 
 
 def _is_enabled(rule: Json) -> bool:
