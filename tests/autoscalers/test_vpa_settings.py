@@ -154,3 +154,26 @@ def test_manifests_have_upstreams_names() -> None:
     assert ("CustomResourceDefinition", "verticalpodautoscalers.autoscaling.k8s.io") in names
     for binding in (item for item in objects if item["kind"].endswith("Binding")):
         assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in names
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("", {}),
+        ("team:web", {"team": "web"}),
+        ("team:web,tier:1", {"team": "web", "tier": "1"}),
+        ("team:web, tier:1", {"team": "web", "tier": "1"}),
+        ("team : web,tier : 1", {"team": "web", "tier": "1"}),
+        ('"team:web,tier:1"', {"team": "web", "tier": "1"}),
+        ("url:a:b", {"url": "a:b"}),
+    ],
+)
+def test_labels_of_the_webhook(text: str, labels: dict[str, str]) -> None:
+    """A space or a quote in a label would be refused by the API server, and the webhook never be registered."""
+    assert admission_settings([f"--webhook-labels={text}"], {})[0].webhook_labels == labels
+
+
+@pytest.mark.parametrize("text", ["team,tier", "team:web,:1", "team:web,"])
+def test_labels_without_a_key_are_refused(text: str) -> None:
+    with pytest.raises(FlagError, match="write key:value"):
+        admission_settings([f"--webhook-labels={text}"], {})

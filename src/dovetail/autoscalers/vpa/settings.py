@@ -521,10 +521,12 @@ def _ciphers(text: str) -> str:
 
 
 def _labels(text: str) -> dict[str, str]:
+    """Labels as `key:value,key:value`, perhaps in quotes that a manifest left, and with spaces around their parts."""
     labels = {}
-    for part in filter(None, text.split(",")):
+    bare = text.strip('"')
+    for part in bare.split(",") if bare else ():
         key, colon, value = part.partition(":")
-        if not colon:
-            raise FlagError(f"--webhook-labels: {part!r}: write key:value")
-        labels[key] = value
+        if not colon or not key.strip():
+            raise FlagError(message("--webhook-labels: {part!r}: write key:value", part=part))
+        labels[key.strip()] = value.strip()
     return labels
