@@ -76,6 +76,12 @@ def test_samples_come_in_order_of_time_with_the_last_labels() -> None:
     ]
 
 
+def test_a_pod_is_known_by_its_labels_alone() -> None:
+    labels = [series({**LABELS, "pod_label_app": "old"}, (START_S, "1")), series(LABELS, (START_S + 19, "1"))]
+    (pod,) = histories({"cpu": [], "memory": []}, labels, PrometheusSettings())
+    assert (pod.namespace, pod.name, pod.labels, pod.samples) == ("shop", "web-0", {"app": "web"}, {})
+
+
 def test_a_series_without_its_labels_is_named() -> None:
     with pytest.raises(PrometheusError, match="no pod_name label"):
         histories({"cpu": [series({"namespace": "shop"}, (START_S, "1"))]}, [], PrometheusSettings())

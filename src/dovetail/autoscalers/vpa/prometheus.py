@@ -56,7 +56,7 @@ def usage_queries(settings: PrometheusSettings, namespace: str = "") -> dict[str
 def histories(
     usage: Mapping[str, list[dict[str, Any]]], labels: list[dict[str, Any]], settings: PrometheusSettings
 ) -> list[PodHistory]:
-    """Pods with their samples in order of time, and the labels they had last. Raises PrometheusError."""
+    """Pods with their samples in order of time, and the labels they had last, if any. Raises PrometheusError."""
     samples: dict[tuple[str, str], dict[str, list[HistorySample]]] = {}
     for resource, raw in usage.items():
         unit = 1000.0 if resource == "cpu" else 1.0
@@ -84,8 +84,8 @@ def histories(
         for listed in containers.values():
             listed.sort(key=lambda sample: sample.time_s)
     return [
-        PodHistory(namespace, pod, last.get((namespace, pod), (0.0, {}))[1], containers)
-        for (namespace, pod), containers in samples.items()
+        PodHistory(namespace, pod, last.get((namespace, pod), (0.0, {}))[1], samples.get((namespace, pod), {}))
+        for namespace, pod in dict.fromkeys((*samples, *last))
     ]
 
 
