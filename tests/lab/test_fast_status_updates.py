@@ -13,7 +13,7 @@ from dovetail.kube.errors import Conflict
 from dovetail.kube.resources import DEPLOYMENTS, PDBS, REPLICASETS, Resource
 from dovetail.kube.transport import Transport
 from dovetail.lab.direct_client import DirectKube
-from dovetail.lab.fast_transport import FastLane
+from dovetail.lab.fast_transport.transport import FastTransport
 from dovetail.lab.in_process import InProcess
 from dovetail.lab.server import LabServer
 
@@ -90,7 +90,7 @@ def test_a_status_is_stored_as_the_api_server_stores_it(resource: Resource, stat
     async def both() -> tuple[Json, Json]:
         fast, usual = _server(), _server()
         return (
-            await _stored(_client(FastLane(fast)), resource, status),
+            await _stored(_client(FastTransport(fast)), resource, status),
             await _stored(_client(InProcess(usual)), resource, status),
         )
 
@@ -100,7 +100,7 @@ def test_a_status_is_stored_as_the_api_server_stores_it(resource: Resource, stat
 
 def test_a_status_of_an_older_version_is_a_conflict() -> None:
     async def update_twice() -> None:
-        kube = _client(FastLane(_server()))
+        kube = _client(FastTransport(_server()))
         made = await kube.create(REPLICASETS, {"metadata": _METADATA, "spec": _SPECS[REPLICASETS]})
         await kube.update(REPLICASETS, {**made, "status": {"replicas": 1}}, subresource="status")
         await kube.update(REPLICASETS, {**made, "status": {"replicas": 2}}, subresource="status")
@@ -112,7 +112,7 @@ def test_a_status_of_an_older_version_is_a_conflict() -> None:
 def test_a_plain_status_needs_no_request() -> None:
     async def requests() -> list[str]:
         server = _server()
-        kube, methods = _client(FastLane(server)), []
+        kube, methods = _client(FastTransport(server)), []
         made = await kube.create(REPLICASETS, {"metadata": _METADATA, "spec": _SPECS[REPLICASETS]})
 
         async def count(request: Any) -> None:

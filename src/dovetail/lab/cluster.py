@@ -30,7 +30,7 @@ from dovetail.lab.controllers.manager import ControllerManager
 from dovetail.lab.custom_metrics import CustomMetrics, discovered
 from dovetail.lab.direct_client import DirectKube
 from dovetail.lab.event_ttl import Forgetting
-from dovetail.lab.fast_transport import FastLane
+from dovetail.lab.fast_transport.transport import FastTransport
 from dovetail.lab.faults.injection import Faults
 from dovetail.lab.in_process import InProcess
 from dovetail.lab.instances import SimulatedInstance, plain_pool
@@ -145,7 +145,7 @@ class Lab:
         server = LabServer(clock, chance.child("apiserver"))
         Collector(server).start()
         short = parts is not None and not parts.faults
-        transport: Transport = FastLane(server) if short else InProcess(server)
+        transport: Transport = FastTransport(server) if short else InProcess(server)
         return cls(transport, clock, chance, parts, server=server, extras=extras)
 
     def client(self, manager: str) -> DirectKube:

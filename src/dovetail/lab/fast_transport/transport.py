@@ -1,4 +1,4 @@
-"""The fast lane of simulations: what ten thousand pods do alike, done once by the API server and repeated here.
+"""What ten thousand pods do alike, done once by the API server and repeated here.
 
 A transport like any other. A pod made from the same bytes as one before is a copy with another name; a binding, a
 kubelet's status, a plain deletion, a patch of a node or NodeClaim and a renewed lease go to the store without the
@@ -18,12 +18,12 @@ import msgspec
 from dovetail.kube.decode import decode
 from dovetail.kube.resources import Resource
 from dovetail.kube.transport import OnChange, Request, Response, Stop
-from dovetail.lab import fast_lease_updates, fast_node_patches, fast_status_updates
 from dovetail.lab.apiserver.kinds.pod.strategy import set_condition
 from dovetail.lab.apiserver.store import StoredVersion, StoreEvent
 from dovetail.lab.apiserver.webhooks.chain import may_concern
 from dovetail.lab.controllers.interning import share_labels
 from dovetail.lab.controllers.timestamps import stamp
+from dovetail.lab.fast_transport import lease_updates, node_patches, status_updates
 from dovetail.lab.pushed_changes import Mold, ObjectChange, Parts, ViewDifference
 from dovetail.lab.server import LabServer
 
@@ -46,7 +46,7 @@ _UNKNOWN: tuple[Parts | None, Mold | None] = (None, None)
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class FastLane:
+class FastTransport:
     """Carries requests to a server in the same process, by the shorter way where there is one."""
 
     def __init__(self, server: LabServer) -> None:
@@ -112,10 +112,10 @@ class FastLane:
             if short is not None:
                 return short
         elif request.method == "PATCH":
-            record = fast_node_patches.merged(self._store, request)
+            record = node_patches.merged(self._store, request)
             if record is not None:
                 return Response(status=200, headers=_JSON, body=record.raw)
-        elif request.method == "PUT" and request.path.startswith(fast_lease_updates.PATH):
+        elif request.method == "PUT" and request.path.startswith(lease_updates.PATH):
             record = self._renewed(request)
             if record is not None:
                 return Response(status=200, headers=_JSON, body=record.raw)
@@ -124,7 +124,7 @@ class FastLane:
     def _renewed(self, request: Request) -> StoredVersion | None:
         if may_concern(self._server, "leases", group="coordination.k8s.io"):
             return None
-        return fast_lease_updates.renewed(self._store, request)
+        return lease_updates.renewed(self._store, request)
 
     async def _short(self, request: Request, parts: list[str]) -> Response | None:
         """The answer to a write to pods or events where there is a shorter way to it."""
@@ -146,7 +146,7 @@ class FastLane:
                 return self._delete(f"{namespace}/{name}", _decode(request.body) if request.body else {})
             case "POST", [namespace, "events"]:
                 return self._publish(_decode(request.body), namespace)
-            case "PATCH", [namespace, "events", name] if fast_node_patches.merges(request):
+            case "PATCH", [namespace, "events", name] if node_patches.merges(request):
                 return self._publish_again(_decode(request.body), f"{namespace}/{name}")
         return None
 
@@ -261,11 +261,11 @@ class FastLane:
 
     def update_status(self, resource: Resource, body: Mapping[str, Any]) -> bytes | None:
         """The stored object with the status of `body`; None where there is no shorter way."""
-        if resource not in fast_status_updates.KEPT_ZEROS:
+        if resource not in status_updates.KEPT_ZEROS:
             return None
         if may_concern(self._server, resource.plural, "status", group=resource.group):
             return None
-        record = fast_status_updates.updated(self._store, resource, body)
+        record = status_updates.updated(self._store, resource, body)
         return None if record is None else record.raw
 
     def report(self, namespace: str, name: str, body: Mapping[str, Any]) -> bool:
