@@ -200,11 +200,36 @@ HEALTHY: dict[str, dict[str, Any]] = {
 }
 
 
+def auto_mode() -> dict[str, Any]:
+    """EKS's own NodePool: its class is of another group, and it has no limits."""
+    general = pool(limits=None)
+    general["spec"]["template"]["spec"]["nodeClassRef"]["group"] = "eks.amazonaws.com"
+    return {kinds.NODEPOOLS.name: [general]}
+
+
+def of_windows() -> dict[str, Any]:
+    windows = [{"key": "kubernetes.io/os", "operator": "In", "values": ["windows"]}]
+    return {kinds.NODEPOOLS.name: [pool(requirements=windows)]}
+
+
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_cluster_gives_no_failure_and_no_warning(name: str) -> None:
     findings = report(facts(answers=HEALTHY[name]))
     assert len(findings) >= len(checks_of())
     assert [row for row in findings if row.status in (FAILED, WARNING)] == []
+
+
+@pytest.mark.parametrize("answers", [auto_mode(), of_windows()], ids=["EKS Auto Mode", "Windows"])
+def test_pools_that_are_not_judged_by_limits_and_types(answers: dict[str, Any]) -> None:
+    rows = [row for row in report(facts(answers=answers), ["D10"]) if row.status in (FAILED, WARNING)]
+    assert rows == []
+
+
+def test_private_subnets_with_endpoints_are_fit_for_an_installation() -> None:
+    services = ("ec2", "ecr.api", "ecr.dkr", "s3", "sts", "ssm", "eks")
+    for there, statuses in ((services, {"passed"}), (services[:-1], {WARNING})):
+        answers = {"route tables": [CLOSED_TABLE], "VPC endpoints": endpoints(*there)}
+        assert {row.status for row in report(facts(answers=answers), ["P03"], pre=True)} == statuses
 
 
 def test_every_check_has_a_case() -> None:
@@ -232,6 +257,9 @@ def test_secrets_are_not_kept() -> None:
     assert "abc" not in str(kept)
     assert kept["metadata"]["labels"] == {"data": "kept"}
     assert kept["spec"]["containers"][0]["env"] == [{"name": "CLUSTER_NAME", "value": "demo"}]
+    noted = {"example.com/password": "abc", "eks.amazonaws.com/role-arn": "kept", "k8s.io/x": "AKIAABCDEFGHIJKLMNOP"}
+    annotated = without_secrets({"metadata": {"annotations": noted}})["metadata"]["annotations"]
+    assert annotated == {"eks.amazonaws.com/role-arn": "kept", "k8s.io/x": "(removed)"}
     whole = {"metadata": {"name": "p", "annotations": {"a": "abc"}}, "spec": {"containers": [container]}}
     assert "abc" not in str(trimmed(kinds.PODS, whole))
     lines = 'level=info token="abcdef" key AKIAABCDEFGHIJKLMNOP Authorization: Bearer abcdef'

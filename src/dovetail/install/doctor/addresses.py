@@ -7,7 +7,17 @@ from collections.abc import Iterable, Iterator
 from dovetail.cloud.aws import capacity, catalog
 from dovetail.install.doctor.access import eks_cluster
 from dovetail.install.doctor.controller import controllers
-from dovetail.install.doctor.facts import Facts, Fault, Json, condition, environment, failure, shortened, warning
+from dovetail.install.doctor.facts import (
+    Facts,
+    Fault,
+    Json,
+    condition,
+    environment,
+    failure,
+    own_pools,
+    shortened,
+    warning,
+)
 from dovetail.kube.resources import DAEMONSETS, EC2NODECLASSES, NODEPOOLS, NODES
 from dovetail.language import message
 from dovetail.model.lint.catalog import InstanceCatalog
@@ -172,7 +182,7 @@ def _types(facts: Facts, node_class: str) -> list[str]:
     """The instance types that the NodePools of a class allow, by name."""
     pools = [
         pool
-        for pool in facts.items(NODEPOOLS.name)
+        for pool in own_pools(facts.items(NODEPOOLS.name))
         if (pool["spec"]["template"]["spec"].get("nodeClassRef") or {}).get("name") == node_class
     ]
     offered = InstanceCatalog(facts.region, catalog.load(facts.region))

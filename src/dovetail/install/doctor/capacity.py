@@ -22,6 +22,7 @@ from dovetail.install.doctor.facts import (
     images,
     moment,
     name_of,
+    own_pools,
     warning,
 )
 from dovetail.install.doctor.pending import check_pending
@@ -55,7 +56,7 @@ REPORTED_ELSEWHERE = frozenset(("SubnetsReady", "SecurityGroupsReady", "Instance
 
 
 def check_node_pools(facts: Facts) -> Iterator[Fault]:
-    pools = facts.items(NODEPOOLS.name)
+    pools = own_pools(facts.items(NODEPOOLS.name))
     region = facts.region if facts.region in catalog.regions() else ""
     instances = InstanceCatalog(region, catalog.load(region)) if region and pools else None
     for pool in pools:
@@ -185,7 +186,7 @@ def check_image_rollout(facts: Facts) -> Iterator[Fault]:
         for term in (node_class.get("spec") or {}).get("amiSelectorTerms") or ()
         if str(term.get("alias", "")).endswith("@latest")
     }
-    for pool in facts.items(NODEPOOLS.name):
+    for pool in own_pools(facts.items(NODEPOOLS.name)):
         reference = pool["spec"]["template"]["spec"].get("nodeClassRef") or {}
         budgets = (pool["spec"].get("disruption") or {}).get("budgets")
         limits = [row for row in budgets or () if str(row.get("nodes")) != "100%"]
@@ -349,7 +350,7 @@ def check_ready(facts: Facts) -> Iterator[Fault]:
             )
     names = {node_class["metadata"]["name"] for node_class in classes}
     leaving = {row["metadata"]["name"] for row in classes if row["metadata"].get("deletionTimestamp")}
-    for pool in facts.items(NODEPOOLS.name):
+    for pool in own_pools(facts.items(NODEPOOLS.name)):
         name = pool["metadata"]["name"]
         reference = pool["spec"]["template"]["spec"].get("nodeClassRef") or {}
         if reference.get("kind", "EC2NodeClass") == "EC2NodeClass" and reference.get("name") not in names:

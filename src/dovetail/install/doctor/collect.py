@@ -97,6 +97,8 @@ KEPT_VARIABLES = frozenset(
 )
 #: Flags of Cluster Autoscaler that checks read.
 KEPT_FLAGS = ("--node-group-auto-discovery", "--nodes", "--cloud-provider")
+#: Keys and tokens that are known by their form, wherever they are.
+KEY_TEXT = re.compile(r"(?:AKIA|ASIA)[0-9A-Z]{12,}|eyJ[\w-]{10,}\.[\w-]+\.[\w-]*")
 #: What may be a secret in a line of a log.
 SECRET_TEXT = re.compile(
     r"(?:AKIA|ASIA)[0-9A-Z]{12,}"
@@ -109,6 +111,8 @@ CREDENTIAL_VARIABLES = frozenset(("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_SHARE
 DROPPED_FIELDS = frozenset(("managedFields", "userData", "args", "command", "data", "stringData", "envFrom"))
 #: Label keys are free text: one called `data` is no secret.
 LABEL_FIELDS = frozenset(("labels", "matchLabels", "nodeSelector", "selector"))
+#: Annotations of these domains are kept; of others nothing is known.
+KEPT_ANNOTATIONS = ("kubernetes.io", "k8s.io", "karpenter.sh", "k8s.aws", "eks.amazonaws.com", "helm.sh", "dovetail.sh")
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
@@ -118,12 +122,16 @@ def without_secrets(value: Any) -> Any:
         return {
             key: _kept(key, inner) for key, inner in value.items() if key not in DROPPED_FIELDS and key != LAST_APPLIED
         }
+    if isinstance(value, str):
+        return KEY_TEXT.sub("(removed)", value)
     return [without_secrets(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _kept(key: str, inner: Any) -> Any:
     if key in LABEL_FIELDS:
         return inner
+    if key == "annotations" and isinstance(inner, dict):
+        inner = {name: text for name, text in inner.items() if name.partition("/")[0].endswith(KEPT_ANNOTATIONS)}
     return _variables(inner) if key == "env" and isinstance(inner, list) else without_secrets(inner)
 
 

@@ -83,6 +83,15 @@ def name_of(obj: Json) -> str:
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
 
 
+def own_pools(pools: Sequence[Json]) -> list[Json]:
+    """NodePools of EC2NodeClasses; those of EKS Auto Mode are EKS's to judge."""
+    return [
+        pool
+        for pool in pools
+        if (pool["spec"]["template"]["spec"].get("nodeClassRef") or {}).get("group") != "eks.amazonaws.com"
+    ]
+
+
 def condition(obj: Json, kind: str) -> Json | None:
     for row in (obj.get("status") or {}).get("conditions") or ():
         if row.get("type") == kind:

@@ -12,7 +12,7 @@ from dovetail.install.doctor.controller import controllers, is_dovetail
 from dovetail.install.doctor.daemon_sets import free_resources
 from dovetail.install.doctor.facts import Facts, Fault, Json, condition, failure, name_of, shortened, warning
 from dovetail.install.doctor.network import MIN_FREE_ADDRESSES
-from dovetail.install.doctor.routes import closed_subnets
+from dovetail.install.doctor.routes import CONTROLLER_SERVICES, NODE_SERVICES, closed_subnets
 from dovetail.kube.resources import DEPLOYMENTS, NODES
 from dovetail.language import message
 
@@ -139,7 +139,9 @@ def check_subnets(facts: Facts) -> Iterator[Fault]:
             "aws ec2 create-subnet --vpc-id VPC --availability-zone ZONE --cidr-block CIDR",
         )
     closed = closed_subnets(facts, subnets)
-    if len(closed) == len(subnets):
+    served = {str(row.get("ServiceName")).split(f".{facts.region}.", 1)[-1] for row in facts.items("VPC endpoints")}
+    needed = {*NODE_SERVICES, *CONTROLLER_SERVICES}
+    if len(closed) == len(subnets) and not needed <= served:
         yield warning(
             f"cluster/{facts.cluster}",
             message(

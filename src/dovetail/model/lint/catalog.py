@@ -9,6 +9,8 @@ from dovetail.model import labels
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.requirements import Requirement, Requirements
 
+#: The image decides which one a node has, not the instance type.
+OPERATING_SYSTEMS = ("linux", "windows")
 #: Keys whose values the region or the cluster decides, not the catalogue alone.
 _OPEN = frozenset(
     {
@@ -45,7 +47,7 @@ class InstanceCatalog:
                 for key, value in offering.labels.items():
                     values_.setdefault(key, set()).add(value)
         values_.setdefault(labels.CAPACITY_TYPE, set()).update(labels.CAPACITY_TYPES)
-        values_.setdefault(labels.OS, set()).update(("linux", "windows"))
+        values_.setdefault(labels.OS, set()).update(OPERATING_SYSTEMS)
         return {key: frozenset(values) for key, values in values_.items() if key not in _OPEN}
 
     def meeting(self, requirements: Requirements, among: Iterable[InstanceType] | None = None) -> list[InstanceType]:
@@ -67,7 +69,7 @@ def _meets(kind: InstanceType, requirements: Sequence[Requirement]) -> bool:
     for requirement in requirements:
         if requirement.key in of_offering:
             continue
-        values = kind.labels.get(requirement.key, ())
+        values = OPERATING_SYSTEMS if requirement.key == labels.OS else kind.labels.get(requirement.key, ())
         if values and not any(requirement.has(value) for value in values):
             return False
         if not values and not requirement.negative:
