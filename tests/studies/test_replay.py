@@ -205,6 +205,44 @@ def test_a_pod_that_was_evicted_is_evicted_in_the_replay(tmp_path: Path) -> None
     assert steps == [(61.0, "evict", "drained"), (120.0, "evict", "pressed"), (180.0, "delete", "deleted")]
 
 
+def test_pods_of_daemonsets_wait_for_no_node_in_the_replay_either(tmp_path: Path) -> None:
+    """They come with their node: as pods of their own they would be half of all waits, with zero seconds each."""
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "uid-agent", "controller": True}
+    with Writer.create(tmp_path / "daemons.dvrec", start, "daemons", b"daemons in a rec") as writer:
+        writer.put(start, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "other", "uid": "uid-other"}})
+        writer.begin()
+        web = _pod("web", phase="Pending")
+        del web["spec"]["nodeName"]
+        writer.put(start + timedelta(seconds=10), web)
+        writer.put(start + timedelta(seconds=40), _node("node"))
+        agent = _pod("agent-1", phase="Running")
+        agent["metadata"]["ownerReferences"] = [owner]
+        writer.put(start + timedelta(seconds=41), agent)
+        writer.put(start + timedelta(seconds=41), _pod("web", phase="Running"))
+        writer.close(start + timedelta(seconds=120))
+    outcome = replay(read(tmp_path / "daemons.dvrec"), ReplayOptions(interval_s=60.0), tmp_path / "replay.dvrec")
+    assert outcome.replayed.samples[-1].pods == outcome.recorded.samples[-1].pods == 2
+    assert outcome.replayed.pods == outcome.recorded.pods == 1
+    assert outcome.recorded.pending_p50 == 31.0
+    assert outcome.replayed.pending_p50 == pytest.approx(31.0, abs=5.0)
+
+
+def _node(name: str) -> dict[str, Any]:
+    amounts = {"cpu": "4", "memory": "8Gi", "pods": "58"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "uid": f"uid-{name}"},
+        "spec": {"providerID": f"aws:///us-west-2a/i-{name}"},
+        "status": {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:40Z"}],
+        },
+    }
+
+
 def _kind(step: ScenarioStep) -> str:
     return str(step.apply["kind"]) if isinstance(step.apply, dict) else ""
 

@@ -28,6 +28,8 @@ Json = dict[str, Any]
 NODE_GROUP_LABELS = ("eks.amazonaws.com/nodegroup", "alpha.eksctl.io/nodegroup-name")
 #: Kinds that stand for an instance before its Node is there.
 CLAIM_KINDS = ("NodeClaim", "Machine")
+#: On the pod of a DaemonSet that a replay makes by itself: it has no owner there.
+OF_NODE_ANNOTATION = "recording.dovetail.sh/of-node"
 #: Events that say that an instance could not be had.
 _CAPACITY_REASONS = frozenset({"InsufficientCapacityError", "InsufficientCapacity", "UnfulfillableCapacity"})
 HOUR_S = 3600.0
@@ -401,7 +403,8 @@ def is_live(pod: Json) -> bool:
 
 def of_node(pod: Json) -> bool:
     """Whether a pod comes with its node and waits for no other."""
-    return controller(pod).get("kind") in ("DaemonSet", "Node")
+    annotations = pod["metadata"].get("annotations") or {}
+    return OF_NODE_ANNOTATION in annotations or controller(pod).get("kind") in ("DaemonSet", "Node")
 
 
 def controller(source: Json) -> Json:

@@ -196,8 +196,13 @@ def fleet_of(
 
 def _paid_as(before: Timeline, after: Timeline) -> Timeline:
     """Without an autoscaler the instances are the recorded ones, and so is what they cost."""
-    rates = {sample.at: sample.rate for sample in before.samples}
-    samples = tuple(msgspec.structs.replace(sample, rate=rates.get(sample.at, sample.rate)) for sample in after.samples)
+    recorded = {sample.at: sample for sample in before.samples}
+    samples = tuple(
+        msgspec.structs.replace(sample, rate=recorded[sample.at].rate, bound=recorded[sample.at].bound)
+        if sample.at in recorded
+        else sample
+        for sample in after.samples
+    )
     return msgspec.structs.replace(
         after,
         samples=samples,

@@ -34,11 +34,13 @@ from dovetail.model.kinds.convert import ConversionError, expand
 from dovetail.offline.recording import Recording
 from dovetail.offline.timeline import (
     CLAIM_KINDS,
+    OF_NODE_ANNOTATION,
     controller,
     is_evicted,
     is_live,
     labels_of,
     managed_by,
+    of_node,
     percentile,
     uid_of,
 )
@@ -303,7 +305,10 @@ class Changes:
             if self._one_by_one and name in self._durations.bound_to:
                 place = preferring if self._movable else pinned
                 item["spec"] = place(item["spec"], self._durations.bound_to[name])
-            item["metadata"].setdefault("annotations", {}).update(self._behaviour(name))
+            annotations = item["metadata"].setdefault("annotations", {})
+            annotations.update(self._behaviour(name))
+            if of_node(source):
+                annotations[OF_NODE_ANNOTATION] = "true"
             labels = item["metadata"].get("labels") or {}
             item["metadata"]["labels"] = {key: value for key, value in labels.items() if key not in _BOUND_LABELS}
         elif kind in _TEMPLATED:
