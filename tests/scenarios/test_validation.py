@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,3 +56,17 @@ def test_former_keys_stay_accepted_and_clash_with_their_successors() -> None:
     assert fault is not None and fault.kind == "instance-gone"
     with pytest.raises(ScenarioError, match="expect: `boughtAtMost` is the former name of `launchedAtMost`; remove it"):
         convert({"duration": 60, "expect": {"boughtAtMost": 2, "launchedAtMost": 2}})
+
+
+def test_a_simulation_loads_nothing_that_it_does_not_need(tmp_path: Path) -> None:
+    """The client of webhooks, the catalogue of EC2 and the programs of pods are a third of the start."""
+    path = tmp_path / "empty.yaml"
+    path.write_text("name: empty\nduration: 1s\ncluster: {pools: [{count: 1, type: m5.large}]}\n", encoding="utf-8")
+    code = (
+        "import sys; from dovetail.cli.main import main; "
+        f"main(['simulate', {str(path)!r}], standalone_mode=False); "
+        "print([name for name in ('aiohttp', 'boto3', 'dovetail.cloud.aws.catalog', 'dovetail.controllers.manager', "
+        "'dovetail.lab.programs.execution') if name in sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "[]"

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -38,8 +38,10 @@ from dovetail.lab.kubelet.eviction_manager import Pressure
 from dovetail.lab.kubelet.kubelets import Kubelets, Pace
 from dovetail.lab.kubelet.logs import Logs
 from dovetail.lab.metrics import ResourceMetrics
-from dovetail.lab.programs.execution import RunningPrograms
 from dovetail.lab.server import LabServer
+
+if TYPE_CHECKING:
+    from dovetail.lab.programs.execution import RunningPrograms
 
 # What a lab's cluster has from the start, beside what every API server makes: storage as on EKS.
 
@@ -120,7 +122,8 @@ class Lab:
         self.fleet = Kubelets(kubelet, clock, chance.child("fleet"), self._kubelet_events, self.parts.pace)
         self.programs: RunningPrograms | None = None
         if self.parts.programs:
-            from dovetail.lab.programs.registry import find  # the programs are most of the tree
+            from dovetail.lab.programs.execution import RunningPrograms  # the programs are most of the tree
+            from dovetail.lab.programs.registry import find
 
             self.fleet.programs = self.programs = RunningPrograms(self, find)
         self.controllers: ControllerManager | None = None

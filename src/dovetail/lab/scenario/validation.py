@@ -12,7 +12,6 @@ from typing import Any
 
 import yaml
 
-from dovetail.cloud.aws import catalog
 from dovetail.cloud.simulated.config import MarketError, read
 from dovetail.controllers.settings import GATES
 from dovetail.lab.instances import UnknownType, size_of
@@ -52,6 +51,8 @@ def _pools(scenario: Scenario) -> Iterable[tuple[str, NodesPart]]:
 
 
 def _check_autoscaler(part: AutoscalerPart, where: str) -> None:
+    from dovetail.cloud.aws import catalog  # a scenario without an autoscaler need not load it
+
     try:
         types = set(chain.from_iterable(catalog.region(part.region).types.values()))
     except catalog.UnknownRegion as error:
