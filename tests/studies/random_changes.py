@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from dovetail.chance import Chance
-from dovetail.clock import Clock, run_virtual
+from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.cloud.aws import catalog
 from dovetail.kube import resources as kinds
 from dovetail.lab.cluster import Lab, LabParts
@@ -116,7 +116,7 @@ def exported(items: list[Json]) -> tuple[list[Json], datetime]:
     """The objects of a lab in which these were applied, at rest, and the time there."""
 
     async def play() -> tuple[list[Json], datetime]:
-        lab = Lab.embedded(1, _parts(), clock=Clock(asyncio.get_running_loop()))
+        lab = Lab.embedded(1, _parts(), clock=Clock(asyncio.get_running_loop(), EPOCH))
         async with lab:
             return await _warm_up(lab, _fleet(), items), lab.clock.now()
 
@@ -125,7 +125,7 @@ def exported(items: list[Json]) -> tuple[list[Json], datetime]:
 
 async def _compare(seed: int) -> Comparison:
     chance = Chance(seed).child("random change")
-    lab = Lab.embedded(seed, _parts(), clock=Clock(asyncio.get_running_loop()))
+    lab = Lab.embedded(seed, _parts(), clock=Clock(asyncio.get_running_loop(), EPOCH))
     fleet = _fleet()
     async with lab:
         objects = await _warm_up(lab, fleet, cluster(chance))

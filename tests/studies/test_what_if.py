@@ -160,8 +160,9 @@ def test_objects_from_files_without_defaults_change_nothing_by_themselves(cluste
 
 # -- held to what happens
 
-#: Of a hundred random changes so many may come out otherwise; docs/diff.md says why they do.
-MAX_MISSED_DOLLARS, MAX_MISSED = 5, 10
+#: Of a hundred random changes so many may come out otherwise: ties are broken by names of new nodes, which a prediction
+#: cannot know (docs/diff.md).
+MAX_MISSED_DOLLARS, MAX_MISSED = 4, 6
 
 
 @pytest.mark.parametrize("seed", [0, 1, 7, 8, 49, 67])
