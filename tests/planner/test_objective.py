@@ -264,7 +264,7 @@ def test_karpenter_is_followed_where_a_spread_opens_up_only_later() -> None:
     assert not packing.left
 
 
-def test_preferences_of_pods_that_karpenter_leaves_out_are_nobodys_loss() -> None:
+def test_preferences_of_pods_that_karpenter_leaves_out_cost_nothing() -> None:
     """Of a class that is placed in full here and not there, a pod that keeps fewest preferences counts as one of the
     others.
     """

@@ -134,7 +134,7 @@ def test_too_few_types_to_choose_from() -> None:
     assert "minValues" in _rules(_planned_node(plan, offerings=plan.nodes[0].offerings[:1]), snapshot)
 
 
-def test_startup_taints_are_nobodys_business() -> None:
+def test_startup_taints_keep_no_pod_from_a_node() -> None:
     starting = (Taint(key="starting", effect="NoSchedule"),)
     plan, snapshot = _plan(pod("a"), pools=(pool(startup_taints=starting),))
     lasting = pool(taints=({"key": "starting", "effect": "NoSchedule"},))

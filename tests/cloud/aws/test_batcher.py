@@ -58,7 +58,7 @@ def test_where_one_that_is_not_there_spoils_a_call_each_is_asked_for_alone() -> 
     assert desk.calls[1:] == [("a",), ("gone",), ("ccc",)]
 
 
-def test_any_other_failure_is_everybodys() -> None:
+def test_any_other_failure_fails_every_request_of_the_call() -> None:
     desk = Desk({"b": "UnauthorizedOperation"})
     assert all(isinstance(each, Refused) for each in together(desk, "a", "b"))
     assert len(desk.calls) == 1

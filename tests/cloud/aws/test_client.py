@@ -105,7 +105,7 @@ def test_after_a_throttled_call_the_bucket_is_empty_whatever_we_thought_was_in_i
     assert asked(Session("RequestLimitExceeded"), times=30)[1] == pytest.approx(3.0, abs=0.2)
 
 
-def test_credentials_that_ran_out_are_fetched_anew_unless_the_session_is_somebodys(
+def test_credentials_that_ran_out_are_fetched_anew_unless_the_session_is_given(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for given in (True, False):
