@@ -105,7 +105,10 @@ def test_the_command_refuses_and_helps() -> None:
     wrong = CliRunner().invoke(main, ["cluster-autoscaler", "--expandr=random"])
     assert wrong.exit_code == 2 and "did you mean --expander" in wrong.output
     shown = CliRunner().invoke(main, ["cluster-autoscaler", "--help"])
-    assert shown.exit_code == 0 and "--scale-down-unneeded-time=600s" in shown.output
+    assert shown.exit_code == 0 and "--scale-down-unneeded-time=10m0s" in shown.output
+    with_effect, _, without = shown.output.partition("Flags that have no effect here:")
+    assert "      MIN:MAX:NAME of a group" in with_effect and "--estimator=" in with_effect
+    assert "--fastpath-binpacking-enabled" in without and "--nodes=" not in without
 
 
 def test_the_definition_of_provisioning_requests_is_printed() -> None:

@@ -7,6 +7,7 @@ A flag that is not known is refused with the nearest name; one that is known and
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from dovetail.autoscalers.go_flags import FlagError, assignments, boolean
 from dovetail.autoscalers.node_groups.expanders import ExpanderError, parse_chain
 from dovetail.autoscalers.node_groups.quotas import GIB, Range
-from dovetail.language import message, translated
+from dovetail.language import message, source, translated
 from dovetail.model import duration
 from dovetail.model.duration import DurationError
 
@@ -322,15 +323,77 @@ def _range(name: str, text: str, unit: int) -> Range:
     return limits
 
 
+_EXAMPLES = (
+    "  dovetail cluster-autoscaler --nodes=1:10:my-group --expander=priority,least-waste",
+    "  dovetail cluster-autoscaler --node-group-auto-discovery=asg:tag=k8s.io/cluster-autoscaler/enabled",
+)
+_HELP: Mapping[str, str] = {
+    "nodes": source("MIN:MAX:NAME of a group; may be given several times"),
+    "node-group-auto-discovery": source("asg:tag=KEY,KEY=VALUE: groups that have all the tags, with their own bounds"),
+    "expander": source(
+        "which group grows: random, least-waste, most-pods, least-nodes, priority, price, or some in order"
+    ),
+    "balance-similar-node-groups": source("split a scale-up over groups with alike nodes"),
+    "balancing-ignore-label": source("a label by which alike nodes may differ"),
+    "balancing-label": source("nodes are alike if they agree in these labels alone"),
+    "scan-interval": source("time between two loops"),
+    "max-nodes-total": source("nodes of the whole cluster; 0 is no limit"),
+    "cores-total": source("MIN:MAX cores of the whole cluster"),
+    "memory-total": source("MIN:MAX GiB of the whole cluster"),
+    "gpu-total": source("TYPE:MIN:MAX GPUs of the whole cluster"),
+    "max-node-provision-time": source("an instance that is no node after this time is given up"),
+    "new-pod-scale-up-delay": source("pods younger than this wait"),
+    "expendable-pods-priority-cutoff": source("pods of lower priority neither trigger nodes nor keep them"),
+    "enforce-node-group-min-size": source("bring groups up to their minimum"),
+    "scale-up-from-zero": source("grow also while the cluster has no ready node"),
+    "scale-down-enabled": source("remove nodes that are not needed"),
+    "scale-down-delay-after-add": source("no removal for so long after a scale-up"),
+    "scale-down-delay-after-delete": source("no removal for so long after a removal"),
+    "scale-down-delay-after-failure": source("no removal for so long after a failed removal"),
+    "scale-down-unneeded-time": source("a node is unneeded for so long before it goes"),
+    "scale-down-unready-time": source("the same for a node that is not ready"),
+    "scale-down-utilization-threshold": source("share of requests up to which a node may be unneeded"),
+    "skip-nodes-with-system-pods": source("keep nodes of kube-system pods without a PodDisruptionBudget"),
+    "skip-nodes-with-local-storage": source("keep nodes of pods with emptyDir or hostPath volumes"),
+    "skip-nodes-with-custom-controller-pods": source("keep nodes of pods of controllers that are not built in"),
+    "min-replica-count": source("keep nodes of ReplicaSets that ask for fewer replicas"),
+    "ignore-daemonsets-utilization": source("leave DaemonSet pods out of a node's utilisation"),
+    "max-scale-down-parallelism": source("nodes that are removed at once"),
+    "max-drain-parallelism": source("of those, nodes that are drained at once"),
+    "max-graceful-termination-sec": source("time that an evicted pod has to end"),
+    "max-pod-eviction-time": source("time for which an eviction is tried"),
+    "status-config-map-name": source("where the status is written"),
+    "write-status-configmap": source("write the status"),
+    "enable-provisioning-requests": source("serve ProvisioningRequests"),
+    "leader-elect": source("run one of several replicas at a time"),
+    "address": source("where metrics and the health check are served"),
+    "cloud-config": source("a file of endpoints of AWS services"),
+    "kubeconfig": source("the cluster; from within it none is needed"),
+    "v": source("how much is logged; 4 tells every step"),
+}
+
+
 def help_text() -> str:
-    """Every flag with its default."""
-    lines = []
-    for name, flag in sorted(FLAGS.items()):
-        default = ", ".join(flag.default) if flag.kind == LIST else flag.default
-        shown = f"{default:g}s" if flag.kind == DURATION else str(default)
-        shown = shown.lower() if flag.kind == BOOL else shown
-        remark = (
-            message("  (no effect here: {why})", why=translated(flag.without_effect)) if flag.without_effect else ""
-        )
-        lines.append(f"  --{name}={shown}{remark}")
-    return "\n".join(lines)
+    """Every flag with its default: those with an effect first."""
+    with_effect = [f"  {_shown(name, flag)}" for name, flag in sorted(FLAGS.items()) if not flag.without_effect]
+    without = [
+        f"  {_shown(name, flag)}  ({translated(flag.without_effect)})"
+        for name, flag in sorted(FLAGS.items())
+        if flag.without_effect
+    ]
+    about = message("Cluster Autoscaler on Auto Scaling groups and EKS managed node groups, with upstream's flags.")
+    return "\n".join(
+        [
+            *(about, "", *_EXAMPLES, ""),
+            *(message("Flags and their defaults:"), *with_effect, ""),
+            *(message("Flags that have no effect here:"), *without),
+        ]
+    )
+
+
+def _shown(name: str, flag: ProgramFlag) -> str:
+    default = ", ".join(flag.default) if flag.kind == LIST else flag.default
+    text = duration.format_duration(timedelta(seconds=default)) if flag.kind == DURATION else str(default)
+    text = text.lower() if flag.kind == BOOL else text
+    what = f"\n      {translated(_HELP[name])}" if name in _HELP else ""
+    return f"--{name}={text}{what}"
