@@ -392,8 +392,14 @@ def help_text() -> str:
 
 
 def _shown(name: str, flag: ProgramFlag) -> str:
-    default = ", ".join(flag.default) if flag.kind == LIST else flag.default
-    text = duration.format_duration(timedelta(seconds=default)) if flag.kind == DURATION else str(default)
-    text = text.lower() if flag.kind == BOOL else text
+    match flag.kind:
+        case "list":
+            text = ", ".join(flag.default)
+        case "duration":
+            text = duration.format_duration(timedelta(seconds=flag.default))
+        case "bool":
+            text = str(flag.default).lower()
+        case _:
+            text = str(flag.default)
     what = f"\n      {translated(_HELP[name])}" if name in _HELP else ""
     return f"--{name}={text}{what}"
