@@ -136,6 +136,24 @@ def test_take_over_stands_by_then_scales_karpenter_down_and_hand_back_returns(en
     tell(endpoint, story, nodes=4)
 
 
+def test_ours_leads_until_karpenter_stands_by_again(endpoint: AwsEndpoint) -> None:
+    async def story(site: Site) -> None:
+        labels = {"app.kubernetes.io/name": "karpenter", "app.kubernetes.io/instance": "karpenter"}
+        await site.kube.create(kinds.NAMESPACES, {"metadata": {"name": "karpenter"}})
+        await site.kube.create(kinds.SERVICEACCOUNTS, {"metadata": {"name": "karpenter"}}, "karpenter")
+        await site.kube.create(kinds.DEPLOYMENTS, _karpenter(labels), "karpenter")
+        await asyncio.sleep(60.0)
+        await site.take_over()
+        nowhere = {"spec": {"template": {"spec": {"nodeSelector": {"no": "such"}}}}}
+        await site.kube.patch(kinds.DEPLOYMENTS, "karpenter", nowhere, "karpenter", manager="operator")
+        with pytest.raises(RefusedError, match=r"karpenter/karpenter: pods of an earlier revision still run: 2 after 60 s"):
+            await site.hand_back()
+        ours = await site.kube.get(kinds.DEPLOYMENTS, "dovetail", "karpenter")
+        assert ours["status"]["availableReplicas"] >= 1
+
+    tell(endpoint, story, nodes=4)
+
+
 def test_take_over_leaves_karpenter_alone_until_ours_is_ready(endpoint: AwsEndpoint) -> None:
     async def story(site: Site) -> None:
         labels = {"app.kubernetes.io/name": "karpenter", "app.kubernetes.io/instance": "karpenter"}

@@ -12,7 +12,7 @@ from dovetail.install.discovery import Found
 from dovetail.install.iam import OWNER_TAG
 from dovetail.install.kubernetes_parts import MappedRole, Object
 from dovetail.install.plan import Installation, RefusedError
-from dovetail.install.run import MANAGER, Report, Waited, take, undo, wait_until
+from dovetail.install.run import MANAGER, Report, Waited, take, undo, wait_until, wait_until_available
 from dovetail.install.steps import Account, Change, InstallPart, StepStatus
 from dovetail.install.take_over import FormerAutoscaler, former_replicas
 from dovetail.kube.errors import NotFound
@@ -282,10 +282,14 @@ def parts_to_hand_back(discovered: Found, planned: Installation) -> list[Install
 async def hand_back(
     account: Account, discovered: Found, planned: Installation, report: Report, *, wait_s: float
 ) -> None:
-    """Return to the Karpenter that was taken over. Interrupted at any step, it can be repeated."""
-    await undo(account, parts_to_hand_back(discovered, planned), report)
+    """Return to the Karpenter that was taken over: it stands by first. Interrupted at any step, it can be repeated."""
+    parts = parts_to_hand_back(discovered, planned)
+    former = [part for part in parts if isinstance(part, FormerAutoscaler)]
+    await undo(account, former, report)
+    for deployment in former if wait_s else ():
+        await wait_until_available(account, deployment.name, deployment.namespace, wait_s, report)
+    await undo(account, parts[len(former) :], report)
     await _wait_for_pods(account, planned, wait_s)
     await clear_taints(account, report)
-    for part in planned.first_pool:
-        if isinstance(part, FormerAutoscaler):
-            await take(account, part.forget(await part.read(account)))
+    for deployment in former:
+        await take(account, deployment.forget(await deployment.read(account)))

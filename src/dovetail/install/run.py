@@ -178,6 +178,23 @@ async def wait_for_deployment(account: Account, namespace: str, name: str, wait_
     report(f"Deployment {namespace}/{name}: {waited.seen}", Change(StepStatus.EXISTS))
 
 
+async def wait_until_available(account: Account, name: str, namespace: str, wait_s: float, report: Report) -> None:
+    """Refused where it takes longer."""
+    waited = await wait_until(available(account, name, namespace), wait_s, account.kube.clock)
+    if not waited.done:
+        raise RefusedError(
+            message(
+                "Deployment {namespace}/{name}: {seen} after {wait_s:g} s; see kubectl describe pods -n "
+                "{namespace}, then repeat the command",
+                namespace=namespace,
+                name=name,
+                seen=waited.seen,
+                wait_s=wait_s,
+            )
+        )
+    report(f"Deployment {namespace}/{name}: {waited.seen}", Change(StepStatus.EXISTS))
+
+
 async def install(account: Account, planned: Installation, report: Report, *, wait_s: float) -> int:
     """All of it. `wait_s` bounds the wait for the controller; 0 does not wait."""
     changed = await bring(account, planned.cloud, report)
@@ -186,17 +203,5 @@ async def install(account: Account, planned: Installation, report: Report, *, wa
     release = planned.release
     name = str(planned.values.get("fullnameOverride") or release.name)
     if wait_s:
-        waited = await wait_until(available(account, name, release.namespace), wait_s, account.kube.clock)
-        if not waited.done:
-            raise RefusedError(
-                message(
-                    "Deployment {namespace}/{name}: {seen} after {wait_s:g} s; see kubectl describe pods -n "
-                    "{namespace}, then repeat the command",
-                    namespace=release.namespace,
-                    name=name,
-                    seen=waited.seen,
-                    wait_s=wait_s,
-                )
-            )
-        report(f"Deployment {release.namespace}/{name}: {waited.seen}", Change(StepStatus.EXISTS))
+        await wait_until_available(account, name, release.namespace, wait_s, report)
     return changed + await bring(account, planned.first_pool, report)
