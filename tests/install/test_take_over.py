@@ -146,7 +146,9 @@ def test_ours_leads_until_karpenter_stands_by_again(endpoint: AwsEndpoint) -> No
         await site.take_over()
         nowhere = {"spec": {"template": {"spec": {"nodeSelector": {"no": "such"}}}}}
         await site.kube.patch(kinds.DEPLOYMENTS, "karpenter", nowhere, "karpenter", manager="operator")
-        with pytest.raises(RefusedError, match=r"karpenter/karpenter: pods of an earlier revision still run: 2 after 60 s"):
+        with pytest.raises(
+            RefusedError, match=r"karpenter/karpenter: pods of an earlier revision still run: 2 after 60 s"
+        ):
             await site.hand_back()
         ours = await site.kube.get(kinds.DEPLOYMENTS, "dovetail", "karpenter")
         assert ours["status"]["availableReplicas"] >= 1
