@@ -23,6 +23,7 @@ from tests.install.install_site import (
 __all__ = ["endpoint"]
 
 
+@pytest.mark.timeout(300)
 def test_cluster_autoscaler_is_installed_again_after_every_interruption_and_leaves_nothing(
     endpoint: AwsEndpoint,
 ) -> None:
