@@ -139,7 +139,7 @@ def test_a_packing_dearer_than_karpenters_is_worse_whatever_it_keeps() -> None:
     assert dearer < Score(0, 0, False, 1, False, 0.5), "a pod more with a node is worth more"
 
 
-def test_the_price_to_keep_to_is_that_of_the_way_with_most_preferences() -> None:
+def test_the_baseline_price_is_that_of_the_run_with_most_preferences() -> None:
     """Another way is cheaper because it relaxes more: no pod can have the preferences of one at the price of the
     other.
     """
@@ -149,7 +149,7 @@ def test_the_price_to_keep_to_is_that_of_the_way_with_most_preferences() -> None
     assert (baseline.fewer({}), baseline.fewer({1: 1}), baseline.fewer({2: 1})) == (1.0, 1.0, 0.0)
 
 
-def test_a_pod_that_has_a_place_in_most_ways_of_karpenter_comes_first() -> None:
+def test_a_pod_that_most_runs_of_karpenter_place_comes_first() -> None:
     """Chance takes one of the ways, so to lack no pod in two of three is worth more than to lack few in each."""
     baseline = Baseline(
         runs=(BaselineRun({0: 1}, 1.0, 0), BaselineRun({0: 0, 1: 3}, 1.0, 0), BaselineRun({1: 3}, 1.0, 0))
@@ -158,7 +158,7 @@ def test_a_pod_that_has_a_place_in_most_ways_of_karpenter_comes_first() -> None:
     assert (baseline.short({1: 3}), baseline.missing({1: 3})) == (1, 3)
 
 
-def test_the_price_to_keep_to_is_that_of_a_way_through_all_zones_where_most_ways_reach_them() -> None:
+def test_the_baseline_price_is_that_of_a_run_with_all_zones_where_most_runs_reach_them() -> None:
     """Another way is cheaper because it ends in one zone: a pod that has more seldom would not be missed for the
     price.
     """
@@ -225,7 +225,7 @@ def test_as_many_zones_are_used_as_karpenter_uses(solve: Solve) -> None:
     assert len({planned.choice.zone for planned in plan.nodes}) == 3
 
 
-def test_where_there_is_not_enough_a_pod_that_karpenter_places_has_a_place(solve: Solve) -> None:
+def test_in_a_shortage_a_pod_that_karpenter_places_is_placed(solve: Solve) -> None:
     """Small and important, and yet the large ones come first there: no pod may miss them."""
     large = pods(2, "large", cpu="7")
     small = pods(16, "small", cpu="1", priority=1000)
@@ -292,7 +292,7 @@ def test_karpenter_is_followed_where_it_rules_out_what_another_term_allows() -> 
         assert state.cost() < outcome.price
 
 
-def test_those_that_karpenter_leaves_out_have_the_places_that_keep_fewest_preferences(solve: Solve) -> None:
+def test_pods_that_karpenter_leaves_pending_get_the_nodes_that_keep_fewest_preferences(solve: Solve) -> None:
     """It places one, on the reservation; the others, which prefer it too, go where their preference fails."""
     kept = Offering(zone="z1", capacity_type="reserved", price=0.1, reservation_id="cr-1", reservation_capacity=1)
     shop = (kind("small", 2, 8, 0.1), kind("large", 16, 64, 0.8, offerings=(*LARGE.offerings, kept)))
@@ -317,7 +317,7 @@ def test_a_pending_pod_is_worse_than_violated_preferences(solve: Solve) -> None:
     assert not plan.unschedulable
 
 
-def test_whom_karpenter_leaves_out_has_a_place_where_that_costs_no_pod_a_preference(solve: Solve) -> None:
+def test_a_pod_that_karpenter_leaves_pending_is_placed_where_no_preference_is_lost(solve: Solve) -> None:
     tight = pool(types=(SMALL, MEDIUM), limits={"cpu": 4000})
     assert sum(Simulations(Problem(Snapshot(pools=(tight,), pending=_alone({})))).outcomes[0].left.values()) == 1
     assert not solve(*_alone({}), pools=(tight,)).unschedulable

@@ -29,16 +29,16 @@ def _prefers(key: str, *values: str) -> dict[str, Any]:
     return {"affinity": {"nodeAffinity": {_SOFT: [preference]}}}
 
 
-def test_a_type_that_no_pod_sells_is_a_preference_of_every_pod() -> None:
+def test_a_preferred_type_that_is_not_offered_is_violated_by_every_pod() -> None:
     assert _unkept(*pods(3, **_prefers(INSTANCE_TYPE, "none"))) == 3
     assert _unkept(*pods(1, **_prefers(INSTANCE_TYPE, "small"))) == 0
 
 
-def test_nothing_is_missed_where_no_pod_preferences() -> None:
+def test_pods_without_preferences_violate_none() -> None:
     assert _unkept(*pods(3)) == 0
 
 
-def test_a_taint_that_is_disliked_counts_on_nodes_launched_and_standing() -> None:
+def test_a_prefer_no_schedule_taint_counts_on_new_and_existing_nodes() -> None:
     taint = {"key": "k", "value": "v", "effect": "PreferNoSchedule"}
     disliked = pool(taints=(taint,))
     assert _unkept(*pods(3), pools=(disliked,)) == 3
@@ -46,7 +46,7 @@ def test_a_taint_that_is_disliked_counts_on_nodes_launched_and_standing() -> Non
     assert _unkept(*pods(2, tolerations=[{"key": "k", "operator": "Exists"}]), pools=(disliked,)) == 0
 
 
-def test_co_located_pods_that_is_not_there_is_missed() -> None:
+def test_a_preferred_affinity_to_absent_pods_is_violated() -> None:
     assert _unkept(*pods(2, **near("podAffinity", ZONE, app="absent", weight=1))) == 2
     assert _unkept(*pods(2, **near("podAffinity", HOSTNAME, weight=1))) == 0
 
