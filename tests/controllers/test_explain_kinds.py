@@ -191,6 +191,11 @@ def test_an_hpa_explains_why_it_does_not_scale() -> None:
         "give every container of the target a cpu or memory request"
     )
     assert stuck.object == "deployment/web"
+    message = "unable to get metric requests_per_second"
+    absent = {"status": "False", "reason": "FailedGetPodsMetric", "message": message}
+    unserved = explain.hpa(_hpa(ScalingActive=absent))
+    assert unserved.remedy == "install an adapter that serves this metric, or correct its name"
+    assert unserved.object == "hpa/default/web"
     full = explain.hpa(_hpa(ScalingLimited={"status": "True", "reason": "TooManyReplicas"}, desiredReplicas=5))
     assert full.line == "keeps deployment/web at 5 replicas: limited by maxReplicas 5; raise maxReplicas above 5"
     assert explain.hpa(_hpa(desiredReplicas=4)).line == "scales deployment/web from 3 to 4 replicas"

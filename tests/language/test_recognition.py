@@ -137,3 +137,8 @@ def test_a_text_inside_another_is_read_before_a_short_template_around_it() -> No
 def test_the_colon_after_a_name_belongs_to_the_template(korean: None) -> None:
     text = recognized("nodepool default: 16 offerings; none left by cpu 400")
     assert text.startswith("nodepool default: 제안 16개")
+
+
+def test_a_template_of_function_words_does_not_recognize_a_sentence_of_another(korean: None) -> None:
+    text = "unable to fetch metrics from custom metrics API: the server could not find the metric for pods"
+    assert recognized(text) == text

@@ -33,6 +33,8 @@ _USUAL_NAME = "default"
 #: The part of the words that a reading may leave in English; shorter texts than this consist of names for the most.
 MAX_LEFT_IN_ENGLISH, MIN_WORDS_OF_ANOTHER = 0.7, 8
 _WORD = re.compile(r"[A-Za-z]{2,}")
+#: Words that say nothing of what a text is about.
+_FUNCTION_WORDS = frozenset(("and", "at", "by", "for", "from", "in", "is", "of", "on", "or", "the", "to", "with"))
 #: A word that is no part of a name.
 _PLAIN_WORD = re.compile(r"(?<!\S)[A-Za-z]{2,}(?=[\s.,:;)]|$)")
 
@@ -186,6 +188,9 @@ def _templates() -> tuple[_Template, ...]:
         if not _names(text) or text.startswith(_USUAL_NAME) or not set(_names(translation)) <= set(_names(text)):
             continue  # a form of a plural may lack a fact that the other form's translation names
         literals = [literal for literal, _, _, _ in string.Formatter().parse(text) if literal]
+        words = _WORD.findall(" ".join(literals))
+        if words and all(word in _FUNCTION_WORDS for word in words):
+            continue  # `{nodes} from {schedule} for {duration}` is in half of all English sentences
         letters = sum(char.isalpha() for literal in literals for char in literal)
         if letters >= MIN_LETTERS:
             templates.append((letters, _Template(text, max(literals, key=len), translation)))

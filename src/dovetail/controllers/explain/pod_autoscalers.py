@@ -115,8 +115,10 @@ def _without_metrics(active: Json, target: str, current: int, subject: str) -> t
         current=current,
         said=_said(active),
     )
-    if "request" in str(active.get("message")):
+    if "missing request for" in str(active.get("message")):
         return line, message("give every container of the target a cpu or memory request"), target
+    if active.get("reason") in ("FailedGetPodsMetric", "FailedGetObjectMetric", "FailedGetExternalMetric"):
+        return line, message("install an adapter that serves this metric, or correct its name"), subject
     return line, message("see that the metrics server answers: kubectl top pods"), subject
 
 
