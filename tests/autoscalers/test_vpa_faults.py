@@ -81,7 +81,11 @@ class Trouble:
             if self.is_stale and self._last is not None:
                 return self._last
         if request.method == "POST" and request.path.endswith("/eviction"):
-            self._judge(request.path.split("/")[-2])
+            name = request.path.split("/")[-2]
+            self._judge(name)
+            pod = self._server.cluster.get("", "pods", "default", name)
+            if pod is not None and pod["metadata"]["uid"].encode() not in request.body:
+                self.mistakes.append(f"{name} was evicted by its name: a pod that took its place would go as well")
         return None
 
     async def remember(self, request: Request) -> Response | None:

@@ -5,6 +5,7 @@ A boolean takes its value only after `=`. What a flag is called and what its val
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from dovetail.language import message
@@ -21,6 +22,30 @@ class FlagError(ValueError):
 def boolean(text: str) -> bool | None:
     """What Go reads as a boolean; None for any other text."""
     return True if text in _TRUE else False if text in _FALSE else None
+
+
+def finite(text: str) -> float:
+    """A number; what is none, or has no end, raises ValueError."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(message("it is no number with an end"))
+    return number
+
+
+def listen_address(name: str, text: str) -> tuple[str | None, int] | None:
+    """Host and port of `host:port` or `[host]:port`; the host is None for every address, IPv4 and IPv6.
+
+    An empty text serves nothing. Raises FlagError.
+    """
+    if not text:
+        return None
+    host, colon, port = text.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not colon or not (port.isascii() and port.isdigit() and int(port) < 65536) or (":" in bare and bare == host):
+        raise FlagError(
+            message("--{name}={text}: write HOST:PORT, :PORT or [IPV6]:PORT; ports go to 65535", name=name, text=text)
+        )
+    return bare or None, int(port)
 
 
 def assignments(

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import pytest
+from botocore.exceptions import EndpointConnectionError
 
 from dovetail.clock import Clock, run_virtual
 from dovetail.cloud.aws import group_tags
@@ -550,3 +551,25 @@ def test_what_eks_says_of_a_managed_group() -> None:
     assert (found.labels["team"], found.labels["eks.amazonaws.com/capacityType"]) == ("web", "SPOT")
     assert (found.labels["diskSize"], found.labels["amiType"]) == ("20", "ours")  # the owner's own label wins
     assert [(taint.key, taint.effect) for taint in found.taints] == [("k", "NoSchedule")]
+
+
+def test_a_group_that_cannot_be_read_again_is_an_error_of_the_group() -> None:
+    """Whatever boto3 raises between the look and the change: the caller knows errors of groups alone."""
+
+    class Unreachable(Scripted):
+        async def __call__(self, service: str, operation: str, **arguments: Any) -> Any:
+            if "AutoScalingGroupNames" in arguments and len(self.made) > 1:
+                raise EndpointConnectionError(endpoint_url="https://autoscaling")
+            return await super().__call__(service, operation, **arguments)
+
+    calls = Unreachable(scripted(2, 1, []).group, [])
+
+    async def talk(cloud: AutoScalingGroups, clock: Clock) -> None:
+        await cloud.refresh()
+        [group] = cloud.groups()
+        with pytest.raises(NodeGroupError, match="it was not read"):
+            await cloud.decrease_target(group, 1)
+        with pytest.raises(NodeGroupError, match="it was not read"):
+            await cloud.delete(group, [group.instances[1].provider_id])
+
+    converse(calls, talk)

@@ -65,7 +65,8 @@ class DeletionFailed(Exception):
 class Reports(msgspec.Struct, frozen=True):
     """Whom to tell: events on nodes, pods and the status ConfigMap, log lines, evictions, nodes that went or stayed.
 
-    `failed` hears that deletions could not be begun, `refused` that the cloud did not delete a node of a group.
+    `failed` hears that deletions could not be begun, `refused` that the cloud did not delete a node of a group,
+    `unexpected` of an error that nothing explains.
     """
 
     node: Callable[[str, str, str, str], None]
@@ -76,6 +77,7 @@ class Reports(msgspec.Struct, frozen=True):
     removed: Callable[[Deletion], None]
     failed: Callable[[], None]
     refused: Callable[[Deletion], None]
+    unexpected: Callable[[str, Exception], None]
 
 
 class Actuator:
@@ -99,6 +101,8 @@ class Actuator:
         self._reports = reports
         self._tasks = tasks
         self.deletions: dict[str, Deletion] = {}
+        #: Nodes that stay and still have the taint: the API server did not let it go.
+        self.unreturned: set[str] = set()
 
     def count(self, group: str) -> int:
         return sum(deletion.group == group for deletion in self.deletions.values())
@@ -182,7 +186,9 @@ class Actuator:
             await self._delete(deletion)
             self._tell_end(deletion)
             self._reports.removed(deletion)
-        except (DeletionFailed, NodeGroupError, KubeError) as problem:
+        except Exception as problem:  # whatever it is, it ends neither the program nor another deletion
+            if not isinstance(problem, DeletionFailed | NodeGroupError | KubeError):
+                self._reports.unexpected(f"Scale-down: node {deletion.node}", problem)
             what = "drain and delete node" if deletion.drain else "delete empty node"
             self._reports.node(deletion.node, "Warning", "ScaleDownFailed", f"failed to {what}: {problem}")
             self._reports.log(f"Scale-down: couldn't delete node {deletion.node}: {problem}")
@@ -201,7 +207,8 @@ class Actuator:
         try:
             await unmark_to_be_deleted(self._kube, deletion.node, cordon=self.settings.cordon)
         except KubeError as problem:
-            self._reports.log(f"taint of {deletion.node} not removed, the next start removes it: {problem}")
+            self.unreturned.add(deletion.node)
+            self._reports.log(f"taint of {deletion.node} not removed, the next loop tries again: {problem}")
 
     async def _delete(self, deletion: Deletion) -> None:
         if self.settings.delay_after_taint_s > 0:
@@ -215,6 +222,9 @@ class Actuator:
             raise DeletionFailed(f"pod {moving.on_completion[0].metadata.key} has not completed")
         await self._drain(moving.pods, self._daemonset_pods_to_evict(moving.daemonset_pods, deletion.drain))
         await self._wait_for_delay(deletion.node)
+        stale = self._watch.staleness()
+        if stale:
+            raise DeletionFailed(f"its pods are not known: {stale}")
         group = next((candidate for candidate in self._cloud.groups() if candidate.id == deletion.group), None)
         if group is None:
             raise DeletionFailed(f"group {deletion.group} is gone")

@@ -130,7 +130,8 @@ class NodeGroupAutoscaler:
         self._started = clock.now()
         #: Groups resized and deletions begun so far.
         self.actions = 0
-        self._cleaned = False
+        #: Nodes whose taints of an earlier program are still to be looked at; None before the first pass.
+        self._uncleaned: set[str] | None = None
         #: What the cluster lacks to begin with, as the status says it.
         self._lacking = ""
         self._wake = asyncio.Event()
@@ -179,21 +180,34 @@ class NodeGroupAutoscaler:
         try:
             await self.run_once(now)
             self.last_success = self._clock.monotonic()
-        except LoopFailed as problem:
-            self._metrics.errors.labels(problem.kind).inc()
-            self._record.error(SOURCE, f"Failed to run a loop: {problem}")
-        except NodeGroupError as problem:
-            self._metrics.errors.labels("cloudProviderError").inc()
-            self._record.error(SOURCE, f"Failed to run a loop: {problem}")
-        except KubeError as problem:
-            self._metrics.errors.labels("apiCallError").inc()
-            self._record.error(SOURCE, f"Failed to run a loop: {problem}")
-        finally:
+        except Exception as problem:  # whatever it is: told, counted, and --max-failing-time bounds how long
+            self._tell_failure(problem)
+        try:
             await self._write_status(self._clock.now())
-            self._metrics.duration.labels("main").observe(stopwatch() - started)
+        except Exception as problem:
+            self._tell_failure(problem)
+        self._metrics.duration.labels("main").observe(stopwatch() - started)
+
+    def _tell_failure(self, problem: Exception) -> None:
+        if isinstance(problem, LoopFailed):
+            kind = problem.kind
+        elif isinstance(problem, NodeGroupError):
+            kind = "cloudProviderError"
+        elif isinstance(problem, KubeError):
+            kind = "apiCallError"
+        else:
+            self._metrics.errors.labels("internalError").inc()
+            self._record.unexpected(SOURCE, "Failed to run a loop", problem)
+            return
+        self._metrics.errors.labels(kind).inc()
+        self._record.error(SOURCE, f"Failed to run a loop: {problem}")
 
     async def run_once(self, now: datetime) -> None:
         self._record.log(SOURCE, "Starting main loop", 4)
+        stale = self._watch.staleness()
+        if stale:
+            self.planner.clear()
+            raise LoopFailed("apiCallError", stale)
         await self._refresh()
         groups = self._cloud.groups()
         nodes = list(self._watch.nodes.store)
@@ -269,22 +283,38 @@ class NodeGroupAutoscaler:
             self._metrics.duration.labels("cloudProviderRefresh").observe(stopwatch() - started)
 
     async def _clean_up(self, nodes: Sequence[Node]) -> None:
-        """At the first pass: deletions that an earlier program began and did not finish are undone."""
-        if self._cleaned:
-            return
-        self._cleaned = True
+        """Undo deletions that an earlier program began and did not finish, and those of ours that left their taint.
+
+        A taint that the API server does not let go is tried again in the next pass.
+        """
         life = self.options.candidate_life_s
-        if life > 0:
-            self.planner.load_candidates(nodes, self._clock.now(), life)
-        for node in nodes:
-            if self._cloud.group_of(node.spec.provider_id) is None:
+        if self._uncleaned is None:
+            self._uncleaned = {node.metadata.name for node in nodes}
+            if life > 0:
+                self.planner.load_candidates(nodes, self._clock.now(), life)
+        due = self._uncleaned | self._actuator.unreturned
+        self._uncleaned, self._actuator.unreturned = set(), set()
+        for node in nodes if due else ():
+            name = node.metadata.name
+            if name not in due or name in self._actuator.deletions:
                 continue
-            if has_taint(node, TO_BE_DELETED):
-                await unmark_to_be_deleted(self._kube, node.metadata.name, cordon=self.options.actuation.cordon)
-                self._tell_cleaned(node, TO_BE_DELETED)
-            if has_taint(node, DELETION_CANDIDATE) and self.options.soft_taints.count == 0:
-                await unmark_candidate(self._kube, node.metadata.name)
-                self._tell_cleaned(node, DELETION_CANDIDATE)
+            if self.group_of(node) is None:  # as far as the cloud tells
+                if has_taint(node, TO_BE_DELETED):
+                    self._uncleaned.add(name)
+                continue
+            try:
+                await self._clean_up_node(node)
+            except KubeError as problem:
+                self._uncleaned.add(name)
+                self._record.warning(SOURCE, f"taints of node {name} not removed, tried again: {problem}")
+
+    async def _clean_up_node(self, node: Node) -> None:
+        if has_taint(node, TO_BE_DELETED):
+            await unmark_to_be_deleted(self._kube, node.metadata.name, cordon=self.options.actuation.cordon)
+            self._tell_cleaned(node, TO_BE_DELETED)
+        if has_taint(node, DELETION_CANDIDATE) and self.options.soft_taints.count == 0:
+            await unmark_candidate(self._kube, node.metadata.name)
+            self._tell_cleaned(node, DELETION_CANDIDATE)
 
     def _tell_cleaned(self, node: Node, taint: str) -> None:
         message = f"removed {taint} taints from node {node.metadata.name}"

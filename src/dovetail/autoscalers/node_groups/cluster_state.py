@@ -20,6 +20,8 @@ from dovetail.model.meta import condition
 from dovetail.model.nodes import Node
 
 MAX_MESSAGES_PER_EVENT = 3
+#: More nodes than this, or than this share of the instances, do not vanish at once while their instances run.
+MAX_VANISHED, MAX_VANISHED_SHARE = 2, 0.1
 #: A condition of nodes that their cloud has suspended.
 SUSPENDED = "Suspended"
 
@@ -112,6 +114,11 @@ class GroupClusterState:
         self.failures: list[tuple[str, InstanceError, datetime]] = []
         self._errors: dict[str, dict[str, InstanceError]] = {}
         self._node_count = 0
+        #: Instances that were nodes in this program's life, and those that were there before it and were none.
+        self._joined: set[str] = set()
+        self._strangers: set[str] | None = None
+        #: Whether an instance of any group is a node of this cluster now.
+        self._any_member = False
         #: Groups that missed nodes when this program first looked, and until when those are waited for.
         self._inherited: dict[str, datetime] | None = None
         #: Requests whose time was up in the last update: the caller withdraws them.
@@ -151,6 +158,7 @@ class GroupClusterState:
         self.groups = {group.id: group for group in groups}
         self._node_count = len(nodes)
         self._note_unregistered(nodes, now)
+        self._note_joined(nodes)
         self._measure(nodes, now)
         self._update_ranges()
         self._note_inherited(now)
@@ -173,6 +181,21 @@ class GroupClusterState:
                     earlier = self.unregistered.get(instance.provider_id)
                     missing[instance.provider_id] = (group.id, earlier[1] if earlier else now)
         self.unregistered = missing
+
+    def _note_joined(self, nodes: Sequence[Node]) -> None:
+        """Remember what proves that an instance without a node did join, or that it may belong to another cluster."""
+        instances = {instance.provider_id: instance for group in self.groups.values() for instance in group.instances}
+        members = instances.keys() & {node.spec.provider_id for node in nodes}
+        self._any_member = bool(members)
+        self._joined = (self._joined & instances.keys()) | members
+        if self._strangers is None and self.groups:
+            self._strangers = {
+                provider_id
+                for provider_id in self.unregistered
+                if instances[provider_id].state is not InstanceState.CREATING
+            }
+        if self._strangers is not None:
+            self._strangers &= self.unregistered.keys()
 
     def _measure(self, nodes: Sequence[Node], now: datetime) -> None:
         self.readiness = {}
@@ -363,12 +386,36 @@ class GroupClusterState:
         return {group: sorted(errors) for group, errors in self._errors.items() if errors}
 
     def overdue_instances(self, now: datetime) -> dict[str, list[str]]:
-        """Instances that never became nodes in their time, by group."""
+        """Instances that never became nodes in their time, by group. Those of `unproven_instances` are left out."""
+        unproven = {provider_id for names in self.unproven_instances(now).values() for provider_id in names}
         overdue: dict[str, list[str]] = {}
-        for provider_id, (group, since) in self.unregistered.items():
-            if since + timedelta(seconds=self.groups[group].options.max_node_provision_s) < now:
-                overdue.setdefault(group, []).append(provider_id)
+        for provider_id in self._overdue(now):
+            if provider_id not in unproven:
+                overdue.setdefault(self.unregistered[provider_id][0], []).append(provider_id)
         return overdue
+
+    def unproven_instances(self, now: datetime) -> dict[str, list[str]]:
+        """Overdue instances for which a missing Node is no evidence, by the reason: each may run pods."""
+        overdue = self._overdue(now)
+        unproven: dict[str, list[str]] = {}
+        vanished = [provider_id for provider_id in overdue if provider_id in self._joined]
+        instances = sum(len(group.instances) for group in self.groups.values())
+        if len(vanished) > max(MAX_VANISHED, MAX_VANISHED_SHARE * instances):
+            unproven["their Nodes vanished from the cluster while the instances run"] = vanished
+        if not self._any_member and self._strangers:
+            strangers = [provider_id for provider_id in overdue if provider_id in self._strangers]
+            if strangers:
+                unproven[
+                    "no instance of any group is a Node of this cluster, and these were there before this program"
+                ] = strangers
+        return unproven
+
+    def _overdue(self, now: datetime) -> list[str]:
+        return [
+            provider_id
+            for provider_id, (group, since) in self.unregistered.items()
+            if since + timedelta(seconds=self.groups[group].options.max_node_provision_s) < now
+        ]
 
 
 def _should_register(instance: GroupMember) -> bool:

@@ -41,11 +41,15 @@ from dovetail.model.workloads import (
     StatefulSet,
 )
 
+#: A copy this old, in seconds, while its watch fails, is no evidence for adding or ending anything.
+STALE_AFTER_S = 60.0
+
 
 class ClusterWatch:
     """Keeps copies of the kinds that decisions read. `on_pod` hears of every pod that is new or changed."""
 
     def __init__(self, kube: Kube, on_pod: Callable[[Pod], None]) -> None:
+        self._clock = kube.clock
         self._on_pod = on_pod
         self._placed: dict[str, tuple[str, PodInfo]] = {}
         self.pods: Reflector[Pod] = Reflector(kube, PODS, Pod, on_event=self._pod_changed)
@@ -90,11 +94,14 @@ class ClusterWatch:
         for reflector in self._all:
             await reflector.synced.wait()
 
-    def failures(self) -> dict[str, str]:
-        """Kinds that cannot be read, and why."""
-        return {
-            reflector.resource.name: str(reflector.failure) for reflector in self._all if reflector.failure is not None
-        }
+    def staleness(self) -> str:
+        """Which copies are too old to act upon, and why; empty where all are fresh."""
+        now = self._clock.monotonic()
+        return "; ".join(
+            f"{reflector.resource.name} were last read {now - reflector.heard:.0f}s ago: {reflector.failure}"
+            for reflector in (self.nodes, self.pods, self.pdbs)
+            if reflector.failure is not None and now - reflector.heard > STALE_AFTER_S
+        )
 
     def _pod_changed(self, change: CacheChange[Pod]) -> None:
         pod = change.object

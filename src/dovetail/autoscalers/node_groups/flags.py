@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 
-from dovetail.autoscalers.go_flags import FlagError, assignments, boolean
+from dovetail.autoscalers.go_flags import FlagError, assignments, boolean, finite, listen_address
 from dovetail.autoscalers.node_groups.expanders import ExpanderError, parse_chain
 from dovetail.autoscalers.node_groups.quotas import GIB, Range
+from dovetail.kube.lease import LeaseTimes
 from dovetail.language import message, source, translated
 from dovetail.model import duration
 from dovetail.model.duration import DurationError
@@ -244,6 +245,14 @@ class ParsedFlags(msgspec.Struct, frozen=True, kw_only=True):
             limits[kind] = _range("gpu-total", numbers, 1)
         return limits
 
+    def lease_times(self) -> LeaseTimes:
+        """Raises ValueError where the durations do not fit together."""
+        return LeaseTimes(
+            self["leader-elect-lease-duration"],
+            self["leader-elect-renew-deadline"],
+            self["leader-elect-retry-period"],
+        )
+
     def notices(self) -> list[str]:
         """One line for every flag that was set and changes nothing."""
         return [f"--{name} has no effect here: {FLAGS[name].without_effect}" for name in self.ineffective]
@@ -274,7 +283,7 @@ def _read(name: str, kind: str, value: str) -> Any:
             case "int":
                 return int(value)
             case "float":
-                return float(value)
+                return finite(value)
             case "duration":
                 return duration.parse(value).total_seconds()
             case _:
@@ -305,6 +314,14 @@ def _check(settings: ParsedFlags) -> None:
         raise FlagError(message("--balancing-label and --balancing-ignore-label exclude each other; set one of them"))
     if settings["scan-interval"] <= 0:
         raise FlagError(message("--scan-interval must be above 0s"))
+    for name in ("kube-client-qps", "kube-client-burst"):
+        if settings[name] <= 0:
+            raise FlagError(message("--{flag}: {value:g} has to be more than 0", flag=name, value=settings[name]))
+    try:
+        settings.lease_times()
+    except ValueError as problem:
+        raise FlagError(f"--leader-elect-lease-duration: {problem}") from None
+    listen_address("address", settings["address"])
     settings.limits()
 
 

@@ -44,6 +44,10 @@ class GroupRepair:
 
     async def remove_overdue(self, now: datetime) -> None:
         """Instances that never became nodes are ended, as far as the minimum allows."""
+        for reason, kept in self._state.unproven_instances(now).items():
+            message = f"{len(kept)} instances without a Node are not ended: {reason}; {', '.join(sorted(kept)[:3])}"
+            self._record.warning(SOURCE, message)
+            self._record.status_event("Warning", "UnregisteredNodesKept", message)
         for name, overdue in self._state.overdue_instances(now).items():
             group = next((candidate for candidate in self._cloud.groups() if candidate.id == name), None)
             if group is None:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from dovetail.autoscalers.go_flags import listen_address
 from dovetail.autoscalers.node_groups import options as options_of
 from dovetail.autoscalers.node_groups.actuation import Actuator, Deletion, Reports
 from dovetail.autoscalers.node_groups.autoscaler import NodeGroupAutoscaler
@@ -27,7 +28,7 @@ from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.cloud.node_groups import NodeGroupCloud
 from dovetail.kube.client import Kube
-from dovetail.kube.lease import LeaderElection, LeadershipLost, LeaseTimes
+from dovetail.kube.lease import LeaderElection, LeadershipLost
 from dovetail.model.pods import Pod
 
 COMPONENT = "cluster-autoscaler"
@@ -90,13 +91,8 @@ async def run(
 def _election(settings: ParsedFlags, kube: Kube, identity: str) -> LeaderElection | None:
     if not settings["leader-elect"]:
         return None
-    times = LeaseTimes(
-        settings["leader-elect-lease-duration"],
-        settings["leader-elect-renew-deadline"],
-        settings["leader-elect-retry-period"],
-    )
     namespace = settings["leader-elect-resource-namespace"] or settings["namespace"]
-    return LeaderElection(kube, settings["leader-elect-resource-name"], namespace, identity, times)
+    return LeaderElection(kube, settings["leader-elect-resource-name"], namespace, identity, settings.lease_times())
 
 
 async def _lead(
@@ -176,6 +172,7 @@ def _reports(
         removed,
         lambda: cooldown.failed(clock.now()),
         lambda deletion: cooldown.group_failed(deletion.group, clock.now()),
+        functools.partial(recording.unexpected, "actuator"),
     )
 
 
@@ -193,8 +190,8 @@ async def _serving(
     address: str, metrics: ClusterAutoscalerMetrics, handle: ProgramHandle, settings: ParsedFlags, clock: Clock
 ) -> AsyncIterator[None]:
     """`/metrics` and `/health-check` on --address while the block runs; no address, nothing."""
-    host, _, port = address.rpartition(":")
-    if not port:
+    listening = listen_address("address", address)
+    if listening is None:
         yield
         return
 
@@ -210,7 +207,7 @@ async def _serving(
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host or "0.0.0.0", int(port)).start()
+        await web.TCPSite(runner, *listening).start()
         yield
     finally:
         await runner.cleanup()

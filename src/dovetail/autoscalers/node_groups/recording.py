@@ -80,6 +80,9 @@ class LoopRecorder:
     def error(self, source: str, message: str) -> None:
         self._klog.error(source, message)
 
+    def unexpected(self, source: str, message: str, problem: Exception) -> None:
+        self._klog.unexpected(source, message, problem)
+
     # Events
 
     def status_event(self, kind: str, reason: str, message: str) -> None:

@@ -332,7 +332,8 @@ def https(settings: AdmissionSettings) -> Serve:
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         try:
-            await web.TCPSite(runner, "0.0.0.0", settings.port, ssl_context=context).start()
+            # Every address, IPv4 and IPv6: a pod of an IPv6 cluster has none of the other.
+            await web.TCPSite(runner, None, settings.port, ssl_context=context).start()
             yield lambda fresh: fresh.load_into(context)
         finally:
             await runner.cleanup()

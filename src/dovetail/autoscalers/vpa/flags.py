@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dovetail.autoscalers.go_flags import FlagError, assignments, boolean
+from dovetail.autoscalers.go_flags import FlagError, assignments, boolean, finite
 from dovetail.language import message, translated
 from dovetail.model.duration import DurationError, nanoseconds
 from dovetail.model.quantity import QuantityError, parse
@@ -40,7 +40,7 @@ class Flag(NamedTuple):
             if self.kind == "int":
                 return int(text)
             if self.kind == "float":
-                return float(text)
+                return finite(text)
             if self.kind == "duration":
                 return nanoseconds(text) / 1e9
             if self.kind == "quantity" and text:

@@ -18,6 +18,7 @@ from prometheus_client import (
     generate_latest,
 )
 
+from dovetail.autoscalers.go_flags import listen_address
 from dovetail.autoscalers.vpa.api import AUTO, NAMED_MODES
 from dovetail.clock import Clock
 
@@ -350,16 +351,16 @@ class AdmissionMetrics(ProgramMetrics):
 @asynccontextmanager
 async def serving(address: str, metrics: ProgramMetrics) -> AsyncIterator[None]:
     """Serve /metrics and /health-check at `host:port` while the block runs; an empty address serves nothing."""
-    if not address:
+    listening = listen_address("address", address)
+    if listening is None:
         yield
         return
-    host, _, port = address.rpartition(":")
     app = web.Application()
     app.add_routes([web.get("/metrics", _answer(metrics.text)), web.get("/health-check", _health(metrics))])
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host or "0.0.0.0", int(port)).start()
+        await web.TCPSite(runner, *listening).start()
         yield
     finally:
         await runner.cleanup()

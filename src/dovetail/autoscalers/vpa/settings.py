@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.autoscalers.go_flags import FlagError
+from dovetail.autoscalers.go_flags import FlagError, listen_address
 from dovetail.autoscalers.vpa.disruption import DisruptionSettings
 from dovetail.autoscalers.vpa.estimators import EstimatorSettings, Percentiles
 from dovetail.autoscalers.vpa.flags import Flag, gates, read
@@ -289,6 +289,8 @@ def _common_settings(values: Mapping[str, Any]) -> CommonSettings:
         raise FlagError(
             message("--vpa-object-namespace and --ignored-vpa-object-namespaces exclude each other; give one")
         )
+    listen_address("address", values["address"])
+    _positive(values, "kube_api_qps", "kube_api_burst")
     return CommonSettings(
         address=values["address"],
         kubeconfig=values["kubeconfig"],
@@ -463,6 +465,8 @@ def admission_settings(arguments: Sequence[str], environment: Mapping[str, str])
         raise FlagError(
             message("--min-tls-version: {version!r} is neither tls1_2 nor tls1_3", version=values["min_tls_version"])
         )
+    if not 0 < values["port"] < 65536:
+        raise FlagError(message("--port={port}: ports go from 1 to 65535", port=values["port"]))
     namespace = environment.get("NAMESPACE") or "kube-system"
     address, port = values["webhook_address"], values["webhook_port"]
     if values["register_by_url"] and not address:

@@ -467,7 +467,7 @@ class Updater:
                 return False
             log.info("Evicting pod", pod=pod.metadata.key)
             try:
-                await self._kube.evict(pod.metadata.name, pod.metadata.namespace)
+                await self._kube.evict(pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid or None)
             except KubeError as problem:
                 log.info("Eviction failed", pod=pod.metadata.key, problem=str(problem))
                 self._metrics.failed_evictions.labels(size, mode, "EvictionError", *named).inc()

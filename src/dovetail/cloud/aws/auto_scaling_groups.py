@@ -307,7 +307,10 @@ class AutoScalingGroups:
         return existing.target_size if existing is not None else group.target_size
 
     async def _read_one(self, name: str) -> Mapping[str, Any]:
-        answer = await self._calls("autoscaling", "describe_auto_scaling_groups", AutoScalingGroupNames=[name])
+        try:
+            answer = await self._calls("autoscaling", "describe_auto_scaling_groups", AutoScalingGroupNames=[name])
+        except Exception as error:
+            raise NodeGroupError(f"group {name}: it was not read: {error}") from error
         groups: list[Mapping[str, Any]] = answer.get("AutoScalingGroups") or []
         if not groups:
             raise NodeGroupError(f"group {name}: no Auto Scaling group of that name exists")
