@@ -108,6 +108,26 @@ def test_a_failing_reconciliation_is_counted_and_logged_with_its_id_and_object()
     assert [("a defect" in line["exception"]) for line in lines if "exception" in line] == [True]
 
 
+def test_the_counters_of_a_controller_begin_at_zero() -> None:
+    """A series that appears with its first failure has no rate then, and an alert on it stays silent."""
+
+    async def main() -> str:
+        clock = Clock(asyncio.get_running_loop(), EPOCH)
+        metrics = Metrics(clock)
+
+        async def nothing(_: str) -> None:
+            return None
+
+        Worker("disruption", nothing, logs.logger(clock, lambda _: None), Chance(1), metrics=metrics)
+        return metrics.text().decode()
+
+    text = run_virtual(main())
+    for name in ("controller_runtime_reconcile_errors_total", "controller_runtime_reconcile_panics_total"):
+        assert _value(text, name, controller="disruption") == 0.0
+    for result in ("success", "error"):
+        assert _value(text, "controller_runtime_reconcile_total", controller="disruption", result=result) == 0.0
+
+
 def test_work_under_way_has_an_age() -> None:
     async def main() -> None:
         clock = Clock(asyncio.get_running_loop(), EPOCH)

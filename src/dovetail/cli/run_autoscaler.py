@@ -112,10 +112,10 @@ async def _run(options: AutoscalerProgram) -> None:
     paced = Paced(connection.transport(), clock, settings.kube_client_qps, settings.kube_client_burst)
     beside = Kube(beside_paced, clock, chance=chance.child("beside"))
     kube = Kube(paced, clock, chance=chance.child("kube"))
-    if not settings.dry_run:
-        await _not_a_second(connection.server, unpaced)
     identity = f"{socket.gethostname()}_{os.getpid()}_{chance.suffix()}"
     try:
+        if not settings.dry_run:
+            await _not_a_second(connection.server, unpaced)
         if cloud is None:
             cloud = await _aws(options, clock, lambda: read(beside, authority(connection.tls)))
         fleet = None

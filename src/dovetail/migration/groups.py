@@ -65,6 +65,15 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         return Sizes(0, max(self.sizes.desired, self.least_maximum), self.sizes.desired)
 
 
+#: So many instances without a Node, or this share of the group's, may be ones that never joined.
+MAX_STRANGERS, MAX_STRANGERS_SHARE = 2, 0.1
+
+
+def are_strangers(group: Group, count: int) -> bool:
+    """Whether so many of the group's instances without a Node are rather a wrong cluster, or a broken view of it."""
+    return count > max(MAX_STRANGERS, MAX_STRANGERS_SHARE * len(group.instances))
+
+
 class GroupBusy(Exception):
     """The group is still carrying out an earlier change; the call can be made again later."""
 

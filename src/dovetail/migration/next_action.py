@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from dovetail.autoscalers.node_groups.annotations import SAFE_TO_EVICT
 from dovetail.language import message
 from dovetail.migration.drain_blockers import EvictionRules, MoveBlocker, blockers, moves
-from dovetail.migration.groups import LAUNCH, UNATTENDED, Group, Sizes
+from dovetail.migration.groups import LAUNCH, UNATTENDED, Group, Sizes, are_strangers
 from dovetail.migration.record import ALREADY_CORDONED, CORDONED, MigrationRecord, Phase
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
@@ -160,7 +160,18 @@ def _forward(record: MigrationRecord, seen: Observed) -> Action:
         action = _empty(group, record, seen)
         if action is not None:
             return action
-    return _resume(groups, record) or Remember(replace(record, phase=Phase.DONE, batch=(), owners=(), suspends={}))
+    action = _resume(groups, record) or _missing(record, seen, record.order)
+    return action or Remember(replace(record, phase=Phase.DONE, batch=(), owners=(), suspends={}))
+
+
+def _missing(record: MigrationRecord, seen: Observed, names: Sequence[str]) -> Wait | None:
+    """A group that AWS does not list is no empty group while nodes of it stand, or are to come back."""
+    standing = {node.metadata.annotations.get(CORDONED) for node in seen.nodes}
+    for name in names:
+        returning = record.phase is Phase.BACK and record.sizes[name].desired > 0
+        if name not in seen.groups and (name in standing or returning):
+            return Wait(message("group {group} is not among the groups that AWS lists", group=name))
+    return None
 
 
 def _groups(record: MigrationRecord, seen: Observed) -> list[Group]:
@@ -222,10 +233,17 @@ def _empty(group: Group, record: MigrationRecord, seen: Observed) -> Action | No
     standing = [node for node in nodes if node.spec.provider_id in group.instances]
     if standing:
         return _begin_batch(standing, record, seen)
-    registered = {node.spec.provider_id for node in nodes}
-    for provider_id in group.instances:
-        if provider_id not in registered:  # an instance that is no node has no pods to move
-            return Terminate(group, provider_id, "")
+    if group.instances and (not seen.nodes or are_strangers(group, len(group.instances))):
+        return Wait(
+            message(
+                "{count} instances of group {group} are no Nodes of this cluster and may run pods of another; "
+                "end them if they do not",
+                count=len(group.instances),
+                group=group.title,
+            )
+        )
+    if group.instances:  # an instance that never joined has no pods to move
+        return Terminate(group, group.instances[0], "")
     if group.leaving:
         return Wait(message("instances of group {group} are ending", group=group.title))
     if group.sizes.desired > 0:
@@ -326,6 +344,9 @@ def release(record: MigrationRecord, seen: Observed) -> Action | None:
 
 
 def _back(record: MigrationRecord, seen: Observed) -> Action:
+    missing = _missing(record, seen, record.order)
+    if missing is not None:
+        return missing
     groups = _groups(record, seen)
     for group in groups:
         before = record.sizes[group.name]

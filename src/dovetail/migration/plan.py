@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from dovetail.autoscalers.node_groups.pricing import CAPACITY_TYPE_LABELS
 from dovetail.language import english, message
 from dovetail.migration.drain_blockers import EvictionRules, MoveBlocker, blockers, moves
-from dovetail.migration.groups import TERMINATE, Group
+from dovetail.migration.groups import TERMINATE, Group, are_strangers
 from dovetail.migration.proposals import NodePoolProposal, ProposalSettings, described_by_nodes, proposals
 from dovetail.migration.record import MigrationRecord, Phase
 from dovetail.model.instance_type import InstanceType
@@ -247,11 +247,34 @@ def _general_blockers(
                 remedy=message("keep a group for it with --keep GROUP"),
             )
         )
+    blocking += _strangers(moving, nodes)
     blocking += [_process_blocker(group) for group in moving if TERMINATE in group.suspended]
     if not request.proposal.node_class:
         blocking += [
             _class_blocker(group, request.proposal) for group in described if _lacks_class(group, request.proposal)
         ]
+    return blocking
+
+
+def _strangers(moving: Sequence[Group], nodes: Sequence[Node]) -> list[MoveBlocker]:
+    """Groups whose instances are no Nodes here: the kubeconfig may be that of another cluster."""
+    registered = {node.spec.provider_id for node in nodes}
+    ours = any(registered & {*group.instances} for group in moving)
+    blocking = []
+    for group in moving:
+        unknown = [provider_id for provider_id in group.instances if provider_id not in registered]
+        if are_strangers(group, len(unknown)) or (unknown and not ours):
+            why = message(
+                "{count} of its {total} instances are no Nodes of this cluster",
+                count=len(unknown),
+                total=len(group.instances),
+            )
+            remedy = message(
+                "check that kubeconfig and --cluster name the same cluster, or wait until they have joined"
+            )
+            blocking.append(
+                MoveBlocker(code="InstancesWithoutNodes", object=f"nodegroup/{group.title}", why=why, remedy=remedy)
+            )
     return blocking
 
 

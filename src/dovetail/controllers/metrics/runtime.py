@@ -64,6 +64,10 @@ REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0,
 LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
+#: What a reconciliation ends in.
+RESULTS = ("success", "error")
+
+
 class RuntimeMetrics:
     """One per run, on the run's registry."""
 
@@ -127,8 +131,12 @@ class RuntimeMetrics:
         self.loop_lag = histogram("dovetail_loop_lag_seconds", "How late the event loop runs.", (), LAG_BUCKETS)
 
     def queue(self, controller: str, depth: Callable[[], int], workers: int) -> QueueMetrics:
-        """The numbers of one work queue."""
+        """The numbers of one work queue. Its counters begin at 0: the rate of one that is absent shows no first failure."""
         self.most.labels(controller).set(workers)
+        for counter in (self.errors, self.panics):
+            counter.labels(controller)
+        for result in RESULTS:
+            self.reconciled.labels(controller, result)
         return QueueMetrics(self, controller, depth, self._clock.monotonic)
 
     def reconciliation(self, controller: str, expected: tuple[type[Exception], ...]) -> _CountedReconciliation:
