@@ -136,3 +136,41 @@ def test_a_planner_whose_parent_was_killed_ends_without_a_word() -> None:
     assert child.wait() == 0
     child.stdin.close()
     child.stderr.close()
+
+
+@pytest.mark.parametrize("version", ["[]", "{}", "1", "[{}]", "1.5", "true"])
+def test_a_version_that_is_no_text_is_refused_in_one_line(tmp_path: Path, version: str) -> None:
+    file = tmp_path / "odd.yaml"
+    file.write_text(f"apiVersion: {version}\nkind: NodePool\nmetadata: {{name: p}}\nspec: {{}}\n")
+    answer = CliRunner().invoke(main, ["plan", str(file)])
+    assert (answer.exit_code, type(answer.exception)) == (2, SystemExit)
+    assert f'{file}: NodePool "p": apiVersion: {version} is not text' in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (["record", "--convert", "FILE", "out", "--for", "10m"], "--for"),
+        (["record", "--convert", "FILE", "out", "--resume"], "--resume"),
+        (["record", "--convert", "FILE", "out", "--max-size", "1M"], "--max-size"),
+        (["record", "--convert", "FILE", "out", "--max-age", "1h"], "--max-age"),
+        (["record", "--convert", "FILE", "out", "--usage-every", "1m"], "--usage-every"),
+        (["record", "--convert", "FILE", "out", "--context", "c"], "--context"),
+        (["history", "--file", "FILE", "--namespace", "karpenter"], "--namespace"),
+        (["history", "--file", "FILE", "--name", "dev"], "--name"),
+        (["dashboard", "--user-header", "X-User"], "--user-header"),
+        (["dashboard", "--auth", "kubernetes", "--group-header", "X-Groups"], "--group-header"),
+        (["dashboard", "--seed", "3"], "--seed"),
+        (["dashboard", "--recording", "FILE", "--kubeconfig", "FILE"], "--kubeconfig"),
+        (["view", "--at", "2026-01-01T00:00:00Z"], "--at"),
+        (["compare", "--image", "x", "web"], "--image"),
+        (["doctor", "--from", "FILE", "--fix"], "--from"),
+        (["doctor", "--dry-run"], "--dry-run"),
+    ],
+    ids=lambda part: " ".join(part) if isinstance(part, list) else "",
+)
+def test_an_option_that_would_be_ignored_is_refused(tmp_path: Path, command: list[str], option: str) -> None:
+    (tmp_path / "file").write_text("{}\n")
+    answer = CliRunner().invoke(main, [part.replace("FILE", str(tmp_path / "file")) for part in command])
+    assert (answer.exit_code, type(answer.exception)) == (2, SystemExit)
+    assert f"Error: {option}" in answer.stderr

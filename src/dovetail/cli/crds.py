@@ -92,7 +92,9 @@ def _certificates(file: Path) -> bytes:
 
     expected = message("expected certificates in PEM, such as the ca.crt of the webhook's Secret")
     try:
-        size = file.stat().st_size
+        with file.open("rb") as opened:  # a device has no size, and no end
+            data = opened.read(MAX_CA_BYTES + 1)
+        size = max(len(data), file.stat().st_size)
         if size > MAX_CA_BYTES:
             raise UserError(
                 message(
@@ -103,7 +105,6 @@ def _certificates(file: Path) -> bytes:
                     max_ca_bytes=MAX_CA_BYTES,
                 )
             )
-        data = file.read_bytes()
         text = data.decode("ascii")
     except OSError as error:
         raise UserError(f"--ca {file}: {system_error(error)}; {expected}") from error

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 import webbrowser
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -90,6 +90,7 @@ def dashboard(
     from dovetail.web.run import ServeOptions
 
     _check_access(auth, host, token)
+    _check_headers(auth, {"--user-header": user_header, "--group-header": group_header})
     options = ServeOptions(
         auth=auth,
         host=host,
@@ -145,6 +146,16 @@ def _check_access(auth: str, host: str, token: str | None) -> None:
                 min_token_chars=MIN_TOKEN_CHARS,
             )
         )
+
+
+def _check_headers(auth: str, given: Mapping[str, str]) -> None:
+    """Refuse names of headers that nobody reads."""
+    from dovetail.web.run import ServeOptions
+
+    usual = ServeOptions()
+    for option, name in given.items():
+        if auth != "proxy" and name not in (usual.user_header, usual.group_header):
+            raise UserError(message("{option}: is for --auth proxy", option=option))
 
 
 def _serve(kubeconfig: str | None, context: str | None, options: ServeOptions, open_browser: bool) -> None:

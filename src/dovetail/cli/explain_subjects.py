@@ -22,6 +22,7 @@ from dovetail.controllers.history.decisions import Decision
 from dovetail.kube import resources as kinds
 from dovetail.kube.errors import Forbidden, KubeError, NotFound
 from dovetail.language import message, source
+from dovetail.model import yaml_document
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, REGION, ZONE
@@ -414,7 +415,10 @@ async def _nodegroup(cluster: ClusterSession, name: str) -> Answer:
             status_config_map=explain.STATUS_CONFIG_MAP,
         )
         raise Unknown(text) from problem
-    status = yaml.safe_load(data.get("status") or "") or {}
+    try:
+        status = yaml_document.load(data.get("status") or "") or {}
+    except yaml.YAMLError:
+        status = {}  # as one that says nothing of the group
     events = explain.events_of((await cluster.kube.list(kinds.CORE_EVENTS)).items)
     explanations = _explanations(data)
     labels = {node.metadata.name: node.metadata.labels for node in cluster.cluster_state.nodes.store}

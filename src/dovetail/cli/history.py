@@ -83,6 +83,9 @@ def history(
         return explain.since(await cluster.decisions(namespace), cluster.now, window)
 
     if file is not None:
+        cluster_session.refuse_with_recording(
+            {"--namespace": namespace, "--name": lab, "--kubeconfig": kubeconfig, "--context": context}, "--file"
+        )
         decisions = explain.since(_of_file(file), wall(), window)
     else:
         decisions = ask(cluster_session.kubeconfig(kubeconfig, lab), context, read_decisions)

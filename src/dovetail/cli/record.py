@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from dovetail.offline.recorder import Recorder, RecorderSettings
     from dovetail.offline.recording import Writer
 
+#: How often usage is sampled, unless --usage-every says otherwise.
+DEFAULT_USAGE_S = 300.0
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -101,6 +103,18 @@ def record(
     from dovetail.offline.recording.writer import check_absent
 
     if sources:
+        _refuse_with_convert(
+            {
+                "--for": length_s,
+                "--resume": resume or None,
+                "--max-age": max_age,
+                "--max-size": max_size,
+                "--usage-every": usage_every if usage_every != DEFAULT_USAGE_S else None,
+                "--name": lab,
+                "--kubeconfig": kubeconfig,
+                "--context": context,
+            }
+        )
         _convert(sources, file, anonymise)
         return
     if not resume:
@@ -124,6 +138,12 @@ def record(
     finally:
         for line in session.summary():
             click.echo(line)
+
+
+def _refuse_with_convert(given: Mapping[str, object]) -> None:
+    for option, value in given.items():
+        if value is not None:
+            raise UserError(message("{option}: leave it out with --convert, which asks no cluster", option=option))
 
 
 def _convert(sources: tuple[Path, ...], file: Path, anonymise: bool) -> None:

@@ -10,6 +10,7 @@ from dovetail.autoscalers.vpa.rightsizing_writes import DEFAULT_UPDATE_MODE, UPD
 from dovetail.errors import UserError
 from dovetail.language import data_in_english, message
 from dovetail.language.recognition import recognized
+from dovetail.model import yaml_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -207,7 +208,7 @@ def _extras(paths: tuple[str, ...]) -> Iterator[Json]:
 
     for name, text in texts([path for path in paths if path != "-"]):
         try:
-            documents = list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+            documents = yaml_document.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         except yaml.YAMLError as error:
             raise UserError(f"{name}: " + message("not YAML: {problem}", problem=error)) from error
         for document in documents:

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from dovetail.install.gotemplate import TemplateError, text_of, truth
+from dovetail.model import yaml_document
 
 
 class _Loader(yaml.CSafeLoader):
@@ -40,11 +41,11 @@ class _Dumper(yaml.CSafeDumper):
 
 
 def load_yaml(text: str) -> Any:
-    return yaml.load(text, _Loader)
+    return yaml_document.load(text, _Loader)
 
 
 def load_yaml_documents(text: str) -> list[Any]:
-    return [document for document in yaml.load_all(text, _Loader) if document]
+    return [document for document in yaml_document.load_all(text, _Loader) if document]
 
 
 def dump_yaml(value: Any) -> str:

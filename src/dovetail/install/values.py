@@ -29,12 +29,12 @@ def read_values(files: list[Path], sets: list[str]) -> Json:
             raise ValuesError(
                 message("{file}: cannot be read: {system_error}", file=file, system_error=system_error(problem))
             ) from problem
+        except RecursionError as problem:
+            raise ValuesError(message("{file}: nested too deeply to be values of a chart", file=file)) from problem
         except (yaml.YAMLError, ValueError) as problem:
             raise ValuesError(
                 message("{file}: is not YAML: {yaml_problem}", file=file, yaml_problem=yaml_problem(problem))
             ) from problem
-        except RecursionError as problem:
-            raise ValuesError(message("{file}: nested too deeply to be values of a chart", file=file)) from problem
         if not isinstance(document, dict):
             raise ValuesError(message("{file}: is not a map of values", file=file))
         _check_size(file, document)

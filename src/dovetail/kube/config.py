@@ -21,6 +21,7 @@ from dovetail.kube.credentials import ConfigError, Exec, TokenFile, load_pair
 from dovetail.kube.http import Anonymous, Bearer, Credentials, Http
 from dovetail.language import message, source, translated
 from dovetail.language.system_errors import system_error
+from dovetail.model import yaml_document
 from dovetail.model.formats import yaml_problem
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -169,7 +170,7 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT, environ: Mapping[str, str] = os.e
 
 def _read(file: Path) -> Mapping[str, Any]:
     try:
-        document = yaml.safe_load(file.read_text())
+        document = yaml_document.load(file.read_text())
     except OSError as problem:
         raise ConfigError(
             message(
@@ -179,6 +180,10 @@ def _read(file: Path) -> Mapping[str, Any]:
                 another=translated(_ANOTHER),
             )
         ) from problem
+    except RecursionError as problem:
+        raise ConfigError(
+            message("{file}: nested too deeply to be a kubeconfig; {another}", file=file, another=translated(_ANOTHER))
+        ) from problem
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
         raise ConfigError(
             message(
@@ -187,10 +192,6 @@ def _read(file: Path) -> Mapping[str, Any]:
                 yaml_problem=yaml_problem(problem),
                 another=translated(_ANOTHER),
             )
-        ) from problem
-    except RecursionError as problem:
-        raise ConfigError(
-            message("{file}: nested too deeply to be a kubeconfig; {another}", file=file, another=translated(_ANOTHER))
         ) from problem
     if document is None:
         return {}

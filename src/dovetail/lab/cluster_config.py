@@ -17,6 +17,7 @@ import yaml
 from dovetail.cloud.aws import catalog
 from dovetail.language import message, source, translated
 from dovetail.language.system_errors import system_error
+from dovetail.model import yaml_document
 from dovetail.model.spelling import nearest
 
 KIND = "ClusterConfig"
@@ -399,7 +400,7 @@ def read(path: Path) -> ClusterConfig:
 def parse(text: str, source: str = "cluster.yaml") -> ClusterConfig:
     """A ClusterConfig as text. Raises ConfigRefused."""
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = yaml_document.read(text, lambda: yaml.compose(text, Loader=yaml.SafeLoader))
     except yaml.YAMLError as problem:
         mark = getattr(problem, "problem_mark", None)
         line = f":{mark.line + 1}" if mark is not None else ""

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from dovetail.model import yaml_document
 from dovetail.model.formats import qualified_name
 from dovetail.model.pods import TopologySpreadConstraint
 
@@ -35,7 +36,7 @@ def default_constraints(text: str) -> tuple[TopologySpreadConstraint, ...]:
     if not text.strip():
         return ()
     try:
-        document = msgspec.convert(yaml.safe_load(text) or {}, _Document)
+        document = msgspec.convert(yaml_document.load(text) or {}, _Document)
         constraints_ = [
             _constraint(default_constraint) for default_constraint in document.pod_topology_spread.default_constraints
         ]

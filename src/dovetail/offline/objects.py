@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from dovetail.errors import UserError
 from dovetail.language import message, source
+from dovetail.model import yaml_document
 from dovetail.model.formats import yaml_problem
 from dovetail.model.kinds.admission import check
 from dovetail.model.kinds.convert import ConversionError, expand
@@ -152,6 +153,11 @@ class Objects:
         if not isinstance(kind, str):
             raise UserError(
                 message("an object ({name}) has no kind; every document needs apiVersion and kind", name=_name(source))
+            )
+        version = source.get("apiVersion")
+        if not isinstance(version, str | None):
+            raise UserError(
+                message("{named}: apiVersion: {shown} is not text", named=_named(source), shown=_shown(version))
             )
         if kind.endswith("List") and "items" in source:
             items = source["items"] or []
@@ -367,7 +373,9 @@ def _documents(text: str) -> list[Any]:
     from dovetail.offline.strict_yaml import StrictLoader
 
     try:
-        documents = [document for document in yaml.load_all(text, Loader=StrictLoader) if document is not None]
+        documents = [document for document in yaml_document.load_all(text, StrictLoader) if document is not None]
+    except yaml_document.NestedTooDeeply:
+        raise
     except yaml.YAMLError as problem:
         raise UserError(message("not YAML: {problem}", problem=yaml_problem(problem))) from problem
     if _written(documents, {}) > _MOST_WRITTEN:

@@ -15,6 +15,7 @@ import yaml
 
 from dovetail.lab.scenario.schema import ScenarioError
 from dovetail.language import message
+from dovetail.model import yaml_document
 from dovetail.studies.sources import WorkloadSource
 from dovetail.studies.study import OBJECT_STORE
 from dovetail.studies.workloads.built_in import BUILT_IN
@@ -129,7 +130,7 @@ def _config_map(source: WorkloadSource, path: Path, name: str, namespace: str) -
                 named=named[0],
             )
         )
-    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    document = yaml_document.load(path.read_text(encoding="utf-8"))
     document["manifests"] = list(workload.manifests)
     return {
         "apiVersion": "v1",

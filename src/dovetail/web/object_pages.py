@@ -16,6 +16,7 @@ from dovetail.controllers.history.decisions import Decision, concerns
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import HPAS, NODECLAIMS, NODEPOOLS, NODES, PODS, Resource
 from dovetail.language import source, speaking
+from dovetail.model import yaml_document
 from dovetail.model.nodes import Event
 from dovetail.view.decisions import summary_of
 from dovetail.view.events import count_of, time_of
@@ -604,7 +605,7 @@ def _group_answer(context: PageContext, name: str) -> Answer | None:
     if written is None:
         return None
     try:
-        status = yaml.safe_load(written.get("status") or "") or {}
+        status = yaml_document.load(written.get("status") or "") or {}
         more = msgspec.json.decode(written.get("explanations") or "{}")
         with speaking(context.t.language):
             return explain.nodegroup(

@@ -14,6 +14,7 @@ import yaml
 from dovetail.chance import Chance
 from dovetail.cloud.node_groups import NodeGroup
 from dovetail.language import message
+from dovetail.model import yaml_document
 from dovetail.model.fit import NodeInfo
 from dovetail.model.pod_resources import requests
 from dovetail.model.pods import Pod
@@ -163,7 +164,7 @@ def parse_priorities(text: str) -> dict[int, tuple[re.Pattern[str], ...]]:
             f"priority configuration in {PRIORITY_CONFIG_MAP} configmap is empty; please provide valid configuration"
         )
     try:
-        parsed = yaml.safe_load(text)
+        parsed = yaml_document.load(text)
     except yaml.YAMLError as problem:
         raise ValueError(f"Can't parse YAML with {PRIORITY_KEY} in the configmap: {problem}") from problem
     if not isinstance(parsed, dict):

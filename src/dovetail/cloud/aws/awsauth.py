@@ -7,6 +7,8 @@ from typing import Any
 
 import yaml
 
+from dovetail.model import yaml_document
+
 NODES = "system:nodes"
 
 
@@ -60,7 +62,7 @@ def _roles(aws_auth: Mapping[str, str] | None) -> list[Mapping[str, Any]]:
 
 def _rows(aws_auth: Mapping[str, str] | None, name: str) -> list[Any]:
     try:
-        rows = yaml.safe_load((aws_auth or {}).get(name) or "[]")
+        rows = yaml_document.load((aws_auth or {}).get(name) or "[]")
     except yaml.YAMLError:
         return []
     return rows if isinstance(rows, list) else []

@@ -12,6 +12,7 @@ import msgspec
 
 from dovetail.chance import Chance
 from dovetail.language import message
+from dovetail.model import yaml_document
 from dovetail.model.formats import yaml_problem
 
 
@@ -83,11 +84,11 @@ def read(text: bytes | str) -> SimulatedMarket:
     import yaml
 
     try:
-        return msgspec.convert(_with_todays_keys(yaml.safe_load(text) or {}), SimulatedMarket)
-    except (yaml.YAMLError, UnicodeDecodeError) as problem:
-        raise MarketError(message("not YAML: {problem}", problem=yaml_problem(problem))) from problem
+        return msgspec.convert(_with_todays_keys(yaml_document.load(text) or {}), SimulatedMarket)
     except RecursionError as problem:
         raise MarketError(message("nested too deeply to be a market")) from problem
+    except (yaml.YAMLError, UnicodeDecodeError) as problem:
+        raise MarketError(message("not YAML: {problem}", problem=yaml_problem(problem))) from problem
     except msgspec.ValidationError as problem:
         what, _, where = str(problem).partition(" - at ")
         field = where.strip("`").removeprefix("$").removeprefix(".")

@@ -131,7 +131,7 @@ class RuntimeMetrics:
         self.loop_lag = histogram("dovetail_loop_lag_seconds", "How late the event loop runs.", (), LAG_BUCKETS)
 
     def queue(self, controller: str, depth: Callable[[], int], workers: int) -> QueueMetrics:
-        """The numbers of one work queue. Its counters begin at 0: the rate of one that is absent shows no first failure."""
+        """The numbers of one work queue. Its counters begin at 0: an absent one has no rate."""
         self.most.labels(controller).set(workers)
         for counter in (self.errors, self.panics):
             counter.labels(controller)

@@ -25,6 +25,7 @@ from dovetail.install.doctor.facts import (
 from dovetail.install.iam import bounded_name
 from dovetail.kube.resources import DAEMONSETS, EC2NODECLASSES, SERVICEACCOUNTS
 from dovetail.language import message
+from dovetail.model import yaml_document
 from dovetail.model.formats import yaml_problem
 
 NODE_GROUPS = frozenset(("system:bootstrappers", "system:nodes"))
@@ -170,7 +171,7 @@ def _aws_auth_fault(data: Mapping[str, str] | None, arn: str) -> str:
     if data is None:
         return message("the ConfigMap kube-system/aws-auth does not exist")
     try:
-        roles = yaml.safe_load(data.get("mapRoles") or "[]")
+        roles = yaml_document.load(data.get("mapRoles") or "[]")
     except yaml.YAMLError as error:
         why = yaml_problem(error)
         return message("mapRoles of the ConfigMap kube-system/aws-auth is not YAML ({why})", why=why)

@@ -20,6 +20,8 @@ from typing import Any
 import msgspec
 import yaml
 
+from dovetail.model import yaml_document
+
 _LABELS = re.compile(r"--node-labels[= ]\"?([^\"'\s]+)")
 _TAINTS = re.compile(r"--register-with-taints[= ]\"?([^\"'\s]+)")
 _MAX_PODS = re.compile(r"--max-pods[= ]\"?(\d+)")
@@ -81,7 +83,7 @@ def _node_config(documents: list[str]) -> Intent | None:
     spec: dict[str, Any] = {}
     for document in documents:
         try:
-            part = yaml.safe_load(document)
+            part = yaml_document.load(document)
         except yaml.YAMLError:
             return None
         if isinstance(part, dict) and part.get("kind") == "NodeConfig":

@@ -14,6 +14,7 @@ from dovetail.kube.resources import Resource
 from dovetail.lab.scenario.schema import ScenarioError
 from dovetail.language import message
 from dovetail.language.system_errors import system_error
+from dovetail.model import yaml_document
 from dovetail.model.formats import yaml_problem
 
 Json = dict[str, Any]
@@ -24,13 +25,13 @@ def load(source: str | Json | tuple[Json, ...], folder: Path) -> list[Json]:
     if isinstance(source, str):
         path = folder / source
         try:
-            documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+            documents = yaml_document.load_all(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise ScenarioError(f"{path}: {system_error(error)}") from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ScenarioError(f"{path}: " + message("not YAML: {problem}", problem=yaml_problem(error))) from error
         except RecursionError as error:
             raise ScenarioError(message("{path}: nested too deeply to be a manifest", path=path)) from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ScenarioError(f"{path}: " + message("not YAML: {problem}", problem=yaml_problem(error))) from error
         return [item for document in documents if document for item in _flat(document)]
     if isinstance(source, tuple):
         return [item for document in source for item in _flat(document)]

@@ -22,6 +22,7 @@ from dovetail.lab.faults.kinds import KINDS, InjectedFault, unknown
 from dovetail.language import message
 from dovetail.language.recognition import recognized
 from dovetail.language.system_errors import system_error
+from dovetail.model import yaml_document
 from dovetail.model.formats import yaml_problem
 
 Json = dict[str, Any]
@@ -283,15 +284,15 @@ class Scenario(_Part, frozen=True, kw_only=True):
 def read(path: Path) -> Scenario:
     """Read and check a file."""
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = yaml_document.load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ScenarioError(
             message("{path}: {system_error}; name the file of a scenario", path=path, system_error=system_error(error))
         ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"{path}: " + message("not YAML: {problem}", problem=yaml_problem(error))) from error
     except RecursionError as error:
         raise ScenarioError(message("{path}: nested too deeply to be a scenario", path=path)) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"{path}: " + message("not YAML: {problem}", problem=yaml_problem(error))) from error
     return convert(document, str(path))
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from dovetail.cloud.aws.userdata.boot import Boot, taint_text
+from dovetail.model import yaml_document
 
 BOUNDARY = "//"
 SHELL = 'text/x-shellscript; charset="us-ascii"'
@@ -97,7 +98,7 @@ def _decoded(part: email.message.Message[str, str]) -> MimePart:
 
 def _is_node_config(text: str) -> bool:
     try:
-        document = yaml.safe_load(text)
+        document = yaml_document.load(text)
     except yaml.YAMLError:
         return False
     return isinstance(document, dict) and document.get("kind") == "NodeConfig"
