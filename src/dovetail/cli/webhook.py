@@ -53,6 +53,8 @@ def webhook(
 
     from aiohttp import web
 
+    from dovetail.runtime import http_log  # noqa: F401 (it filters what run_app logs)
+
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     app = application()
     if service is not None:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from dovetail.controllers.metrics.definitions import Metrics
+from dovetail.runtime.http_log import http_log
 
 #: What is wrong, as texts; empty when all is well.
 Problems = Callable[[], list[str]]
@@ -36,7 +37,7 @@ async def serving(
             if port:
                 app = web.Application()
                 app.add_routes(routes)
-                runner = web.AppRunner(app, access_log=None)
+                runner = web.AppRunner(app, access_log=None, logger=http_log)
                 await runner.setup()
                 runners.append(runner)
                 await web.TCPSite(runner, None, port).start()  # every address, IPv4 and IPv6

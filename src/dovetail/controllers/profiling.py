@@ -16,6 +16,8 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from dovetail.runtime.http_log import http_log
+
 LOOPBACK = "127.0.0.1"
 #: Frames of a task's stack that are shown.
 MAX_FRAMES = 12
@@ -34,7 +36,7 @@ async def serving_profiles(port: int) -> AsyncIterator[None]:
             web.post("/debug/memory/stop", _stop_tracing),
         ]
     )
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, logger=http_log)
     await runner.setup()
     try:
         await web.TCPSite(runner, LOOPBACK, port).start()

@@ -24,6 +24,7 @@ from dovetail.kube.resources import CONFIGMAPS
 from dovetail.language import source
 from dovetail.offline.growing_recording import GrowingRecording
 from dovetail.offline.recorded_fleet import RecordedFleet, instant_text
+from dovetail.runtime.http_log import http_log
 from dovetail.view.observer import ContainerUsage, Observer
 from dovetail.web import cluster_pages, fleet_page, object_pages, recorded_pages
 from dovetail.web.access import Access, KubernetesTokens, NotAllowed, RequestCredentials, Viewer
@@ -122,7 +123,7 @@ class Dashboard:
         """Serve while the block runs; yields the URL without a token."""
         app = web.Application(middlewares=[self._guard], client_max_size=MAX_FORM_BYTES)
         app.add_routes(self._routes())
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, handler_cancellation=True)
+        runner = web.AppRunner(app, access_log=None, logger=http_log, shutdown_timeout=0.5, handler_cancellation=True)
         await runner.setup()
         try:
             site = web.TCPSite(runner, self._settings.host, self._settings.port)

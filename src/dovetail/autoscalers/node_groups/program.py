@@ -30,6 +30,7 @@ from dovetail.cloud.node_groups import NodeGroupCloud
 from dovetail.kube.client import Kube
 from dovetail.kube.lease import LeaderElection, LeadershipLost
 from dovetail.model.pods import Pod
+from dovetail.runtime.http_log import http_log
 
 COMPONENT = "cluster-autoscaler"
 #: How long an ending program may take to delete its status.
@@ -204,7 +205,7 @@ async def _serving(
 
     app = web.Application()
     app.add_routes([web.get("/metrics", show), web.get("/health-check", health)])
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, logger=http_log)
     await runner.setup()
     try:
         await web.TCPSite(runner, *listening).start()

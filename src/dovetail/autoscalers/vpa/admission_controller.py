@@ -45,6 +45,7 @@ from dovetail.language import message
 from dovetail.language.system_errors import system_error
 from dovetail.model.meta import micro
 from dovetail.model.quantity import parse
+from dovetail.runtime.http_log import http_log
 
 log = Log("vpa-admission-controller")
 T = TypeVar("T")
@@ -329,7 +330,7 @@ def https(settings: AdmissionSettings) -> Serve:
 
         app = web.Application(client_max_size=2 * MAX_REVIEW_BYTES)
         app.router.add_post("/{path:.*}", handle)
-        runner = web.AppRunner(app, access_log=None)
+        runner = web.AppRunner(app, access_log=None, logger=http_log)
         await runner.setup()
         try:
             # Every address, IPv4 and IPv6: a pod of an IPv6 cluster has none of the other.

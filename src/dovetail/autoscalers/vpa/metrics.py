@@ -21,6 +21,7 @@ from prometheus_client import (
 from dovetail.autoscalers.go_flags import listen_address
 from dovetail.autoscalers.vpa.api import AUTO, NAMED_MODES
 from dovetail.clock import Clock
+from dovetail.runtime.http_log import http_log
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -357,7 +358,7 @@ async def serving(address: str, metrics: ProgramMetrics) -> AsyncIterator[None]:
         return
     app = web.Application()
     app.add_routes([web.get("/metrics", _answer(metrics.text)), web.get("/health-check", _health(metrics))])
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, logger=http_log)
     await runner.setup()
     try:
         await web.TCPSite(runner, *listening).start()

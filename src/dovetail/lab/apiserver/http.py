@@ -10,19 +10,13 @@ from typing import Any, Protocol
 
 import msgspec
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver.responses import JSON_HEADERS
 from dovetail.lab.apiserver.status_errors import StatusError, bad_request, internal_error
+from dovetail.runtime.http_log import http_log
 
 _log = logging.getLogger("dovetail.apiserver")
-
-#: aiohttp's own words. Bytes that are no HTTP, or no body of the encoding that they claim, are the client's mistake,
-#: which has its 400: no local process may fill the lab's terminal with them.
-_http_log = logging.getLogger("dovetail.apiserver.http")
-_MISTAKES = (HttpProcessingError, web.RequestPayloadError)
-_http_log.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], _MISTAKES)))
 
 MAX_BODY = 3 * 1024 * 1024
 
@@ -50,7 +44,7 @@ class HttpMount:
         self._runner: web.ServerRunner | None = None
 
     async def start(self) -> None:
-        serving = web.Server(self._answer, request_factory=_request, access_log=None, logger=_http_log)
+        serving = web.Server(self._answer, request_factory=_request, access_log=None, logger=http_log)
         self._runner = web.ServerRunner(serving, shutdown_timeout=1.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self.host, self.port, ssl_context=self.context)

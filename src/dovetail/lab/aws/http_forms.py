@@ -18,7 +18,8 @@ EC2_NAMESPACE = 'xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"'
 
 def body_of(environ: Environ) -> bytes:
     """The request's body, put back for the next reader."""
-    length = int(environ.get("CONTENT_LENGTH") or 0)
+    claimed = environ.get("CONTENT_LENGTH") or ""
+    length = int(claimed) if claimed.isascii() and claimed.isdigit() else 0
     data: bytes = environ["wsgi.input"].read(length) if length else b""
     environ["wsgi.input"] = io.BytesIO(data)
     return data
