@@ -20,6 +20,7 @@ from dovetail.kube.errors import AlreadyExists, KubeError
 from dovetail.kube.resources import Resource
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.webhook_services import NO_CERTIFICATE, in_process
+from dovetail.runtime.http_log import http_log
 
 Json = dict[str, Any]
 
@@ -87,7 +88,7 @@ async def serve(review: Review, certificate: ServingCertificate) -> AsyncIterato
 
     app = web.Application(client_max_size=5 * 2**20)
     app.router.add_post("/mutate", handle)
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, logger=http_log)
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
