@@ -176,6 +176,7 @@ def test_an_instance_that_could_not_be_made_backs_off_at_once() -> None:
 def test_unregistered_instances_are_found_and_become_overdue() -> None:
     health = state()
     lost = NodeGroup(id="g", max_size=10, target_size=1, instances=(GroupMember("aws:///a/i-1"),))
+    health.update([], [group("g", 0, 10, 0)], NOW - MINUTE)
     health.update([], [lost], NOW)
     assert len(health.total.unregistered) == 1
     assert health.overdue_instances(NOW + 15 * MINUTE) == {}
