@@ -148,7 +148,7 @@ def test_nodes_that_vanish_at_once_keep_their_instances() -> None:
     assert len(watched.overdue_instances(LATER + MINUTE)["g"]) == 2
 
 
-def test_a_group_of_another_cluster_is_left_alone_and_the_operator_is_told() -> None:
+def test_a_group_of_another_cluster_is_left_alone_and_the_operator_is_notified() -> None:
     async def prepare(lab: Lab, cloud: FailingGroups) -> None:
         cloud.never_join.add("a")
         await cloud.refresh()
@@ -158,8 +158,8 @@ def test_a_group_of_another_cluster_is_left_alone_and_the_operator_is_told() -> 
         await asyncio.sleep(3600)
         assert world.groups.ended == []
         assert world.groups.size("a") == 4
-        [told] = set(await world.events("UnregisteredNodesKept"))
-        assert told.startswith("4 instances without a Node are not ended: no instance of any group is a Node")
+        [message] = set(await world.events("UnregisteredNodesKept"))
+        assert message.startswith("4 instances without a Node are not ended: no instance of any group is a Node")
 
     play(body, GroupSpec(name="a", min_size=0, max_size=10), prepare=prepare)
 
@@ -192,7 +192,7 @@ def test_nothing_is_ended_on_a_view_that_is_too_old() -> None:
 
 
 def test_an_error_of_the_cloud_library_ends_neither_the_program_nor_its_loop() -> None:
-    """What nothing here explains is told with its traceback once, counted, and tried again."""
+    """What nothing here explains is reported with its traceback once, counted, and tried again."""
 
     async def body(world: EvidenceWorld) -> None:
         world.groups.never_join.add("a")

@@ -76,7 +76,7 @@ HOSTILE = (
 def test_requests_that_are_no_http_are_answered_and_write_nothing_into_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Whoever reaches the port could fill the log with tracebacks."""
+    """Any client that reaches the port could fill the log with tracebacks."""
     metrics_port, health_port = _port(), _port()
 
     async def send(port: int, request: bytes) -> bytes:

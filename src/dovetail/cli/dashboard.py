@@ -149,7 +149,7 @@ def _check_access(auth: str, host: str, token: str | None) -> None:
 
 
 def _check_headers(auth: str, given: Mapping[str, str]) -> None:
-    """Refuse names of headers that nobody reads."""
+    """Refuse names of headers that are not read."""
     from dovetail.web.run import ServeOptions
 
     usual = ServeOptions()

@@ -1,4 +1,4 @@
-"""YAML that anybody may have written: every way in which it cannot be read is one error, `yaml.YAMLError`.
+"""YAML from files, requests and ConfigMaps: every way in which it cannot be read is one error, `yaml.YAMLError`.
 
 PyYAML lets out whatever a value that has no meaning raises (`2020-13-45`, `!!int x`), a RecursionError for nesting
 without end, and lone surrogates that no text can hold; libyaml's loader ends the process where it is nested too deeply

@@ -1,6 +1,6 @@
 """What aiohttp's servers log: bytes that are no HTTP, or no body of the encoding that they claim, are not logged.
 
-They are the client's mistake, which has its 400. Whoever reaches a port of ours could fill the log with tracebacks.
+They are the client's mistake, which has its 400. Any client that reaches a port could fill the log with tracebacks.
 """
 
 from __future__ import annotations

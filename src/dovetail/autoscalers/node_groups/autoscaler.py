@@ -180,7 +180,7 @@ class NodeGroupAutoscaler:
         try:
             await self.run_once(now)
             self.last_success = self._clock.monotonic()
-        except Exception as problem:  # whatever it is: told, counted, and --max-failing-time bounds how long
+        except Exception as problem:  # whatever it is: reported, counted, and --max-failing-time bounds how long
             self._tell_failure(problem)
         try:
             await self._write_status(self._clock.now())
