@@ -161,7 +161,7 @@ async def loop(
     )
     nothing = Reports(
         lambda *_: None, lambda *_: None, lambda *_: None, lambda _: None, lambda _: None, lambda _: None,
-        lambda: None, lambda _: None,
+        lambda: None, lambda _: None, lambda *_: None,
     )  # fmt: skip
     chosen = options(settings)
     cooldown = Cooldown(chosen.delays, clock.now())
