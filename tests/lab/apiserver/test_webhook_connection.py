@@ -14,8 +14,8 @@ from aiohttp import web
 from dovetail.clock import run_scaled
 from dovetail.kube.certificates import make_certificate
 from dovetail.lab.apiserver.server_state import WebhookAnswer
-from dovetail.lab.apiserver.webhooks.connection import Unreachable, post
-from dovetail.lab.apiserver.webhooks.https import MAX_ANSWER_BYTES
+from dovetail.lab.apiserver.webhooks.connection import Unreachable
+from dovetail.lab.apiserver.webhooks.https import MAX_ANSWER_BYTES, post
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

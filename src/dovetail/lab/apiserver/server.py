@@ -37,10 +37,9 @@ from dovetail.lab.apiserver.policies.source import PolicySource
 from dovetail.lab.apiserver.registry import LogSource, Object, Registry, RequestRefused, ResourceType
 from dovetail.lab.apiserver.request import RequestCall
 from dovetail.lab.apiserver.routes import Route
-from dovetail.lab.apiserver.server_state import LocalService, Post
+from dovetail.lab.apiserver.server_state import LocalService, Post, WebhookAnswer
 from dovetail.lab.apiserver.status_errors import PlainError, StatusError
 from dovetail.lab.apiserver.store import JournalRefused, ObjectStore
-from dovetail.lab.apiserver.webhooks import connection
 from dovetail.lab.apiserver.webhooks.configurations import Configurations
 from dovetail.lab.apiserver.webhooks.conversion import WebhookConverter
 from dovetail.lab.apiserver.webhooks.questions import Committed, Outstanding, after_commit
@@ -52,6 +51,15 @@ def shown_after(committed: Committed) -> Callable[[RequestCall], Response]:
 
 
 _NAMED = frozenset(("get", "update", "patch", "delete"))
+
+
+async def _post(
+    url: str, body: bytes, *, authorities: bytes, server_name: str, target: tuple[str, int] | None
+) -> WebhookAnswer:
+    """A webhook's answer over HTTPS. Its client is a fifth of a simulation's start, and few need one."""
+    from dovetail.lab.apiserver.webhooks import https
+
+    return await https.post(url, body, authorities=authorities, server_name=server_name, target=target)
 
 
 class ApiServer:
@@ -87,7 +95,7 @@ class ApiServer:
         #: Annotations that webhooks left for the audit log, newest last: method, path, annotations.
         self.audit: deque[tuple[str, str, dict[str, str]]] = deque(maxlen=1000)
         #: Sends a body to a webhook that is not in this process.
-        self.post: Post = connection.post
+        self.post: Post = _post
         self.webhooks = Configurations(self.store)
         self.policies = PolicySource(self.store, self.registry)
         self.registry.webhook_converter = lambda definition: WebhookConverter(self, definition)

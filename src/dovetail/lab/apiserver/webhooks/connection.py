@@ -121,12 +121,3 @@ def _generic(answer: WebhookAnswer) -> str:
     if code >= 500:
         return f"an error on the server ({quoted(text)}) has prevented the request from succeeding"
     return f"the server responded with the status code {code} but did not return more information"
-
-
-async def post(
-    url: str, body: bytes, *, authorities: bytes, server_name: str, target: tuple[str, int] | None
-) -> WebhookAnswer:
-    """A POST over a connection of its own. Its client is a fifth of a simulation's start, and few need one."""
-    from dovetail.lab.apiserver.webhooks import https
-
-    return await https.post(url, body, authorities=authorities, server_name=server_name, target=target)
