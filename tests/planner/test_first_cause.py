@@ -100,6 +100,13 @@ def test_a_pool_that_is_not_ready_is_not_blamed_where_the_pod_could_not_use_it_a
     assert unknown.code == "UNKNOWN_LABEL"
 
 
+def test_a_pool_that_is_not_ready_and_has_the_misspelt_value_is_blamed_before_one_without_the_label() -> None:
+    asking = pod("p", nodeSelector={"team": "pya"})
+    reason = why(asking, pool("default"), unusable=(broken("pay", labels={"team": "pay"}),))
+    assert next(iter(reason.pools)) == "pay"
+    assert "did you mean pay?" in reason.message
+
+
 def test_zones_of_ready_pools_are_domains_of_a_spread_for_a_pool_that_is_not_ready() -> None:
     """Pods run in z1 alone: the pool that is not ready is in z1 too, so its readiness would not help."""
     spread = {

@@ -91,12 +91,17 @@ class PoolDiagnosis(NamedTuple):
     refusal: PoolRejections | None = None
 
     def rank(self, labels: LabelAdmission) -> tuple[int, bool, int, int, bool]:
-        code, exclusion = self.funnel.code, self.funnel.exclusion
+        code = self.funnel.code if self.refusal is None else self.refusal.code
+        exclusion = self.funnel.exclusion
         tier = _TIER_OF_OTHERS if self.names[0] in labels.others else self.tier
         progress = _PROGRESS.index(code) if code in _PROGRESS else len(_PROGRESS)
-        misspelt = bool(exclusion.meant and not exclusion.meant_of)
         everywhere = not labels.nowhere.isdisjoint(exclusion.labels)
-        return tier, not everywhere, self.funnel.misses, -progress, not misspelt
+        return tier, not everywhere, self.funnel.misses, -progress, not _is_misspelt(exclusion)
+
+
+def _is_misspelt(exclusion: Exclusion) -> bool:
+    """Whether the pod requires a value that is similar to one of the pool itself."""
+    return bool(exclusion.meant and not exclusion.meant_of)
 
 
 class UnusablePools:
@@ -177,7 +182,12 @@ def _of_unusable(
     refusal: PoolRejections | None = None,
     exclusion: Exclusion | None = None,
 ) -> PoolDiagnosis:
-    """`words` and `exclusion` are what would keep the pod out beside the cause."""
+    """`words` and `exclusion` are what would keep the pod out beside the cause.
+
+    A misspelt value counts as all that the pool misses: the pod was meant for it, ready or not, rather than for a ready
+    pool that does not know the label.
+    """
+    misspelt = refusal is not None and exclusion is not None and _is_misspelt(exclusion)
     steps = (FunnelStep(clause=cause.why, left=0), *([FunnelStep(clause=words, left=0)] if words else ()))
     funnel = Funnel(
         start=0,
@@ -187,7 +197,7 @@ def _of_unusable(
         if words
         else cause.why,
         remedy=cause.remedy,
-        misses=misses + 1,
+        misses=misses if misspelt else misses + 1,
         suits=refusal is None and not misses,
         object=cause.object,
         exclusion=exclusion
