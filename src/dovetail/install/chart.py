@@ -87,31 +87,31 @@ class Chart:
         for name in self._names:
             self._templates.add(name, (folder / "templates" / name).read_text(encoding="utf-8"))
 
-    def values(self, given: Mapping[str, Any]) -> Json:
+    def values(self, values: Mapping[str, Any]) -> Json:
         """Given values over the chart's own; raises `ValuesError` where one has a wrong type."""
-        merged = merge_values(given, self.defaults)
+        merged = merge_values(values, self.defaults)
         problems = list(schema_problems(merged, self.schema, self.schema, ""))
         if problems:
             raise ValuesError("; ".join(problems))
         return merged
 
-    def objects(self, release: Release, given: Mapping[str, Any]) -> list[Json]:
+    def objects(self, release: Release, values: Mapping[str, Any]) -> list[Json]:
         """What the release consists of, in the order in which it is created."""
-        data = self._data(release, given)
+        data = self._data(release, values)
         objects: list[Json] = []
         for name in self._names:
             if name.endswith(".yaml"):
                 objects += load_yaml_documents(self._templates.render(name, data))
         return sorted(objects, key=_install_order)
 
-    def notes(self, release: Release, given: Mapping[str, Any]) -> str:
+    def notes(self, release: Release, values: Mapping[str, Any]) -> str:
         """What is said after the installation."""
-        return self._templates.render("NOTES.txt", self._data(release, given)).strip() + "\n"
+        return self._templates.render("NOTES.txt", self._data(release, values)).strip() + "\n"
 
-    def _data(self, release: Release, given: Mapping[str, Any]) -> Json:
+    def _data(self, release: Release, values: Mapping[str, Any]) -> Json:
         version, app = self.metadata["version"], self.metadata["appVersion"]
         return {
-            "Values": self.values(given),
+            "Values": self.values(values),
             "Release": {"Name": release.name, "Namespace": release.namespace, "Service": release.service},
             "Chart": {"Name": self.metadata["name"], "Version": str(version), "AppVersion": str(app)},
             "Files": _Files(self.folder),
@@ -124,9 +124,9 @@ def _install_order(obj: Mapping[str, Any]) -> tuple[int, str, str]:
     return rank, kind, str(obj["metadata"]["name"])
 
 
-def merge_values(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> Json:
+def merge_values(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> Json:
     """Maps are merged, everything else replaces; null removes a default."""
-    merged: Json = copy.deepcopy(dict(given))
+    merged: Json = copy.deepcopy(dict(values))
     for key, value in defaults.items():
         if key not in merged:
             merged[key] = copy.deepcopy(value)

@@ -195,7 +195,7 @@ def _node_lifecycle(site: Site) -> list[Json]:
 
 def _iam_integration(site: Site) -> list[Json]:
     profiles = [f"arn:{site.partition}:iam::{site.account}:instance-profile/karpenter/{site.region}/{site.cluster}/*"]
-    asked = {
+    request_tags = {
         f"aws:RequestTag/kubernetes.io/cluster/{site.cluster}": "owned",
         f"aws:RequestTag/{EKS_CLUSTER}": site.cluster,
         f"aws:RequestTag/{REGION_TAG}": site.region,
@@ -204,7 +204,7 @@ def _iam_integration(site: Site) -> list[Json]:
         f"aws:ResourceTag/kubernetes.io/cluster/{site.cluster}": "owned",
         f"aws:ResourceTag/{REGION_TAG}": site.region,
     }
-    asked_class, held_class = {f"aws:RequestTag/{NODECLASS}": "*"}, {f"aws:ResourceTag/{NODECLASS}": "*"}
+    request_class, held_class = {f"aws:RequestTag/{NODECLASS}": "*"}, {f"aws:ResourceTag/{NODECLASS}": "*"}
     return [
         _allow(
             "AllowPassingInstanceRole",
@@ -216,15 +216,15 @@ def _iam_integration(site: Site) -> list[Json]:
             "AllowScopedInstanceProfileCreationActions",
             ["iam:CreateInstanceProfile"],
             profiles,
-            StringEquals=asked,
-            StringLike=asked_class,
+            StringEquals=request_tags,
+            StringLike=request_class,
         ),
         _allow(
             "AllowScopedInstanceProfileTagActions",
             ["iam:TagInstanceProfile"],
             profiles,
-            StringEquals={**asked, **held},
-            StringLike={**asked_class, **held_class},
+            StringEquals={**request_tags, **held},
+            StringLike={**request_class, **held_class},
         ),
         _allow(
             "AllowScopedInstanceProfileActions",

@@ -141,29 +141,29 @@ class Object(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def difference(wanted: Any, there: Any, path: str = "") -> str:
+def difference(desired: Any, there: Any, path: str = "") -> str:
     """The path of the first field that is not as wanted; empty if all are. Fields that only the server has count not.
 
     An empty value may be absent, and quantities are compared by their amount: the server writes them in its own form.
     """
-    if isinstance(wanted, Mapping) and isinstance(there, Mapping):
-        for key, value in wanted.items():
+    if isinstance(desired, Mapping) and isinstance(there, Mapping):
+        for key, value in desired.items():
             field = f"{path}.{key}" if path else str(key)
             if differing := difference(value, there.get(key), field):
                 return differing
         return ""
-    if isinstance(wanted, list) and isinstance(there, list):
-        if len(wanted) != len(there):
+    if isinstance(desired, list) and isinstance(there, list):
+        if len(desired) != len(there):
             return path
-        pairs = enumerate(zip(wanted, there, strict=True))
+        pairs = enumerate(zip(desired, there, strict=True))
         return next((differing for index, pair in pairs if (differing := difference(*pair, f"{path}[{index}]"))), "")
-    if wanted == there or (not wanted and there is None) or _same_amount(wanted, there):
+    if desired == there or (not desired and there is None) or _same_amount(desired, there):
         return ""
     return path
 
 
-def _same_amount(wanted: Any, there: Any) -> bool:
-    amount = _amount(wanted)
+def _same_amount(desired: Any, there: Any) -> bool:
+    amount = _amount(desired)
     return amount is not None and amount == _amount(there)
 
 

@@ -53,18 +53,18 @@ def _filled(text: str, context: Context, literals: Mapping[str, str]) -> str:
     return _VARIABLE.sub(fill, text)
 
 
-def _equal(wanted: str, value: str) -> bool:
-    return wanted == value
+def _equal(expected: str, value: str) -> bool:
+    return expected == value
 
 
-def _equal_ignoring_case(wanted: str, value: str) -> bool:
-    return wanted.lower() == value.lower()
+def _equal_ignoring_case(expected: str, value: str) -> bool:
+    return expected.lower() == value.lower()
 
 
 def _number(compare: Callable[[float, float], bool]) -> Callable[[str, str], bool]:
-    def holds(wanted: str, value: str) -> bool:
+    def holds(expected: str, value: str) -> bool:
         try:
-            return compare(float(value), float(wanted))
+            return compare(float(value), float(expected))
         except ValueError:
             return False
 
@@ -76,11 +76,11 @@ _COMPARISONS: Mapping[str, Callable[[str, str], bool]] = {
     "StringEquals": _equal,
     "StringEqualsIgnoreCase": _equal_ignoring_case,
     "Bool": _equal_ignoring_case,
-    "NumericEquals": _number(lambda value, wanted: value == wanted),
-    "NumericLessThan": _number(lambda value, wanted: value < wanted),
-    "NumericLessThanEquals": _number(lambda value, wanted: value <= wanted),
-    "NumericGreaterThan": _number(lambda value, wanted: value > wanted),
-    "NumericGreaterThanEquals": _number(lambda value, wanted: value >= wanted),
+    "NumericEquals": _number(lambda value, expected: value == expected),
+    "NumericLessThan": _number(lambda value, expected: value < expected),
+    "NumericLessThanEquals": _number(lambda value, expected: value <= expected),
+    "NumericGreaterThan": _number(lambda value, expected: value > expected),
+    "NumericGreaterThanEquals": _number(lambda value, expected: value >= expected),
 }
 #: Operators that hold where another does not; they hold of an absent key too.
 _NEGATIONS: Mapping[str, str] = {
@@ -93,28 +93,28 @@ _NEGATIONS: Mapping[str, str] = {
 }
 
 
-def _holds(operator: str, key: str, wanted: Any, context: Context) -> bool:
+def _holds(operator: str, key: str, condition_values: Any, context: Context) -> bool:
     quantifier, _, rest = operator.rpartition(":")
     name = rest.removesuffix("IfExists")
     value = _value(context, key)
     if name == "Null":
-        return any(str(item).lower() == ("true" if value is None else "false") for item in _list(wanted))
+        return any(str(item).lower() == ("true" if value is None else "false") for item in _list(condition_values))
     if value is None:
         return quantifier == "ForAllValues" or rest.endswith("IfExists") or name in _NEGATIONS
     negated = name in _NEGATIONS
     plain = _NEGATIONS.get(name, name)
     if plain not in _COMPARISONS and plain not in _WILDCARDS:
         return False
-    held = [_compares(plain, wanted, str(item), context) != negated for item in _list(value)]
+    held = [_compares(plain, condition_values, str(item), context) != negated for item in _list(value)]
     every = quantifier == "ForAllValues" or (negated and quantifier != "ForAnyValue")
     return all(held) if every else any(held)
 
 
-def _compares(operator: str, wanted: Any, value: str, context: Context) -> bool:
+def _compares(operator: str, condition_values: Any, value: str, context: Context) -> bool:
     if operator in _WILDCARDS:
-        return _matches(wanted, value, context)
+        return _matches(condition_values, value, context)
     compare = _COMPARISONS[operator]
-    return any(compare(_filled(str(item), context, _VERBATIM), value) for item in _list(wanted))
+    return any(compare(_filled(str(item), context, _VERBATIM), value) for item in _list(condition_values))
 
 
 def _value(context: Context, key: str) -> str | list[str] | None:
@@ -140,9 +140,9 @@ def applies(statement: Mapping[str, Any], action: str, resource: str | None, con
         if "Resource" in statement and not _matches(statement["Resource"], resource, context):
             return False
     return all(
-        _holds(operator, key, wanted, context)
+        _holds(operator, key, condition_values, context)
         for operator, tests in (statement.get("Condition") or {}).items()
-        for key, wanted in tests.items()
+        for key, condition_values in tests.items()
     )
 
 

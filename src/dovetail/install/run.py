@@ -125,7 +125,7 @@ def available(account: Account, name: str, namespace: str) -> Callable[[], Any]:
             deployment = await account.kube.get(DEPLOYMENTS, name, namespace)
         except KubeError as problem:
             return False, str(problem)
-        status, wanted = deployment.get("status") or {}, deployment["spec"].get("replicas", 1)
+        status, replicas = deployment.get("status") or {}, deployment["spec"].get("replicas", 1)
         if status.get("observedGeneration", 0) < deployment["metadata"].get("generation", 0):
             return False, message("the Deployment was not looked at yet")
         ready, earlier = (
@@ -134,7 +134,9 @@ def available(account: Account, name: str, namespace: str) -> Callable[[], Any]:
         )
         if earlier > 0:
             return False, message("pods of an earlier revision still run: {earlier}", earlier=earlier)
-        return ready >= min(1, wanted), message("{ready} of {wanted} replicas are ready", ready=ready, wanted=wanted)
+        return ready >= min(1, replicas), message(
+            "{ready} of {wanted} replicas are ready", ready=ready, wanted=replicas
+        )
 
     return look
 

@@ -73,38 +73,38 @@ class HorizontalAutoscaling:
     async def _look_after(self, key: str) -> None:
         while True:
             await asyncio.sleep(self._settings.sync_period)
-            asked = self._reflector.store.get(key)
+            hpa = self._reflector.store.get(key)
             try:
-                if asked is not None:
-                    await self.look(asked)
+                if hpa is not None:
+                    await self.look(hpa)
             except KubeError as error:
                 log.info("autoscaler not looked at", hpa=key, problem=str(error))
 
-    async def look(self, asked: HorizontalPodAutoscaler) -> None:
+    async def look(self, hpa: HorizontalPodAutoscaler) -> None:
         """Measure, decide, write, say."""
-        decision = await self._decided(asked)
-        self._history[asked.metadata.key] = decision.history
+        decision = await self._decided(hpa)
+        self._history[hpa.metadata.key] = decision.history
         for saying in decision.sayings:
-            self._say(asked, saying)
-        await self._write(asked, decision.status())
+            self._say(hpa, saying)
+        await self._write(hpa, decision.status())
 
-    async def _decided(self, asked: HorizontalPodAutoscaler) -> ScaleDecision:
+    async def _decided(self, hpa: HorizontalPodAutoscaler) -> ScaleDecision:
         now = self._clock.now()
-        namespace, history = asked.metadata.namespace, self._history.get(asked.metadata.key, ScaleHistory())
+        namespace, history = hpa.metadata.namespace, self._history.get(hpa.metadata.key, ScaleHistory())
         try:
-            resource, scale = await self._targets.read(namespace, asked.spec.scale_target_ref)
+            resource, scale = await self._targets.read(namespace, hpa.spec.scale_target_ref)
         except NoScale as error:
-            return unscalable(asked, str(error), history, now)
+            return unscalable(hpa, str(error), history, now)
         pods: list[Pod] = []
         readings: list[Reading] = []
-        if metrics_wanted(asked, scale, self._settings):
+        if metrics_wanted(hpa, scale, self._settings):
             selector = scale.status.selector
             try:
-                pods = await self._selected(asked.metadata, selector)
+                pods = await self._selected(hpa.metadata, selector)
             except Unclear as problem:
-                return unselective(asked, scale, problem, history, now)
-            readings = await self._sources.readings(asked.spec.metrics, namespace, selector, now)
-        decision = decide(asked, scale, readings, pods, history, now, self._settings)
+                return unselective(hpa, scale, problem, history, now)
+            readings = await self._sources.readings(hpa.spec.metrics, namespace, selector, now)
+        decision = decide(hpa, scale, readings, pods, history, now, self._settings)
         if decision.replicas is None:
             return decision
         try:
@@ -135,10 +135,10 @@ class HorizontalAutoscaling:
             raise Unclear("AmbiguousSelector", text)
         return pods
 
-    async def _write(self, asked: HorizontalPodAutoscaler, status: HpaStatus) -> None:
-        if status == asked.status:
+    async def _write(self, hpa: HorizontalPodAutoscaler, status: HpaStatus) -> None:
+        if status == hpa.status:
             return
-        meta = asked.metadata
+        meta = hpa.metadata
         spelled: dict[str, Any] = msgspec.to_builtins(status)
         if status.last_scale_time is None:
             del spelled["lastScaleTime"]
@@ -146,4 +146,4 @@ class HorizontalAutoscaling:
             body = {"metadata": {"resourceVersion": meta.resource_version}, "status": spelled}
             await self._kube.patch(HPAS, meta.name, body, meta.namespace, subresource="status")
         except KubeError as error:
-            self._say(asked, Saying("Warning", "FailedUpdateStatus", said(error, f"patch {HPAS.name}")))
+            self._say(hpa, Saying("Warning", "FailedUpdateStatus", said(error, f"patch {HPAS.name}")))

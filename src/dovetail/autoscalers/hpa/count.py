@@ -100,11 +100,11 @@ def by_utilization(
 
     def measure(samples_counted: Samples) -> tuple[float, int, int | None]:
         matched = [name for name in samples_counted if name in requests]
-        asked = sum(requests[name] for name in matched)
-        if not asked:
+        total_request = sum(requests[name] for name in matched)
+        if not total_request:
             raise NoCount("no metrics returned matched known pods")
         used = sum(samples_counted[name].value for name in matched)
-        percent = used * 100 // asked
+        percent = used * 100 // total_request
         return percent / target, used // len(matched), percent
 
     return _count(kept, groups, current, tolerance, measure, lambda name: requests[name] * max(100, target) // 100)
@@ -182,9 +182,9 @@ def by_value(used: int, target: int, current: int, tolerance: Tolerance, pods: S
 def by_value_per_pod(used: int, target: int, replicas: int, tolerance: Tolerance) -> Count:
     """Replicas so that each has `target` of one value of something outside."""
     ratio = used / (target * replicas) if replicas else math.inf if used else math.nan
-    wanted = replicas if tolerance.covers(ratio) else min(MOST, math.ceil(used / target))
+    desired = replicas if tolerance.covers(ratio) else min(MOST, math.ceil(used / target))
     shown = LARGEST if used >= LARGEST or not replicas else math.ceil(used / replicas)
-    return Count(wanted, shown)
+    return Count(desired, shown)
 
 
 def _is_ready(pod: Pod) -> bool:
@@ -200,10 +200,10 @@ def requests(pods: Sequence[Pod], resource: str, container: str = "") -> dict[st
 def _request(pod: Pod, resource: str, container: str) -> int:
     name, level = pod.metadata.name, pod.spec.resources
     if level is not None and level.requests and not container:
-        asked = quantities(pod).get(resource)
-        if asked is None:
+        request = quantities(pod).get(resource)
+        if request is None:
             raise NoCount(f"missing pod-level request for {resource} in Pod {name}")
-        return asked.milli
+        return request.milli
     sidecars = [
         init_container for init_container in pod.spec.init_containers if init_container.restart_policy == "Always"
     ]

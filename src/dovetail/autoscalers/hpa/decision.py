@@ -63,12 +63,12 @@ class ScaleDecision(msgspec.Struct, frozen=True, kw_only=True):
         text = f"the HPA controller was able to update the target scale to {self.replicas}"
         conditions = put(self.conditions, ABLE, True, "SucceededRescale", text, now)
         conditions = _at_zero(self, conditions, now) if settings.scale_to_zero else _without(conditions, ZERO)
-        said = Saying("Normal", "SuccessfulRescale", f"New size: {self.replicas}; reason: {self.reason}")
+        event = Saying("Normal", "SuccessfulRescale", f"New size: {self.replicas}; reason: {self.reason}")
         return msgspec.structs.replace(
             self,
             conditions=conditions,
             scaled=now.replace(microsecond=0),
-            sayings=(*self.sayings, said),
+            sayings=(*self.sayings, event),
             history=changed(self.asked.spec, self.history, self.current, self.replicas, now),
         )
 
@@ -92,12 +92,12 @@ def _at_zero(decision: ScaleDecision, conditions: tuple[Condition, ...], now: da
     return put(conditions, ZERO, False, "NotScaledToZero", text, now)
 
 
-def unscalable(asked: HorizontalPodAutoscaler, error: str, history: ScaleHistory, now: datetime) -> ScaleDecision:
+def unscalable(hpa: HorizontalPodAutoscaler, error: str, history: ScaleHistory, now: datetime) -> ScaleDecision:
     """The target's scale could not be read."""
     text = f"the HPA controller was unable to get the target's current scale: {error}"
-    before = asked.status
+    before = hpa.status
     return ScaleDecision(
-        asked=asked,
+        asked=hpa,
         current=before.current_replicas,
         desired=before.desired_replicas,
         conditions=put(before.conditions, ABLE, False, "FailedGetScale", text, now),
@@ -118,16 +118,16 @@ class Unclear(Exception):
 
 
 def unselective(
-    asked: HorizontalPodAutoscaler, scale: ScaleView, problem: Unclear, history: ScaleHistory, now: datetime
+    hpa: HorizontalPodAutoscaler, scale: ScaleView, problem: Unclear, history: ScaleHistory, now: datetime
 ) -> ScaleDecision:
     """The workload's pods cannot be determined."""
     current, reason = scale.spec.replicas, problem.reason
     condition_reason = reason if reason == "AmbiguousSelector" else "InvalidSelector"
     return ScaleDecision(
-        asked=asked,
+        asked=hpa,
         current=current,
-        desired=asked.status.desired_replicas,
-        conditions=put(_found(asked, now), ACTIVE, False, condition_reason, problem.shown, now),
+        desired=hpa.status.desired_replicas,
+        conditions=put(_found(hpa, now), ACTIVE, False, condition_reason, problem.shown, now),
         sayings=(
             Saying("Warning", reason, problem.text),
             Saying("Warning", "FailedComputeMetricsReplicas", problem.text),
@@ -136,17 +136,17 @@ def unselective(
     )
 
 
-def metrics_wanted(asked: HorizontalPodAutoscaler, scale: ScaleView, settings: HpaFlags) -> bool:
+def metrics_wanted(hpa: HorizontalPodAutoscaler, scale: ScaleView, settings: HpaFlags) -> bool:
     """Outside its bounds, or put to zero by hand, a workload is not measured."""
-    current, spec = scale.spec.replicas, asked.spec
+    current, spec = scale.spec.replicas, hpa.spec
     if current == 0:
-        slept = settings.scale_to_zero and _is_true(asked.status.conditions, ZERO)
+        slept = settings.scale_to_zero and _is_true(hpa.status.conditions, ZERO)
         return slept and (spec.least != 0 or spec.outward)
     return spec.least <= current <= spec.max_replicas
 
 
 def decide(
-    asked: HorizontalPodAutoscaler,
+    hpa: HorizontalPodAutoscaler,
     scale: ScaleView,
     readings: Sequence[Reading],
     pods: Sequence[Pod],
@@ -155,20 +155,20 @@ def decide(
     settings: HpaFlags,
 ) -> ScaleDecision:
     """The decision of one look. `readings` are parallel to the metrics of the spec, and empty if none are wanted."""
-    current, spec = scale.spec.replicas, asked.spec
+    current, spec = scale.spec.replicas, hpa.spec
     base = ScaleDecision(
-        asked=asked,
+        asked=hpa,
         current=current,
         desired=current,
-        conditions=_found(asked, now),
+        conditions=_found(hpa, now),
         history=begun(history, current, now),
     )
-    if metrics_wanted(asked, scale, settings):
+    if metrics_wanted(hpa, scale, settings):
         scene = Scene(
-            namespace=asked.metadata.namespace,
+            namespace=hpa.metadata.namespace,
             scale=scale,
             pods=pods,
-            tolerance=tolerance(asked, settings),
+            tolerance=tolerance(hpa, settings),
             now=now,
             settings=settings,
         )
@@ -178,16 +178,16 @@ def decide(
         conditions = put(base.conditions, ACTIVE, False, "ScalingDisabled", text, now)
         kept = conditions if settings.scale_to_zero else _without(conditions, ZERO)
         return msgspec.structs.replace(base, conditions=kept)
-    wanted, reason = (spec.max_replicas, ABOVE) if current > spec.max_replicas else (spec.least, BELOW)
-    return msgspec.structs.replace(base, desired=wanted, replicas=wanted, reason=reason)
+    desired, reason = (spec.max_replicas, ABOVE) if current > spec.max_replicas else (spec.least, BELOW)
+    return msgspec.structs.replace(base, desired=desired, replicas=desired, reason=reason)
 
 
 def _by_metrics(base: ScaleDecision, readings: Sequence[Reading], scene: Scene) -> ScaleDecision:
-    asked, current, now = base.asked, base.current, scene.now
-    judged = [propose(metric, said, scene) for metric, said in zip(asked.spec.metrics, readings, strict=True)]
-    wanted = [result for result in judged if isinstance(result, ReplicaProposal)]
+    hpa, current, now = base.asked, base.current, scene.now
+    judged = [propose(metric, reading, scene) for metric, reading in zip(hpa.spec.metrics, readings, strict=True)]
+    proposals = [result for result in judged if isinstance(result, ReplicaProposal)]
     refusals = [result for result in judged if isinstance(result, MetricError)]
-    best = _most(wanted)
+    best = _most(proposals)
     base = msgspec.structs.replace(
         base,
         metrics=tuple(result.status if isinstance(result, ReplicaProposal) else {"type": ""} for result in judged),
@@ -198,15 +198,15 @@ def _by_metrics(base: ScaleDecision, readings: Sequence[Reading], scene: Scene) 
     text = f"the HPA was able to successfully calculate a replica count from {best.name}"
     conditions = put(base.conditions, ACTIVE, True, "ValidMetricFound", text, now)
     desired = max(0, best.replicas)
-    verdict = settle(asked.spec, current, desired, base.history, now, scene.settings)
+    verdict = settle(hpa.spec, current, desired, base.history, now, scene.settings)
     conditions = put(conditions, ABLE, True, verdict.able.reason, verdict.able.message, now)
     conditions = put(conditions, LIMITED, verdict.limited, verdict.limit.reason, verdict.limit.message, now)
     reason = ""
     if desired != current:
         reason = f"{best.name} above target" if desired > current else "All metrics below target"
     replicas = verdict.replicas
-    if current == 0 and replicas < asked.spec.least:
-        replicas, reason = asked.spec.least, reason or BELOW
+    if current == 0 and replicas < hpa.spec.least:
+        replicas, reason = hpa.spec.least, reason or BELOW
     return msgspec.structs.replace(
         base,
         desired=replicas,
@@ -238,14 +238,14 @@ def _nothing(base: ScaleDecision, refusals: Sequence[MetricError], metrics: int,
     )
 
 
-def _found(asked: HorizontalPodAutoscaler, now: datetime) -> tuple[Condition, ...]:
+def _found(hpa: HorizontalPodAutoscaler, now: datetime) -> tuple[Condition, ...]:
     text = "the HPA controller was able to get the target's current scale"
-    return put(asked.status.conditions, ABLE, True, "SucceededGetScale", text, now)
+    return put(hpa.status.conditions, ABLE, True, "SucceededGetScale", text, now)
 
 
-def tolerance(asked: HorizontalPodAutoscaler, settings: HpaFlags) -> Tolerance:
+def tolerance(hpa: HorizontalPodAutoscaler, settings: HpaFlags) -> Tolerance:
     """The autoscaler's own tolerances, or the flag's."""
-    behavior = asked.spec.behavior
+    behavior = hpa.spec.behavior
     down = behavior.scale_down.tolerance if behavior is not None else None
     up = behavior.scale_up.tolerance if behavior is not None else None
     return Tolerance(

@@ -117,8 +117,8 @@ def _longest_window(spec: HpaSpec, settings: HpaFlags) -> float:
 
 
 def _down_window(behavior: Behavior, settings: HpaFlags) -> float:
-    asked = behavior.scale_down.stabilization_window_seconds
-    return settings.downscale_stabilization if asked is None else float(asked)
+    window_s = behavior.scale_down.stabilization_window_seconds
+    return settings.downscale_stabilization if window_s is None else float(window_s)
 
 
 def _held_by_flag(desired: int, history: ScaleHistory, now: datetime, window: float) -> int:

@@ -182,8 +182,8 @@ class Sources:
         return await self._read(path, _Values, metricLabelSelector=_text(source.metric.selector), **query)
 
     async def _read(self, path: str, type: type[T], **query: str) -> T:
-        asked = query_of(**{name: text for name, text in query.items() if text})
-        response = await self._kube.request("GET", path, asked, retries=NEVER)
+        parameters = query_of(**{name: text for name, text in query.items() if text})
+        response = await self._kube.request("GET", path, parameters, retries=NEVER)
         return msgspec.json.decode(response.body, type=type)
 
 

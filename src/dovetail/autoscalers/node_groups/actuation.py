@@ -299,11 +299,14 @@ class Actuator:
         return True
 
     def _daemonset_pods_to_evict(self, pods: Sequence[Pod], drain: bool) -> list[Pod]:
-        wanted = self.settings.daemonset_eviction_occupied if drain else self.settings.daemonset_eviction_empty
+        evict_by_default = (
+            self.settings.daemonset_eviction_occupied if drain else self.settings.daemonset_eviction_empty
+        )
         return [
             pod
             for pod in pods
-            if (own := pod.metadata.annotations.get(ENABLE_DAEMONSET_EVICTION)) == "true" or (wanted and own != "false")
+            if (own := pod.metadata.annotations.get(ENABLE_DAEMONSET_EVICTION)) == "true"
+            or (evict_by_default and own != "false")
         ]
 
     async def _wait_for_delay(self, node: str) -> None:

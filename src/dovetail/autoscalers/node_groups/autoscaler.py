@@ -238,21 +238,23 @@ class NodeGroupAutoscaler:
             snapshot.schedule(self.requests.booked_pods(self._watch.pods.store, now))
         pods = self._pods_to_help(snapshot, now)
         quotas = self._quotas(nodes, templates)
-        given = self._scale_up_input(snapshot, templates, quotas, nodes, await self._expanders.filters(len(nodes)), now)
-        plan = self._plan(pods, given, now)
+        scale_up_input = self._scale_up_input(
+            snapshot, templates, quotas, nodes, await self._expanders.filters(len(nodes)), now
+        )
+        plan = self._plan(pods, scale_up_input, now)
         self.last_plan = plan
         await self._carry_out(plan, now)
         if plan.result is ScaleUpResult.SUCCESSFUL:
             return
         if self.requests is not None and await self.requests.serve(
-            snapshot, given, lambda increases: self._increase(increases, now), now
+            snapshot, scale_up_input, lambda increases: self._increase(increases, now), now
         ):
             return
         if self.options.scale_down_enabled:
             there = [node for node in nodes if node.metadata.name not in starting]
             await self._scale_down(snapshot, there, quotas, plan.result is ScaleUpResult.IN_COOLDOWN, now)
         if self.options.enforce_min_size:
-            increases = plan_minimum_sizes(given)
+            increases = plan_minimum_sizes(scale_up_input)
             if increases:
                 await self._increase(increases, now)
 
@@ -446,7 +448,7 @@ class NodeGroupAutoscaler:
             sum(self._takes_pods(node) for node in nodes),
         )
 
-    def _plan(self, pods: Sequence[Pod], given: ScaleUpInput, now: datetime) -> ScaleUpPlan:
+    def _plan(self, pods: Sequence[Pod], scale_up_input: ScaleUpInput, now: datetime) -> ScaleUpPlan:
         if not pods:
             self._record.log(SOURCE, "No unschedulable pods", 1)
             return ScaleUpPlan(ScaleUpResult.NOT_NEEDED)
@@ -457,7 +459,7 @@ class NodeGroupAutoscaler:
             return ScaleUpPlan(ScaleUpResult.IN_COOLDOWN)
         started = stopwatch()
         self._metrics.last_activity.labels("scaleUp").set(now.timestamp())
-        plan = plan_scale_up(pods, given)
+        plan = plan_scale_up(pods, scale_up_input)
         self._metrics.duration.labels("scaleUp").observe(stopwatch() - started)
         return plan
 
@@ -594,9 +596,9 @@ class NodeGroupAutoscaler:
         going = self._actuator.deletions
         members = [node for node in nodes if self.group_of(node) is not None and node.metadata.name not in going]
         limits = self.options.soft_taints
-        wanted = soft_taints.changes(members, self.planner.unneeded, limits.count)
+        taint_changes = soft_taints.changes(members, self.planner.unneeded, limits.count)
         await soft_taints.update(
-            self._kube, self._clock, wanted, limits, lambda message: self._record.warning("softtaint", message)
+            self._kube, self._clock, taint_changes, limits, lambda message: self._record.warning("softtaint", message)
         )
 
     async def _write_status(self, now: datetime) -> None:

@@ -102,22 +102,22 @@ def choose(options: Sequence[Option], filters: Sequence[Filter], templates: Temp
 
 def least_waste(options: Sequence[Option], templates: Templates) -> list[Option]:
     """The least CPU and memory that no pod requests, each as a share of what the nodes have."""
-    asked: dict[int, tuple[int, int]] = {}
+    total_requests: dict[int, tuple[int, int]] = {}
     for option in options:
-        if id(option.pods) not in asked:
-            wanted = [requests(pod) for pod in option.pods]
-            cpu, memory = (sum(request.get(name, 0) for request in wanted) for name in ("cpu", "memory"))
-            asked[id(option.pods)] = cpu, memory
-    return lowest(options, lambda option: _waste(option, asked[id(option.pods)], templates))
+        if id(option.pods) not in total_requests:
+            pod_requests = [requests(pod) for pod in option.pods]
+            cpu, memory = (sum(request.get(name, 0) for request in pod_requests) for name in ("cpu", "memory"))
+            total_requests[id(option.pods)] = cpu, memory
+    return lowest(options, lambda option: _waste(option, total_requests[id(option.pods)], templates))
 
 
-def _waste(option: Option, asked: tuple[int, int], templates: Templates) -> float | None:
+def _waste(option: Option, total_requests: tuple[int, int], templates: Templates) -> float | None:
     template = templates.get(option.group.id)
     if template is None:
         return None
     capacity = resources(template.node.status.capacity)
     waste = 0.0
-    for name, amount in zip(("cpu", "memory"), asked, strict=True):
+    for name, amount in zip(("cpu", "memory"), total_requests, strict=True):
         total = capacity.get(name, 0) * option.nodes
         if total:
             waste += (total - amount) / total

@@ -260,14 +260,14 @@ class ParsedFlags(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse(arguments: Sequence[str]) -> ParsedFlags:
     """Read the command line. Raises FlagError."""
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in assignments(arguments, FLAGS, lambda name: FLAGS[name].kind == BOOL):
         flag = FLAGS[name]
         read = _read(name, flag.kind, value)
-        given[name] = (*given.get(name, ()), read) if flag.kind == LIST else read
+        values[name] = (*values.get(name, ()), read) if flag.kind == LIST else read
     settings = ParsedFlags(
-        values={name: given.get(name, flag.default) for name, flag in FLAGS.items()},
-        ineffective=tuple(name for name in given if FLAGS[name].without_effect),
+        values={name: values.get(name, flag.default) for name, flag in FLAGS.items()},
+        ineffective=tuple(name for name in values if FLAGS[name].without_effect),
     )
     _check(settings)
     return settings

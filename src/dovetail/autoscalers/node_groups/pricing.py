@@ -55,8 +55,8 @@ class Prices(msgspec.Struct, frozen=True):
         return (self.spot if is_spot else self.instance_types).get(labels.get(INSTANCE_TYPE, ""))
 
     def pod(self, pod: Pod) -> float:
-        asked = requests(pod)
-        return asked.get("cpu", 0) / 1000 * self.per_core + asked.get("memory", 0) / GIB * self.per_gib
+        request = requests(pod)
+        return request.get("cpu", 0) / 1000 * self.per_core + request.get("memory", 0) / GIB * self.per_gib
 
     @property
     def stabilizer(self) -> float:

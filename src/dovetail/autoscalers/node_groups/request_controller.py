@@ -96,7 +96,7 @@ class ProvisioningRequestController:
     async def serve(
         self,
         snapshot: ClusterSnapshot,
-        given: ScaleUpInput,
+        scale_up_input: ScaleUpInput,
         increase: Callable[[Sequence[Increase]], Awaitable[bool]],
         now: datetime,
     ) -> bool:
@@ -119,7 +119,7 @@ class ProvisioningRequestController:
             snapshot.revert()
             await self._refuse(request, now)
             return False
-        plan = plan_scale_up(left, given, all_or_nothing=True)
+        plan = plan_scale_up(left, scale_up_input, all_or_nothing=True)
         snapshot.revert()
         if plan.result is ScaleUpResult.SUCCESSFUL and await increase(plan.increases):
             await self._settle(request, (ACCEPTED_VERDICT, SCALED_UP), now)

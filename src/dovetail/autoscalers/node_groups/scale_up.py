@@ -108,24 +108,28 @@ class ScaleUpInput(msgspec.Struct, frozen=True):
     ready_count: int | None = None
 
 
-def plan_scale_up(pods: Sequence[Pod], given: ScaleUpInput, *, all_or_nothing: bool = False) -> ScaleUpPlan:
+def plan_scale_up(pods: Sequence[Pod], scale_up_input: ScaleUpInput, *, all_or_nothing: bool = False) -> ScaleUpPlan:
     """The plan for these pending pods."""
     groups = pod_groups(pods)
-    ready = given.node_count if given.ready_count is None else given.ready_count
-    if 0 < given.settings.max_nodes_total <= ready:
+    ready = scale_up_input.node_count if scale_up_input.ready_count is None else scale_up_input.ready_count
+    if 0 < scale_up_input.settings.max_nodes_total <= ready:
         return ScaleUpPlan(ScaleUpResult.LIMITED_BY_MAX_TOTAL, refused=tuple(UnhelpedPod(pod, {}, {}) for pod in pods))
-    usable, skipped = usable_groups(given)
+    usable, skipped = usable_groups(scale_up_input)
     fitting: dict[str, list[PodGroup]] = {}
     rejections: dict[int, dict[str, tuple[str, ...]]] = {index: {} for index in range(len(groups))}
     for group in usable:
         fitting[group.id] = []
         for index, pod_group in enumerate(groups):
-            rejection = rejected_by(given.snapshot, given.snapshot.info(pod_group.exemplar), given.templates[group.id])
+            rejection = rejected_by(
+                scale_up_input.snapshot,
+                scale_up_input.snapshot.info(pod_group.exemplar),
+                scale_up_input.templates[group.id],
+            )
             if rejection is None:
                 fitting[group.id].append(pod_group)
             else:
                 rejections[index][group.id] = rejection.reasons
-    options = _options(pods, usable, fitting, given, all_or_nothing)
+    options = _options(pods, usable, fitting, scale_up_input, all_or_nothing)
     helped = {id(pod_group) for pod_groups in fitting.values() for pod_group in pod_groups}
 
     def refused(everything: bool = False, reason: str = "") -> tuple[UnhelpedPod, ...]:
@@ -140,13 +144,13 @@ def plan_scale_up(pods: Sequence[Pod], given: ScaleUpInput, *, all_or_nothing: b
 
     if not options:
         return ScaleUpPlan(ScaleUpResult.NO_OPTIONS, refused=refused(), skipped=skipped)
-    best = given.choose(options, given.templates)
+    best = scale_up_input.choose(options, scale_up_input.templates)
     if best is None or best.nodes <= 0:
         return ScaleUpPlan(ScaleUpResult.NO_OPTIONS, refused=refused(True, FILTERED_OUT), skipped=skipped)
-    count, limited = _capped(best.nodes, given)
-    template = given.templates[best.group.id].node
-    allowed = given.quotas.check(template, count).allowed
-    increases = [] if allowed <= 0 else _shares(best, allowed, given)
+    count, limited = _capped(best.nodes, scale_up_input)
+    template = scale_up_input.templates[best.group.id].node
+    allowed = scale_up_input.quotas.check(template, count).allowed
+    increases = [] if allowed <= 0 else _shares(best, allowed, scale_up_input)
     total = sum(increase.delta for increase in increases)
     if all_or_nothing and total < best.nodes:
         return ScaleUpPlan(ScaleUpResult.NO_OPTIONS, refused=refused(True, ALL_OR_NOTHING), skipped=skipped)
@@ -171,12 +175,12 @@ def plan_scale_up(pods: Sequence[Pod], given: ScaleUpInput, *, all_or_nothing: b
     )
 
 
-def usable_groups(given: ScaleUpInput) -> tuple[list[NodeGroup], dict[str, tuple[str, ...]]]:
+def usable_groups(scale_up_input: ScaleUpInput) -> tuple[list[NodeGroup], dict[str, tuple[str, ...]]]:
     """The groups that may grow, and why the others may not."""
     usable: list[NodeGroup] = []
     skipped: dict[str, tuple[str, ...]] = {}
-    for group in given.groups:
-        reason = _skip_reason(group, given)
+    for group in scale_up_input.groups:
+        reason = _skip_reason(group, scale_up_input)
         if reason is None:
             usable.append(group)
         else:
@@ -184,8 +188,8 @@ def usable_groups(given: ScaleUpInput) -> tuple[list[NodeGroup], dict[str, tuple
     return usable, skipped
 
 
-def _skip_reason(group: NodeGroup, given: ScaleUpInput) -> str | None:
-    blocked = given.blocked(group) if group.exists else None
+def _skip_reason(group: NodeGroup, scale_up_input: ScaleUpInput) -> str | None:
+    blocked = scale_up_input.blocked(group) if group.exists else None
     if blocked is not None:
         return blocked
     if group.target_size >= group.max_size:
@@ -193,13 +197,13 @@ def _skip_reason(group: NodeGroup, given: ScaleUpInput) -> str | None:
     count = 1
     if group.options.zero_or_max:
         count = group.room
-        total = given.settings.max_nodes_total
-        if total and given.node_count + count > total:
+        total = scale_up_input.settings.max_nodes_total
+        if total and scale_up_input.node_count + count > total:
             return ATOMIC_EXCEEDS_TOTAL
-    template = given.templates.get(group.id)
+    template = scale_up_input.templates.get(group.id)
     if template is None:
         return NOT_READY
-    check = given.quotas.check(template.node, count)
+    check = scale_up_input.quotas.check(template.node, count)
     return check.message() if check.exceeded else None
 
 
@@ -210,19 +214,19 @@ def rejected_by(snapshot: ClusterSnapshot, info: PodInfo, template: NodeInfo) ->
         return fit.rejection
     if fit.plain:
         return fit.check(template)
-    asked = fit.copy()
-    admit(asked, template)
-    return asked.check(template)
+    template_fit = fit.copy()
+    admit(template_fit, template)
+    return template_fit.check(template)
 
 
 def _options(
     pods: Sequence[Pod],
     usable: Sequence[NodeGroup],
     fitting: Mapping[str, Sequence[PodGroup]],
-    given: ScaleUpInput,
+    scale_up_input: ScaleUpInput,
     all_or_nothing: bool,
 ) -> list[Option]:
-    settings = given.settings
+    settings = scale_up_input.settings
     options: list[Option] = []
     estimates: dict[Hashable, ScaleUpEstimate] = {}
     total = EstimationLimiter([Threshold(duration_s=settings.max_binpacking_s)])
@@ -231,8 +235,8 @@ def _options(
             continue
         if options and not total.permit():
             break
-        similar = tuple(similar_groups(group, usable, fitting, given))
-        context = EstimationContext(similar, settings.max_nodes_total, given.node_count)
+        similar = tuple(similar_groups(group, usable, fitting, scale_up_input))
+        context = EstimationContext(similar, settings.max_nodes_total, scale_up_input.node_count)
         limiter = EstimationLimiter(
             (
                 Threshold(settings.max_nodes_per_scale_up, settings.max_group_binpacking_s),
@@ -240,10 +244,12 @@ def _options(
                 cluster_threshold(context),
             )
         )
-        key = _estimate_key(fitting[group.id], given.templates[group.id], given.snapshot, limiter.max_nodes)
+        key = _estimate_key(
+            fitting[group.id], scale_up_input.templates[group.id], scale_up_input.snapshot, limiter.max_nodes
+        )
         needed = estimates.get(key) if key is not None else None
         if needed is None:
-            needed = estimate(fitting[group.id], given.templates[group.id], given.snapshot, limiter)
+            needed = estimate(fitting[group.id], scale_up_input.templates[group.id], scale_up_input.snapshot, limiter)
             if key is not None:
                 estimates[key] = needed
         count = needed.nodes
@@ -272,56 +278,63 @@ def _estimate_key(
 
 
 def similar_groups(
-    group: NodeGroup, usable: Sequence[NodeGroup], fitting: Mapping[str, Sequence[PodGroup]], given: ScaleUpInput
+    group: NodeGroup,
+    usable: Sequence[NodeGroup],
+    fitting: Mapping[str, Sequence[PodGroup]],
+    scale_up_input: ScaleUpInput,
 ) -> list[NodeGroup]:
     """Groups that may grow, have interchangeable nodes and take the same pods."""
-    if not given.settings.balance_similar or group.options.zero_or_max:
+    if not scale_up_input.settings.balance_similar or group.options.zero_or_max:
         return []
-    wanted = {id(pod_group) for pod_group in fitting[group.id]}
-    template = given.templates[group.id]
+    pod_group_ids = {id(pod_group) for pod_group in fitting[group.id]}
+    template = scale_up_input.templates[group.id]
     return [
         other
         for other in usable
         if other.id != group.id
-        and given.comparator(template, given.templates[other.id])
-        and wanted <= {id(pod_group) for pod_group in fitting[other.id]}
+        and scale_up_input.comparator(template, scale_up_input.templates[other.id])
+        and pod_group_ids <= {id(pod_group) for pod_group in fitting[other.id]}
     ]
 
 
-def _capped(count: int, given: ScaleUpInput) -> tuple[int, bool]:
-    most = given.settings.max_nodes_total
-    if most > 0 and count + given.node_count > most:
-        return most - given.node_count, True
+def _capped(count: int, scale_up_input: ScaleUpInput) -> tuple[int, bool]:
+    most = scale_up_input.settings.max_nodes_total
+    if most > 0 and count + scale_up_input.node_count > most:
+        return most - scale_up_input.node_count, True
     return count, False
 
 
-def _shares(best: Option, count: int, given: ScaleUpInput) -> list[Increase]:
+def _shares(best: Option, count: int, scale_up_input: ScaleUpInput) -> list[Increase]:
     """The nodes split over similar groups, each cut to what the quotas leave."""
-    able = [group for group in best.similar if not given.quotas.check(given.templates[group.id].node, 1).exceeded]
+    able = [
+        group
+        for group in best.similar
+        if not scale_up_input.quotas.check(scale_up_input.templates[group.id].node, 1).exceeded
+    ]
     shares: list[Increase] = []
     for share in balance([best.group, *able], count):
-        node = given.templates[share.group.id].node
-        allowed = given.quotas.check(node, share.delta).allowed
+        node = scale_up_input.templates[share.group.id].node
+        allowed = scale_up_input.quotas.check(node, share.delta).allowed
         if allowed <= 0:
             continue
-        given.quotas.consume(node, allowed)
+        scale_up_input.quotas.consume(node, allowed)
         shares.append(Increase(share.group, share.current_size, share.current_size + allowed, share.max_size))
     return shares
 
 
-def plan_minimum_sizes(given: ScaleUpInput) -> list[Increase]:
+def plan_minimum_sizes(scale_up_input: ScaleUpInput) -> list[Increase]:
     """Groups below their minimum, brought up to it."""
     increases: list[Increase] = []
-    for group in given.groups:
-        if not group.exists or group.target_size >= group.min_size or given.blocked(group) is not None:
+    for group in scale_up_input.groups:
+        if not group.exists or group.target_size >= group.min_size or scale_up_input.blocked(group) is not None:
             continue
-        template = given.templates.get(group.id)
+        template = scale_up_input.templates.get(group.id)
         if template is None:
             continue
-        wanted, _ = _capped(group.min_size - group.target_size, given)
-        allowed = given.quotas.check(template.node, wanted).allowed if wanted > 0 else 0
+        count, _ = _capped(group.min_size - group.target_size, scale_up_input)
+        allowed = scale_up_input.quotas.check(template.node, count).allowed if count > 0 else 0
         if allowed > 0:
-            given.quotas.consume(template.node, allowed)
+            scale_up_input.quotas.consume(template.node, allowed)
             size = group.target_size
             increases.append(Increase(group, size, size + allowed, group.max_size))
     return increases

@@ -34,13 +34,13 @@ def changes(nodes: Sequence[Node], unneeded: Collection[str], most: int) -> list
 async def update(
     kube: Kube,
     clock: Clock,
-    wanted: Sequence[tuple[str, bool]],
+    taint_changes: Sequence[tuple[str, bool]],
     limits: SoftTaintLimits,
     warn: Callable[[str], None],
 ) -> None:
     """Carry them out, as far as the time goes; the next loop goes on."""
     deadline = clock.monotonic() + limits.seconds
-    for name, marked in wanted:
+    for name, marked in taint_changes:
         if clock.monotonic() > deadline:
             return
         try:

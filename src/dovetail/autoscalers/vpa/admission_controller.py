@@ -218,18 +218,18 @@ class AdmissionController:
         if not self._settings.register:
             return
         assert self._held is not None
-        wanted = configuration(self._settings, self._held.bundle)
+        desired = configuration(self._settings, self._held.bundle)
         try:
             held = await self._kube.get(WEBHOOKS, CONFIGURATION)
         except NotFound:
             try:
-                await self._kube.create(WEBHOOKS, wanted)
+                await self._kube.create(WEBHOOKS, desired)
                 log.info("Self registration as MutatingWebhook succeeded.")
             except AlreadyExists:
                 log.info("Another replica registered the webhook")
             return
-        if _differs(wanted["webhooks"][0], (held.get("webhooks") or [{}])[0]):
-            await self._kube.patch(WEBHOOKS, CONFIGURATION, {"webhooks": wanted["webhooks"]})
+        if _differs(desired["webhooks"][0], (held.get("webhooks") or [{}])[0]):
+            await self._kube.patch(WEBHOOKS, CONFIGURATION, {"webhooks": desired["webhooks"]})
             log.info("Self registration as MutatingWebhook succeeded.")
 
     async def _renew_lease(self) -> None:
@@ -294,17 +294,17 @@ def configuration(settings: AdmissionSettings, bundle: str) -> dict[str, Any]:
     return {"metadata": {"name": CONFIGURATION, **labels}, "webhooks": [webhook]}
 
 
-def _differs(wanted: Any, held: Any) -> bool:
+def _differs(desired: Any, held: Any) -> bool:
     """Whether a registration lacks something of ours; what the API server adds by default does not matter."""
-    if isinstance(wanted, dict):
-        return not isinstance(held, dict) or any(_differs(value, held.get(key)) for key, value in wanted.items())
-    if isinstance(wanted, list):
+    if isinstance(desired, dict):
+        return not isinstance(held, dict) or any(_differs(value, held.get(key)) for key, value in desired.items())
+    if isinstance(desired, list):
         return (
             not isinstance(held, list)
-            or len(wanted) != len(held)
-            or any(_differs(*pair) for pair in zip(wanted, held, strict=True))
+            or len(desired) != len(held)
+            or any(_differs(*pair) for pair in zip(desired, held, strict=True))
         )
-    return bool(wanted != held)
+    return bool(desired != held)
 
 
 def https(settings: AdmissionSettings) -> Serve:

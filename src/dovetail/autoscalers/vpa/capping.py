@@ -68,9 +68,9 @@ def fit(vpa: VerticalPodAutoscaler, pod: Pod, limits: NamespaceLimits = NO_LIMIT
     for item in items:
         if item.container not in names:
             continue
-        capped, said = _fit_to_container(item, pod, policy, limits.container)
-        if said:
-            notes[item.container] = said
+        capped, item_notes = _fit_to_container(item, pod, policy, limits.container)
+        if item_notes:
+            notes[item.container] = item_notes
         fitted.append(capped)
     return Fitted(fitted, notes)
 
@@ -83,12 +83,12 @@ def _fit_to_container(
     for part in (capped.target, capped.lower, capped.upper):
         if part is None:
             continue
-        said = _apply_range(part, requests, limits, bounds)
-        said += _apply_policy(part, item.container, policy)
+        part_notes = _apply_range(part, requests, limits, bounds)
+        part_notes += _apply_policy(part, item.container, policy)
         if controlled_values(item.container, policy) == REQUESTS_ONLY:
-            said += _apply_limit(part, limits)
+            part_notes += _apply_limit(part, limits)
         if part is capped.target:
-            notes = said
+            notes = part_notes
     return capped, notes
 
 

@@ -209,8 +209,8 @@ def in_place_decision(
         or vpa.status.recommendation is None
     ):
         return "Deferred"
-    asked = recommendations(vpa.status.recommendation)
-    if mode == IN_PLACE and infeasible is not None and not asks_less(asked, infeasible):
+    recommended = recommendations(vpa.status.recommendation)
+    if mode == IN_PLACE and infeasible is not None and not asks_less(recommended, infeasible):
         return "InfeasibleCached"
     status = resize_status(pod)
     if status != "None":

@@ -59,8 +59,8 @@ class Flag(NamedTuple):
             ) from error
         except ValueError as error:
             what = message("a whole number") if self.kind == "int" else message("a number")
-            said = message("--{name}: {text!r} is not {what}", name=self.name, text=text, what=what)
-            raise FlagError(said) from error
+            problem = message("--{name}: {text!r} is not {what}", name=self.name, text=text, what=what)
+            raise FlagError(problem) from error
         return text
 
 

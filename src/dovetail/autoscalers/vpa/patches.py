@@ -57,22 +57,22 @@ def container_resources(
     items, notes = (fitted.items, fitted.notes) if fitted is not None else ([], {})
     policy = None if vpa.update_mode == OFF else vpa.spec.resource_policy
     defaults = (limits.container.default if limits.container is not None else None) or {}
-    wanted = []
+    recommended = []
     for container in pod.spec.containers:
         item = of_container(container.name, items)
         own = ContainerResources(notes=list(notes.get(container.name, ())))
-        wanted.append(own)
+        recommended.append(own)
         if item is None:
             continue
         own.requests = {name: target for name, target in (item.target or {}).items() if name}
         if controlled_values(container.name, policy) == REQUESTS_AND_LIMITS:
-            scaled, said = proportional_limits(
+            scaled, limit_notes = proportional_limits(
                 limits_of(container.name, pod), requests_of(container.name, pod), own.requests, defaults
             )
             if scaled is not None:
                 own.limits = scaled
-                own.notes += said
-    return wanted
+                own.notes += limit_notes
+    return recommended
 
 
 def admission_patches(
@@ -88,27 +88,27 @@ def admission_patches(
     if pod.metadata.annotations is None:
         patches.append(_add("/metadata/annotations", {}))
     updates = []
-    for index, (container, wanted) in enumerate(
+    for index, (container, desired) in enumerate(
         zip(pod.spec.containers, container_resources(pod, vpa, limits), strict=True)
     ):
         if vpa.update_mode == OFF:
-            wanted = ContainerResources()
+            desired = ContainerResources()
         if startup_boost:
             policy = container_policy(container.name, vpa.spec.resource_policy)
             if policy is not None and policy.mode == "Off":
                 continue
             boost = boost_of(container.name, vpa)
             if boost is not None:
-                wanted.requests, wanted.limits = boosted_resources(
-                    container, vpa, wanted.requests, wanted.limits, boost, max_cpu_boost
+                desired.requests, desired.limits = boosted_resources(
+                    container, vpa, desired.requests, desired.limits, boost, max_cpu_boost
                 )
                 patches.append(_annotate(BOOST_PREFIX + container.name, original_resources(container)))
-        own = _container_patches(index, resources_of(container.name, pod), wanted)
+        own = _container_patches(index, resources_of(container.name, pod), desired)
         if own:
             patches += own
-            said = [*wanted.notes, *(f"{name} request" for name in wanted.requests)]
-            said += [f"{name} limit" for name in wanted.limits]
-            updates.append(f"container {index}: " + ", ".join(said))
+            changes = [*desired.notes, *(f"{name} request" for name in desired.requests)]
+            changes += [f"{name} limit" for name in desired.limits]
+            updates.append(f"container {index}: " + ", ".join(changes))
     if updates:
         text = f"Pod resources updated by {vpa.metadata.name}: " + "; ".join(updates)
         patches.append(_annotate(UPDATES, text))
@@ -129,15 +129,15 @@ def resize_patches(
     off = vpa.update_mode == OFF
     recommended = [ContainerResources() for _ in pod.spec.containers] if off else container_resources(pod, vpa, limits)
     patches: list[Patch] = []
-    for index, (container, wanted) in enumerate(zip(pod.spec.containers, recommended, strict=True)):
+    for index, (container, desired) in enumerate(zip(pod.spec.containers, recommended, strict=True)):
         key = BOOST_PREFIX + container.name
         if key in expired:
             before = read_original(pod, container.name)
-            if before is not None and not wanted.requests and not wanted.limits:
-                wanted = ContainerResources(requests=amounts(before.requests), limits=amounts(before.limits))
+            if before is not None and not desired.requests and not desired.limits:
+                desired = ContainerResources(requests=amounts(before.requests), limits=amounts(before.limits))
         elif key in pod.annotations or off:
             continue
-        patches += _container_patches(index, container.resources, wanted)
+        patches += _container_patches(index, container.resources, desired)
     return patches
 
 
@@ -150,15 +150,15 @@ def resize_annotation_patches(pod: Pod, vpa: VerticalPodAutoscaler, now: datetim
     return patches
 
 
-def _container_patches(index: int, current: Resources, wanted: ContainerResources) -> list[Patch]:
+def _container_patches(index: int, current: Resources, desired: ContainerResources) -> list[Patch]:
     """Values, after the maps that hold them where there are none."""
     patches = []
     base = f"/spec/containers/{index}/resources"
     if current.requests is None and current.limits is None:
         patches.append(_add(base, {}))
     for field, held, values in (
-        ("requests", current.requests, wanted.requests),
-        ("limits", current.limits, wanted.limits),
+        ("requests", current.requests, desired.requests),
+        ("limits", current.limits, desired.limits),
     ):
         if held is None and values:
             patches.append(_add(f"{base}/{field}", {}))

@@ -113,8 +113,8 @@ async def fetch_history(
             resource: await _ask(session, settings, clock, metrics, "query_range", {"query": query, **span})
             for resource, query in usage_queries(settings, namespace).items()
         }
-        asked = {"query": labels_query(settings), "time": end}
-        labels = await _ask(session, settings, clock, metrics, "query", asked)
+        instant_query = {"query": labels_query(settings), "time": end}
+        labels = await _ask(session, settings, clock, metrics, "query", instant_query)
     return histories(usage, labels, settings)
 
 
@@ -145,16 +145,16 @@ async def _ask(
     clock: Clock,
     metrics: RecommenderMetrics,
     path: str,
-    asked: Mapping[str, Any],
+    parameters: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     url = f"{settings.address.rstrip('/')}/api/v1/{path}"
-    form = {name: str(value) for name, value in asked.items()}
+    form = {name: str(value) for name, value in parameters.items()}
     began, code = clock.monotonic(), "error"
     try:
         async with asyncio.timeout(settings.query_timeout_s), session.post(url, data=form) as response:
             code, body = str(response.status), await response.read()
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise PrometheusError(f"{url}: {asked['query']}: {error or 'no answer in time'}") from error
+        raise PrometheusError(f"{url}: {parameters['query']}: {error or 'no answer in time'}") from error
     finally:
         metrics.prometheus_requests.labels(code, "post").inc()
         metrics.prometheus_durations.labels(code, "post").observe(clock.monotonic() - began)
@@ -162,10 +162,10 @@ async def _ask(
         answer = msgspec.json.decode(body)
         data = answer["data"]
         if data["resultType"] != "matrix":
-            raise PrometheusError(f"{url}: {asked['query']}: got a {data['resultType']}, not a matrix")
+            raise PrometheusError(f"{url}: {parameters['query']}: got a {data['resultType']}, not a matrix")
         return list(data["result"])
     except (msgspec.DecodeError, KeyError, TypeError) as error:
-        raise PrometheusError(f"{url}: {asked['query']}: status {code}: {body[:200]!r}") from error
+        raise PrometheusError(f"{url}: {parameters['query']}: status {code}: {body[:200]!r}") from error
 
 
 def _series(raw: list[dict[str, Any]]) -> list[_Series]:

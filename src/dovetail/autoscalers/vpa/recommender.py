@@ -248,13 +248,13 @@ class Recommender:
         external = self._settings.external
         if external is None:
             return await pod_metrics(self._kube, self._settings.common.namespace)
-        asked = [
+        pods = [
             MeasuredPod(pod.namespace, pod.name, state.selector)
             for state in self.model.vpas.values()
             if state.selector is not None
             for pod in self.model.pods_of(state)
         ]
-        return await external_pod_metrics(self._kube, external, asked)
+        return await external_pod_metrics(self._kube, external, pods)
 
     def _add_samples(self, item: PodMetrics, counts: Counter[str]) -> None:
         key = item.metadata.key

@@ -219,8 +219,8 @@ def advise(
             why = message("none of its pods is known, so neither are its requests")
             advice.append(WorkloadAdvice(key=key, pods=0, containers=[], history_s=0.0, samples=0, unknown=why))
             continue
-        template, asked = members[key][0], vpas.get(key)
-        policy = asked.spec.resource_policy if asked is not None else None
+        template, vpa = members[key][0], vpas.get(key)
+        policy = vpa.spec.resource_policy if vpa is not None else None
         usages = {
             container.name: usage
             for container in template.spec.containers
@@ -230,7 +230,7 @@ def advise(
         samples = min((usage.samples for usage in usages.values()), default=0)
         unknown = _unknown(template, usages, history_s, samples, min_history_s, min_samples)
         held = dict((scaled_by or {}).get(key, {}))
-        proposals = {} if unknown else _proposals(usages, asked, estimators, held)
+        proposals = {} if unknown else _proposals(usages, vpa, estimators, held)
         follow = {
             container.name: controlled_values(container.name, policy) == REQUESTS_AND_LIMITS
             for container in template.spec.containers

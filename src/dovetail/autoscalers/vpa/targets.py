@@ -168,7 +168,7 @@ class Workloads:
             except NoScale as error:
                 answer = error
             held = self._scales[controller] = (now, answer)
-            for stale in [key for key, (asked, _) in self._scales.items() if now - asked > 6 * SCALE_CACHE_S]:
+            for stale in [key for key, (read_at, _) in self._scales.items() if now - read_at > 6 * SCALE_CACHE_S]:
                 del self._scales[stale]
         if isinstance(held[1], NoScale):
             raise held[1]

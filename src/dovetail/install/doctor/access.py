@@ -80,14 +80,14 @@ def check_node_role_may_join(facts: Facts) -> Iterator[Fault]:
 
 
 def _join_faults(facts: Facts, name: str, windows: bool, role: str, arn: str, mode: str) -> Iterator[Fault]:
-    wanted = "EC2_WINDOWS" if windows else "EC2_LINUX"
+    entry_type = "EC2_WINDOWS" if windows else "EC2_LINUX"
     create = (
-        f"aws eks create-access-entry --cluster-name {facts.cluster} --principal-arn {arn} --type {wanted}"
+        f"aws eks create-access-entry --cluster-name {facts.cluster} --principal-arn {arn} --type {entry_type}"
         f" --region {facts.region}"
     )
     entry = facts.read(f"access entry {role}") if "API" in mode else None
     if entry is not None:
-        accepted = {wanted, "EC2", "EC2_WINDOWS"}
+        accepted = {entry_type, "EC2", "EC2_WINDOWS"}
         if entry.get("type") not in accepted:
             yield failure(
                 f"accessentry/{role}",
@@ -97,7 +97,7 @@ def _join_faults(facts: Facts, name: str, windows: bool, role: str, arn: str, mo
                     role=role,
                     name=name,
                     type=entry.get("type"),
-                    wanted=wanted,
+                    wanted=entry_type,
                 ),
                 f"aws eks delete-access-entry --cluster-name {facts.cluster} --principal-arn {arn} --region"
                 f" {facts.region} && {create}",

@@ -246,10 +246,10 @@ async def _selected(calls: Calls, operation: str, field: str, terms: Any, ids: s
     names = "group-name" if field == "SecurityGroups" else None
     rows: dict[str, Any] = {}
     for term in terms or ():
-        wanted = [{"Name": ids, "Values": [term["id"]]}] if term.get("id") else filters(term, names=names)
-        if not wanted:
+        term_filters = [{"Name": ids, "Values": [term["id"]]}] if term.get("id") else filters(term, names=names)
+        if not term_filters:
             continue
-        answer = await ask(calls, "ec2", operation, right, field, Filters=wanted)
+        answer = await ask(calls, "ec2", operation, right, field, Filters=term_filters)
         if answer.state is not State.READ:
             return answer
         for row in answer.data or ():

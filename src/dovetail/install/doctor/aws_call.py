@@ -43,7 +43,7 @@ async def ask(
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             if operation.startswith("list_") or operation in PAGED:
                 return SourceAnswer(data=_plain(await calls.all(service, operation, field, **arguments)), right=right)
-            said = await calls(service, operation, **arguments)
+            response = await calls(service, operation, **arguments)
     except TimeoutError:
         return SourceAnswer(
             state=State.UNREACHABLE,
@@ -54,7 +54,9 @@ async def ask(
         )
     except Exception as error:  # each failure of botocore is kept as what it means for the evidence
         return _without(error, right)
-    kept = said.get(field) if field else {key: value for key, value in said.items() if key != "ResponseMetadata"}
+    kept = (
+        response.get(field) if field else {key: value for key, value in response.items() if key != "ResponseMetadata"}
+    )
     return SourceAnswer(data=_plain(kept), right=right)
 
 

@@ -268,8 +268,8 @@ async def _refusals(kube: Kube, answers: Mapping[str, SourceAnswer]) -> SourceAn
     answer = await _list(kube, kinds.CORE_EVENTS, fields="reason=FailedScheduling")
     if answer.state is not State.READ:
         return answer
-    said = [event for event in answer.data if str(event.get("message")).startswith(REFUSAL_TEXT)]
-    return SourceAnswer(data=said, right=answer.right)
+    refusals = [event for event in answer.data if str(event.get("message")).startswith(REFUSAL_TEXT)]
+    return SourceAnswer(data=refusals, right=answer.right)
 
 
 async def _logs(kube: Kube, answers: Mapping[str, SourceAnswer]) -> dict[str, SourceAnswer]:

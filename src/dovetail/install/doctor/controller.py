@@ -155,13 +155,13 @@ def _operator_faults(item: Json, deployment: Json) -> Iterator[Fault]:
     name = item["metadata"]["name"]
     version = karpenter_version(deployment)
     newest = is_dovetail(deployment) or (version is not None and version >= FIRST_GTE_LTE)
-    wanted = {"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"} | ({"Gte", "Lte"} if newest else set())
+    operators = {"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"} | ({"Gte", "Lte"} if newest else set())
     spec = ((_schema(item).get("properties") or {}).get("spec") or {}).get("properties") or {}
     if name.startswith("nodepools"):
         spec = ((spec.get("template") or {}).get("properties") or {}).get("spec", {}).get("properties") or {}
     rows = ((spec.get("requirements") or {}).get("items") or {}).get("properties") or {}
     allowed = (rows.get("operator") or {}).get("enum")
-    missing = sorted(wanted - set(allowed)) if allowed else []
+    missing = sorted(operators - set(allowed)) if allowed else []
     if missing and (version is not None or is_dovetail(deployment)):
         yield failure(
             f"crd/{name}",
@@ -573,6 +573,6 @@ def _is_account(subject: Json, namespace: str, name: str) -> bool:
 def _grants(rule: Json, grant: Grant) -> bool:
     names = rule.get("resourceNames") or ()
     parts = (("verbs", grant.verb), ("apiGroups", grant.group), ("resources", grant.resource))
-    return all({"*", wanted} & set(rule.get(field) or ()) for field, wanted in parts) and (
+    return all({"*", value} & set(rule.get(field) or ()) for field, value in parts) and (
         not names or (bool(grant.name) and grant.name in names)
     )

@@ -205,8 +205,8 @@ def _pods_of(facts: Facts, deployment: Json) -> list[Json]:
 def _is_rolling(deployment: Json) -> bool:
     """Whether pods of a former template are being replaced: one more than its replicas may wait meanwhile."""
     status = deployment.get("status") or {}
-    wanted = int(deployment["spec"].get("replicas", 1))
-    return bool(status.get("updatedReplicas", wanted) < wanted or status.get("replicas", 0) > wanted)
+    replicas = int(deployment["spec"].get("replicas", 1))
+    return bool(status.get("updatedReplicas", replicas) < replicas or status.get("replicas", 0) > replicas)
 
 
 def _is_new(facts: Facts, pod: Json) -> bool:

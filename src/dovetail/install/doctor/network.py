@@ -83,8 +83,10 @@ def _selection(facts: Facts, name: str, field: str) -> str:
     values = {key: {_tag(row, key) for row in own} for key in tags}
     if own and all(len(there) == 1 and None not in there for there in values.values()):
         return _patch(name, field, [{"tags": {key: next(iter(there)) for key, there in values.items()}}])
-    wanted = " ".join(f"Key={key},Value={facts.cluster if value == '*' else value}" for key, value in tags.items())
-    return f"aws ec2 create-tags --resources {' '.join(ids)} --tags {wanted} --region {facts.region}"
+    tag_arguments = " ".join(
+        f"Key={key},Value={facts.cluster if value == '*' else value}" for key, value in tags.items()
+    )
+    return f"aws ec2 create-tags --resources {' '.join(ids)} --tags {tag_arguments} --region {facts.region}"
 
 
 def _tag(row: Json, key: str) -> str | None:
@@ -109,9 +111,9 @@ def _another_zone(facts: Facts, name: str, zones: set[str], selected: Sequence[s
     if tags is None and more:
         return _patch(name, field, [{"id": resource} for resource in (*selected, *more)])
     pairs = (tags or {"karpenter.sh/discovery": facts.cluster}).items()
-    wanted = " ".join(f"Key={key},Value={facts.cluster if value == '*' else value}" for key, value in pairs)
+    tag_arguments = " ".join(f"Key={key},Value={facts.cluster if value == '*' else value}" for key, value in pairs)
     where = " ".join(more) or "SUBNET_ID"
-    return f"aws ec2 create-tags --resources {where} --tags {wanted} --region {facts.region}"
+    return f"aws ec2 create-tags --resources {where} --tags {tag_arguments} --region {facts.region}"
 
 
 def _subnet_faults(facts: Facts, name: str) -> Iterator[Fault]:

@@ -66,7 +66,7 @@ def _group_faults(facts: Facts, deployment: Json) -> Iterator[Fault]:
                 ),
             )
             continue
-        if tags and not any(_has(group, [(key, wanted) for key, _, wanted in tags]) for group in groups):
+        if tags and not any(_has(group, [(key, tag_value) for key, _, tag_value in tags]) for group in groups):
             yield _untagged(facts, subject, value, [key for key, _, _ in tags], groups)
 
 

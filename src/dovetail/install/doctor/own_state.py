@@ -57,6 +57,6 @@ def check_lab(facts: Facts) -> Iterator[Fault]:
     if LAB_FAULTS in facts.answers and facts.answers[LAB_FAULTS].state is State.REFUSED:
         return  # a cluster that is no lab refuses pages that it does not have
     page = facts.read(LAB_FAULTS)
-    said = str(page.get("message") or NOTHING_BROKEN) if isinstance(page, dict) else NOTHING_BROKEN
-    if said != NOTHING_BROKEN:
-        yield warning("lab", message("faults are injected into this lab: {said}", said=said), "dovetail fault mend")
+    text = str(page.get("message") or NOTHING_BROKEN) if isinstance(page, dict) else NOTHING_BROKEN
+    if text != NOTHING_BROKEN:
+        yield warning("lab", message("faults are injected into this lab: {said}", said=text), "dovetail fault mend")

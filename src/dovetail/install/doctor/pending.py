@@ -65,7 +65,7 @@ def unschedulable(facts: Facts) -> list[Json]:
 
 def _refusal_faults(facts: Facts, pods: Sequence[Json]) -> Iterator[Fault]:
     """Each cause once, with the first of its pods; not what passes by itself, nor where a node is on its way."""
-    said = {
+    refusals = {
         (str(about.get("namespace")), str(about.get("name"))): (event, str(event["message"]))
         for event in sorted(facts.items(REFUSALS), key=event_time)
         if (about := event.get("involvedObject"))
@@ -74,7 +74,7 @@ def _refusal_faults(facts: Facts, pods: Sequence[Json]) -> Iterator[Fault]:
     waiting: dict[str, list[Json]] = defaultdict(list)
     for pod in pods:
         metadata = pod["metadata"]
-        event, text = said.get((metadata.get("namespace", ""), metadata["name"]), (None, ""))
+        event, text = refusals.get((metadata.get("namespace", ""), metadata["name"]), (None, ""))
         code = re.search(r"\(([A-Z_]+)\)$", text)
         passes = code is not None and code[1] in REASONS and REASONS[code[1]].kind == "wait"
         if event is not None and not passes and not _is_earlier(event_time(event), launched):
@@ -148,7 +148,7 @@ def _key_faults(facts: Facts, pools: Sequence[Json], pods: Sequence[Json]) -> It
 
 def _selected(pod: Json) -> dict[str, str]:
     """The labels that a node must have for the pod; alternatives are left out."""
-    wanted = {str(key): str(value) for key, value in (pod["spec"].get("nodeSelector") or {}).items()}
+    node_labels = {str(key): str(value) for key, value in (pod["spec"].get("nodeSelector") or {}).items()}
     required = ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(
         "requiredDuringSchedulingIgnoredDuringExecution"
     ) or {}
@@ -157,8 +157,8 @@ def _selected(pod: Json) -> dict[str, str]:
         for row in terms[0].get("matchExpressions") or ():
             if row.get("operator") in ("In", "Exists"):
                 values = [str(value) for value in row.get("values") or ()]
-                wanted.setdefault(str(row["key"]), values[0] if values else "")
-    return wanted
+                node_labels.setdefault(str(row["key"]), values[0] if values else "")
+    return node_labels
 
 
 # Volumes in zones that no NodePool may use
@@ -299,5 +299,5 @@ def _selects(budget: Json, pod_labels: Mapping[str, str]) -> bool:
     selector = (budget.get("spec") or {}).get("selector") or {}
     if selector.get("matchExpressions") or not selector.get("matchLabels"):
         return False
-    wanted: Mapping[str, str] = selector["matchLabels"]
-    return wanted.items() <= pod_labels.items()
+    match_labels: Mapping[str, str] = selector["matchLabels"]
+    return match_labels.items() <= pod_labels.items()

@@ -285,7 +285,7 @@ async def _simulated(calls: Calls, role: ControllerRole, trial: Trial) -> Source
         {"ContextKeyName": key, "ContextKeyValues": [value], "ContextKeyType": "string"}
         for key, value in trial.context.items()
     ]
-    said = await ask(
+    answer = await ask(
         calls,
         "iam",
         "simulate_principal_policy",
@@ -296,11 +296,11 @@ async def _simulated(calls: Calls, role: ControllerRole, trial: Trial) -> Source
         ResourceArns=[trial.resource],
         ContextEntries=entries,
     )
-    if said.state is not State.READ:
-        return said
+    if answer.state is not State.READ:
+        return answer
     denials = [
         msgspec.to_builtins(_denial(trial, row))
-        for row in said.data or ()
+        for row in answer.data or ()
         if row["EvalDecision"] != "allowed" and (trial.purpose in UNWANTED or not _inconclusive(row, trial.context))
     ]
     return SourceAnswer(data=denials, right=RIGHT)

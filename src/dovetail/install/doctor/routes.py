@@ -87,8 +87,8 @@ def _endpoint_faults(facts: Facts, subject: str, closed: Sequence[Json]) -> Iter
     if not running or not cluster or len(closed_subnets(facts, cluster)) < len(cluster):
         return
     deployment = running[0]
-    wanted = [*CONTROLLER_SERVICES, *(["sqs"] if environment(deployment).get("INTERRUPTION_QUEUE") else [])]
-    lacking = [service for service in wanted if service not in served]
+    services = [*CONTROLLER_SERVICES, *(["sqs"] if environment(deployment).get("INTERRUPTION_QUEUE") else [])]
+    lacking = [service for service in services if service not in served]
     where = f"deployment/{deployment['metadata']['namespace']}/{deployment['metadata']['name']}"
     if lacking:
         yield failure(

@@ -84,8 +84,8 @@ def _spot_role_faults(facts: Facts, pools: list[str]) -> Iterator[Fault]:
     if facts.read(f"role {SPOT_ROLE}") is not None:
         return
     answer = facts.answers.get("denied to the controller")
-    asked = answer is not None and answer.state is State.READ
-    denied = asked and bool(denials(facts, SPOT_ROLE_CREATION))
+    denials_known = answer is not None and answer.state is State.READ
+    denied = denials_known and bool(denials(facts, SPOT_ROLE_CREATION))
     cause = message("it does not exist and NodePool {pools} allows spot instances", pools=pools[0])
     if denied:
         yield failure(
@@ -94,7 +94,7 @@ def _spot_role_faults(facts: Facts, pools: list[str]) -> Iterator[Fault]:
             remedy,
             safe=True,
         )
-    elif not asked:
+    elif not denials_known:
         yield warning(
             f"role/{SPOT_ROLE}",
             message(

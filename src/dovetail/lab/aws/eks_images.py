@@ -83,22 +83,22 @@ def system_of(image_name: str) -> System:
 def with_images(plain: Callable[..., Any]) -> Callable[..., Any]:
     """moto's creation of node groups, with the images and versions that EKS chooses; AL2 ends with Kubernetes 1.32."""
 
-    def create_nodegroup(self: Any, **asked: Any) -> Any:
+    def create_nodegroup(self: Any, **arguments: Any) -> Any:
         from moto.eks.exceptions import InvalidParameterException
 
-        cluster = self.clusters.get(asked["cluster_name"])
-        if cluster is not None and not (asked.get("launch_template") and asked.get("ami_type") == "CUSTOM"):
-            version = asked.get("version") or cluster.version
-            kind = asked.get("ami_type") or ami_type(asked.get("instance_types") or ())
+        cluster = self.clusters.get(arguments["cluster_name"])
+        if cluster is not None and not (arguments.get("launch_template") and arguments.get("ami_type") == "CUSTOM"):
+            version = arguments.get("version") or cluster.version
+            kind = arguments.get("ami_type") or ami_type(arguments.get("instance_types") or ())
             if kind.startswith("AL2_") and int(version.partition(".")[2]) > LAST_AL2_MINOR:
                 raise InvalidParameterException(
                     message=f"AMI Type {kind} is only supported for kubernetes versions 1.{LAST_AL2_MINOR} or earlier"
                 )
-            asked |= {
+            arguments |= {
                 "ami_type": kind,
                 "version": version,
-                "release_version": asked.get("release_version") or release_version(version),
+                "release_version": arguments.get("release_version") or release_version(version),
             }
-        return plain(self, **asked)
+        return plain(self, **arguments)
 
     return create_nodegroup

@@ -272,15 +272,15 @@ def _node_role(endpoint: AwsEndpoint, made: account.AwsAccount, group: NodeGroup
 
     As at eksctl, policies that are named stand in place of the default ones. Raises ConfigRefused.
     """
-    wanted = group.role
-    if not wanted:
+    role = group.role
+    if not role:
         return f"eks-{made.cluster}-nodes"
     iam, name = account.client(endpoint, "iam"), f"eksctl-{made.cluster}-nodegroup-{group.name}-NodeInstanceRole"
-    inline: dict[str, Any] = {"PolicyAutoScaling": AUTO_SCALER_POLICY} if wanted.auto_scaler else {}
-    if wanted.policy is not None:
-        inline["Policy1"] = wanted.policy
+    inline: dict[str, Any] = {"PolicyAutoScaling": AUTO_SCALER_POLICY} if role.auto_scaler else {}
+    if role.policy is not None:
+        inline["Policy1"] = role.policy
     try:
-        account.create_node_role(iam, name, wanted.policy_arns or account.NODE_POLICIES)
+        account.create_node_role(iam, name, role.policy_arns or account.NODE_POLICIES)
         for policy, document in inline.items():
             iam.put_role_policy(RoleName=name, PolicyName=policy, PolicyDocument=json.dumps(document))
     except ClientError as problem:
@@ -288,7 +288,7 @@ def _node_role(endpoint: AwsEndpoint, made: account.AwsAccount, group: NodeGroup
         raise ConfigRefused(
             message(
                 "{line}: node group {name}: {problem}; name policies that exist, or write them into attachPolicy",
-                line=wanted.line,
+                line=role.line,
                 name=group.name,
                 problem=text,
             )
