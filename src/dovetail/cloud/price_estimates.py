@@ -33,5 +33,5 @@ def on_demand(region: str, instance_type: str) -> catalog.Quote | None:
         return None
     currency, factors, other = next((f for prefix, f in _FACTORS.items() if region.startswith(prefix)), _ELSEWHERE)
     factor = factors.get(catalog.category(instance_type), other)
-    said = f"estimated {factor:g} of {REFERENCE_REGION} ({reference[1]})"
-    return round(reference[0] * factor, 6), said if currency == "USD" else f"{said}, in {currency}"
+    price_source = f"estimated {factor:g} of {REFERENCE_REGION} ({reference[1]})"
+    return round(reference[0] * factor, 6), price_source if currency == "USD" else f"{price_source}, in {currency}"

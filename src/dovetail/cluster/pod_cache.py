@@ -96,7 +96,7 @@ class PodTransform:
 
     def _template(self, full: PodSpec) -> tuple[Any, ...]:
         """What pods of one template have in common."""
-        given = (
+        template_fields = (
             full.node_selector,
             full.affinity,
             full.tolerations,
@@ -109,15 +109,15 @@ class PodTransform:
             full.resource_claims,
         )
         last, kept = self._last_template
-        if given != last:
+        if template_fields != last:
             slim = tuple(map(_container, full.containers)), tuple(map(_container, full.init_containers))
-            kept = self._share((*given[:4], *slim, *given[6:]))
-            self._last_template = given, kept
+            kept = self._share((*template_fields[:4], *slim, *template_fields[6:]))
+            self._last_template = template_fields, kept
         return kept
 
     def _status(self, full: Pod) -> PodStatus:
         status = full.status
-        given = (
+        status_fields = (
             status.phase,
             status.conditions,
             status.reason,
@@ -129,9 +129,9 @@ class PodTransform:
             status.resources,
         )
         last, kept = self._last_status
-        if given != last:
+        if status_fields != last:
             kept = self._kept_status(status)
-            self._last_status = given, kept
+            self._last_status = status_fields, kept
         return kept
 
     def _kept_status(self, status: PodStatus) -> PodStatus:

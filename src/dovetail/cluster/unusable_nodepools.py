@@ -99,11 +99,13 @@ def of_class(node_class: Json | None, kind: str) -> UnusableCause | None:
     worst = min(bad, key=lambda condition: (condition.get("type") == "Ready", str(condition.get("type"))), default=None)
     if worst is not None:
         text, remedy = _parted(str(worst.get("message") or ""))
-        said = ": ".join(filter(None, (worst.get("reason"), text)))
+        condition_text = ": ".join(filter(None, (worst.get("reason"), text)))
         remedy = remedy or _REMEDIES.get(str(worst.get("type")), source("correct it"))
         return UnusableCause(
             code="BAD_NODECLASS",
-            why=message("is not ready: {kind} {name}: {said}", kind=kind, name=name, said=said or worst.get("type")),
+            why=message(
+                "is not ready: {kind} {name}: {said}", kind=kind, name=name, said=condition_text or worst.get("type")
+            ),
             remedy=remedy,
             object=mine,
         )
@@ -113,14 +115,14 @@ def of_class(node_class: Json | None, kind: str) -> UnusableCause | None:
         if condition.get("status") == "Unknown" and condition.get("type") != "Ready"
     ]
     if unknown:
-        said = str(unknown[0].get("message") or unknown[0].get("reason") or message("not reconciled yet"))
+        condition_text = str(unknown[0].get("message") or unknown[0].get("reason") or message("not reconciled yet"))
         why, remedy = (
             message(
                 "is not ready: {kind} {name}: {type} is unknown: {said}",
                 kind=kind,
                 name=name,
                 type=unknown[0].get("type"),
-                said=said,
+                said=condition_text,
             ),
             _WAIT,
         )
@@ -133,8 +135,8 @@ def _parted(condition: str) -> tuple[str, str]:
     text, _, code = condition.rpartition(" (")
     if code.rstrip(")") not in REASONS or not code.endswith(")"):
         text = condition
-    said, semicolon, remedy = text.rpartition("; ")
-    return (said, remedy) if semicolon else (text, "")
+    explanation, semicolon, remedy = text.rpartition("; ")
+    return (explanation, remedy) if semicolon else (text, "")
 
 
 _WAIT = source("wait a moment; if it stays so, see the controller's log")

@@ -178,8 +178,10 @@ class InstanceTypes:
         candidates = self._cluster_state.pools.store.all() if only is None else only
         if only is None:
             self._forget_deleted()
-        wanted = nodepools.ordered(pool for pool in candidates if self._usable(pool) and not self.paused(pool.name))
-        pools = [await self.pool(nodepool) for nodepool in wanted]
+        usable_pools = nodepools.ordered(
+            pool for pool in candidates if self._usable(pool) and not self.paused(pool.name)
+        )
+        pools = [await self.pool(nodepool) for nodepool in usable_pools]
         return [pool for pool in pools if pool is not None]
 
     def _usable(self, pool: NodePool) -> bool:

@@ -59,8 +59,8 @@ class NodeClasses:
     def _claim_changed(self, change: CacheChange[NodeClaim]) -> None:
         """Reconcile a NodeClass that waits for its NodeClaims whenever one is gone."""
         name = change.object.spec.node_class_ref.name
-        held = self._context.cluster_state.node_classes.store.get(name)
-        if change.new is None and held is not None and _meta(held).deletion_timestamp is not None:
+        node_class = self._context.cluster_state.node_classes.store.get(name)
+        if change.new is None and node_class is not None and _meta(node_class).deletion_timestamp is not None:
             self._worker.add(name)
 
     async def reconcile(self, name: str) -> Again:

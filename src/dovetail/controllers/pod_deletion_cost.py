@@ -153,11 +153,11 @@ class DeletionCosts:
 
     def _stale(self, ranked: Ranked) -> Iterator[Pod]:
         """Pods of ReplicaSets on the node with another annotation."""
-        wanted = None if ranked.value is None else str(ranked.value)
+        deletion_cost = None if ranked.value is None else str(ranked.value)
         for pod in self._context.cluster_state.pods_on(ranked.node):
             owner = pod.metadata.controller
             ours = owner is not None and (owner.api_version, owner.kind) == ("apps/v1", "ReplicaSet")
-            if ours and not pod.finished and pod.metadata.annotations.get(DELETION_COST) != wanted:
+            if ours and not pod.finished and pod.metadata.annotations.get(DELETION_COST) != deletion_cost:
                 yield pod
 
     async def _write(self, pod: Pod, value: int | None) -> None:

@@ -111,8 +111,8 @@ class Exec:
         self._held = None
         return True
 
-    def _stale(self, held: _Status) -> bool:
-        return held.expiration_timestamp is not None and self._now() >= held.expiration_timestamp - _EARLY
+    def _stale(self, status: _Status) -> bool:
+        return status.expiration_timestamp is not None and self._now() >= status.expiration_timestamp - _EARLY
 
     async def _run(self) -> _Status:
         program = self._command[0]
@@ -155,8 +155,10 @@ class Exec:
                 )
             ) from problem
         if process.returncode:
-            said = err.decode(errors="replace").strip() or message("it said nothing")
-            raise ConfigError(f"{self._where}: {' '.join(self._command)!r} failed ({process.returncode}): {said}")
+            stderr_text = err.decode(errors="replace").strip() or message("it said nothing")
+            raise ConfigError(
+                f"{self._where}: {' '.join(self._command)!r} failed ({process.returncode}): {stderr_text}"
+            )
         return self._parse(out)
 
     def _parse(self, out: bytes) -> _Status:

@@ -287,10 +287,10 @@ class Reflector(Generic[T]):
 
     def _known_better(self, key: str, uid: str, version: str) -> bool:
         """Whether a writer of ours has already put a newer state of the object into the store."""
-        held = self.store.get(key)
-        if held is None:
+        stored = self.store.get(key)
+        if stored is None:
             return False
-        _, _, stored_uid, newest = meta(held)
+        _, _, stored_uid, newest = meta(stored)
         return stored_uid == uid and int(newest or 0) > int(version)
 
     def _trimmed(self, obj: T) -> T:

@@ -30,8 +30,13 @@ def meta(obj: Any) -> tuple[str, str, str, str]:
             metadata.get("uid") or "",
             metadata.get("resourceVersion") or "",
         )
-    held = obj.metadata
-    return held.namespace or "", held.name or "", held.uid or "", held.resource_version or ""
+    object_meta = obj.metadata
+    return (
+        object_meta.namespace or "",
+        object_meta.name or "",
+        object_meta.uid or "",
+        object_meta.resource_version or "",
+    )
 
 
 class Store(Generic[T]):

@@ -60,7 +60,7 @@ class PushedChange(Protocol):
     @property
     def raw(self) -> bytes: ...
 
-    def view(self, type: type[T], held: T | None = None, keep: Callable[[T, T | None], T] | None = None) -> T:
+    def view(self, type: type[T], cached: T | None = None, keep: Callable[[T, T | None], T] | None = None) -> T:
         """The object as `type`, given the view that the cache holds."""
 
 

@@ -76,11 +76,11 @@ class WorkQueue(Generic[K]):
             self.add(key)
             return
         loop = asyncio.get_running_loop()
-        held = self._timers.get(key)
-        if held is not None:
-            if held.when() <= loop.time() + seconds:
+        timer = self._timers.get(key)
+        if timer is not None:
+            if timer.when() <= loop.time() + seconds:
                 return
-            held.cancel()
+            timer.cancel()
         self._timers[key] = loop.call_later(seconds, self._due, key)
 
     def retry(self, key: K) -> float:

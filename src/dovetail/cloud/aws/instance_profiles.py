@@ -47,13 +47,13 @@ class Profiles:
             roles = await self._roles(name)
             if roles is None:
                 await self._create(name, class_uid, tags)
-            held = [role["RoleName"] for role in roles or ()]
-            for other in held:
+            role_names = [role["RoleName"] for role in roles or ()]
+            for other in role_names:
                 if other != bare:
                     await self._calls(
                         "iam", "remove_role_from_instance_profile", InstanceProfileName=name, RoleName=other
                     )
-            if bare not in held:
+            if bare not in role_names:
                 await self._add(name, bare)
             return name
 

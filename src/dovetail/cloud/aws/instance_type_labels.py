@@ -41,7 +41,7 @@ class NodeClassTraits(msgspec.Struct, frozen=True):
 
 
 def node_class_traits(node_class_spec: Mapping[str, Any], settings: capacity.CapacitySettings) -> NodeClassTraits:
-    """`asked` is the class's spec, `settings` what holds for all classes."""
+    """`node_class_spec` is the class's spec, `settings` what holds for all classes."""
     interfaces = node_class_spec.get("networkInterfaces")
     own = [nic for nic in interfaces or () if nic.get("interfaceType") == "efa-only"]
     settings = msgspec.structs.replace(
@@ -63,7 +63,7 @@ def node_class_traits(node_class_spec: Mapping[str, Any], settings: capacity.Cap
 
 
 def suits(spec: InstanceTypeSpec, node_class_spec: Mapping[str, Any], group: Ec2PlacementGroup | None = None) -> bool:
-    """`asked` is the class's spec, `group` the placement group that its instances stand in."""
+    """`node_class_spec` is the class's spec, `group` the placement group that its instances stand in."""
     if group is not None and group.strategy not in spec.placement:
         return False
     if family_name(node_class_spec) == "AL2023" and spec.name.startswith("a1."):

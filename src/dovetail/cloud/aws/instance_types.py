@@ -112,18 +112,23 @@ class Types:
             return types
         cached = self._reserved.get(reservations)
         if cached is None or cached[0] is not types:
-            held: dict[str, list[Reservation]] = {}
+            reservations_by_type: dict[str, list[Reservation]] = {}
             for reservation in reservations:
-                held.setdefault(reservation.instance_type, []).append(reservation)
-            made = tuple(self._holding(t, held[t.name], zones, group) if t.name in held else t for t in types)
+                reservations_by_type.setdefault(reservation.instance_type, []).append(reservation)
+            made = tuple(
+                self._holding(t, reservations_by_type[t.name], zones, group) if t.name in reservations_by_type else t
+                for t in types
+            )
             cached = (types, made)
             self._reserved = {reservations: cached}
         return cached[1]
 
     def _holding(
-        self, t: InstanceType, held: Sequence[Reservation], zones: Mapping[str, str], group: str
+        self, t: InstanceType, reservations: Sequence[Reservation], zones: Mapping[str, str], group: str
     ) -> InstanceType:
-        reserved = (self._unavailable.shown(t.name, self._offering(reservation, zones), group) for reservation in held)
+        reserved = (
+            self._unavailable.shown(t.name, self._offering(reservation, zones), group) for reservation in reservations
+        )
         offerings = (*t.offerings, *reserved)
         labels = {**t.labels, CAPACITY_TYPE: tuple(sorted({*t.labels[CAPACITY_TYPE], RESERVED}))}
         return msgspec.structs.replace(t, offerings=offerings, labels=labels)

@@ -151,8 +151,8 @@ class FleetLauncher:
             labels |= chosen.offering.labels
             fabric = has_fabric(launch)
             room, left = (
-                {name: amount for name, amount in held.items() if name != EFA or fabric}
-                for held in (chosen.instance_type.capacity, chosen.instance_type.allocatable)
+                {name: amount for name, amount in amounts.items() if name != EFA or fabric}
+                for amounts in (chosen.instance_type.capacity, chosen.instance_type.allocatable)
             )
         labels |= {
             keys.INSTANCE_TYPE: launched.instance_type,

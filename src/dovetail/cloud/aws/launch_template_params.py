@@ -36,8 +36,8 @@ class Mould(msgspec.Struct, frozen=True):
 def full(node_class: Mapping[str, Any], zones: Iterable[str]) -> CloudError:
     """No address is left in these zones for instances of a class."""
     name = node_class["metadata"]["name"]
-    said = f"no subnet of EC2NodeClass {name!r} in {', '.join(sorted(zones))} has free addresses"
-    return explain("InsufficientFreeAddressesInSubnet", said)
+    text = f"no subnet of EC2NodeClass {name!r} in {', '.join(sorted(zones))} has free addresses"
+    return explain("InsufficientFreeAddressesInSubnet", text)
 
 
 def tenancy(claim: Mapping[str, Any]) -> str:

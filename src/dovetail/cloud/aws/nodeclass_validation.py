@@ -226,8 +226,8 @@ async def _tried(right: str, act: Callable[[], Awaitable[None]]) -> LaunchFault 
     except CloudError as problem:
         code = code_of(problem.__cause__ or problem)
         if code == _DENIED:
-            said = f"Controller isn't authorized to call ec2:{right}: {problem.message}"
-            return LaunchFault(f"{right}AuthCheckFailed", said, problem.detail)
+            text = f"Controller isn't authorized to call ec2:{right}: {problem.message}"
+            return LaunchFault(f"{right}AuthCheckFailed", text, problem.detail)
         if code == _WOULD or problem.remedy is Remedy.NEXT_OFFERING:
             return None  # it would be done, or only capacity is lacking just now
         if problem.remedy is Remedy.OPERATOR and code not in CREDENTIAL_CODES:

@@ -181,12 +181,12 @@ class Aws:
     async def _types_of(self, node_class: Mapping[str, Any]) -> tuple[InstanceType, ...]:
         spec = node_class["spec"]
         subnets = await asked(self._network.subnets(spec.get("subnetSelectorTerms") or ()))
-        held = await asked(self._reservations.select(spec.get("capacityReservationSelectorTerms") or ()))
+        reservations = await asked(self._reservations.select(spec.get("capacityReservationSelectorTerms") or ()))
         zones = {subnet.zone: subnet.zone_id for subnet in subnets if self._network.has_addresses(subnet)}
         if subnets and not zones:
             raise full(node_class, {subnet.zone for subnet in subnets})
         group = await asked(self._placement.of(node_class))
-        return await asked(self._types.list(node_class, zones, held, group))
+        return await asked(self._types.list(node_class, zones, reservations, group))
 
     async def launch(self, launch: LaunchRequest) -> Instance:
         launched = await asked(self._known())

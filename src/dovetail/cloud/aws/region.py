@@ -8,9 +8,9 @@ from collections.abc import Mapping
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
-async def find_region(given: str | None, environment: Mapping[str, str]) -> str:
+async def find_region(region_flag: str | None, environment: Mapping[str, str]) -> str:
     """By flag, by variable, or by the instance's metadata service; empty where none of them tells it."""
-    named = (given, *(environment.get(name) for name in REGION_VARIABLES))
+    named = (region_flag, *(environment.get(name) for name in REGION_VARIABLES))
     for region in named:
         if region:
             return region

@@ -120,8 +120,8 @@ class SimulatedCloud:
 
     def _reserved_in_use(self) -> dict[str, int]:
         """How many instances each reservation holds."""
-        held = self._instances.values() if self._offerings.reserves else ()
-        return dict(Counter(m.tags.get("reservation", "") for m in held if m.capacity_type == keys.RESERVED))
+        instances = self._instances.values() if self._offerings.reserves else ()
+        return dict(Counter(m.tags.get("reservation", "") for m in instances if m.capacity_type == keys.RESERVED))
 
     # -- launching and giving back
 

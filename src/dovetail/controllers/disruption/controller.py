@@ -142,9 +142,10 @@ class DisruptionController:
     async def _pause(self, seconds: float) -> None:
         seconds = min(seconds, self._consolidation_state.left())
         if self._pending is not None:
-            held = self._context.clock.monotonic() - self._pending.since
-            due = VALIDATION_S if held < VALIDATION_S - 0.5 else GATHERING_S  # a consolidatable node wakes us earlier
-            seconds = min(seconds, max(1.0, due - held))
+            pending_seconds = self._context.clock.monotonic() - self._pending.since
+            # A consolidatable node wakes us earlier.
+            due = VALIDATION_S if pending_seconds < VALIDATION_S - 0.5 else GATHERING_S
+            seconds = min(seconds, max(1.0, due - pending_seconds))
         try:
             async with asyncio.timeout(seconds):
                 await self._consolidation_state.woken.wait()
@@ -267,8 +268,8 @@ class DisruptionController:
         allowed = RemainingBudgets(context, DisruptionReason.UNDERUTILIZED, self._candidate_cache.totals())
         now, recent_pod_events = context.clock.monotonic(), self._has_recent_pod_events()
         if self._pending is not None:
-            held = now - self._pending.since + 0.001
-            if held < VALIDATION_S or (held < GATHERING_S and recent_pod_events):
+            pending_seconds = now - self._pending.since + 0.001
+            if pending_seconds < VALIDATION_S or (pending_seconds < GATHERING_S and recent_pod_events):
                 return False
         elif recent_pod_events and now < (then := self._next_search(now)):
             self._again = min(self._again, then)
@@ -313,13 +314,13 @@ class DisruptionController:
 
     async def _hold(self, best: ConsolidationProposal | None, seen: Seen = ()) -> bool:
         """Execute a proposal that has held for the validation period; a new one must hold first."""
-        held, self._pending = self._pending, None
+        pending, self._pending = self._pending, None
         if best is None:
-            if held is not None:
-                self._context.metrics.failed_validations.labels(_kind(held.proposal)).inc()
-                publish_rejections(self._context, held.proposal, self.stays)
+            if pending is not None:
+                self._context.metrics.failed_validations.labels(_kind(pending.proposal)).inc()
+                publish_rejections(self._context, pending.proposal, self.stays)
             return False
-        if held is None:
+        if pending is None:
             self._pending = PendingConsolidation(best, self._context.clock.monotonic(), seen)
             publish_candidates(self._context, best)
             return False

@@ -41,10 +41,10 @@ def static(claim: NodeClaim, pool: NodePool) -> str | None:
         same_version = mine[nodepool_hash.VERSION_ANNOTATION] == its[nodepool_hash.VERSION_ANNOTATION]
         if same_version and mine[nodepool_hash.HASH_ANNOTATION] != its[nodepool_hash.HASH_ANNOTATION]:
             return POOL
-    wanted = Requirements.of_entries(pool.spec.template.spec.requirements)
+    requirements = Requirements.of_entries(pool.spec.template.spec.requirements)
     labels = claim.metadata.labels
-    has = Requirements.of_labels({key: labels[key] for key in wanted if key in labels})
-    return None if has.compatible(wanted) else REQUIREMENTS
+    has = Requirements.of_labels({key: labels[key] for key in requirements if key in labels})
+    return None if has.compatible(requirements) else REQUIREMENTS
 
 
 def type_gone(claim: NodeClaim, types: Mapping[str, InstanceType]) -> str | None:

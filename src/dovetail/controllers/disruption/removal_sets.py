@@ -42,7 +42,7 @@ def removals(
     rows = [there.row[candidate.node] for candidate in priced]
     load = np.array([sum(map(there.size, pods[candidate.node]), np.zeros(len(there.names))) for candidate in priced])
     room = there.free[rows] + load
-    wanted = load.sum(axis=0) - np.delete(there.free, rows, axis=0).clip(min=0.0).sum(axis=0)
+    shortfall = load.sum(axis=0) - np.delete(there.free, rows, axis=0).clip(min=0.0).sum(axis=0)
     prices = np.array([candidate.price or 0.0 for candidate in priced])
     trouble = charge * np.array([float(len(candidate.pods)) for candidate in priced])
     limits = []
@@ -52,7 +52,7 @@ def removals(
             limits.append((members, float(members.sum()) - left))
     seen: set[tuple[str, ...]] = set()
     for weight, margin in TRIED if len(priced) <= SMALL else TRIED_LARGE:
-        needs = [(margin * room[:, i], float(amount)) for i, amount in enumerate(wanted)]
+        needs = [(margin * room[:, i], float(amount)) for i, amount in enumerate(shortfall)]
         stays = cheapest(prices - weight * trouble, [*needs, *limits])
         removed = tuple(candidate for candidate, kept in zip(priced, stays, strict=True) if not kept)
         names = tuple(candidate.node for candidate in removed)
@@ -82,11 +82,13 @@ class FreeCapacity:
         self.names = tuple(sorted({name for node in open_ones for name, amount in node.allocatable.items() if amount}))
         self.row = {node.name: row for row, node in enumerate(open_ones)}
         shape = (len(open_ones), len(self.names))
-        given = np.array([[node.allocatable.get(name, 0) for name in self.names] for node in open_ones], dtype=float)
+        allocatable = np.array(
+            [[node.allocatable.get(name, 0) for name in self.names] for node in open_ones], dtype=float
+        )
         with memory.lock:
             used = np.array([self._row(facts_of(node, memory).used) for node in open_ones], dtype=float)
-        scale = np.maximum(given.mean(axis=0), 1.0) if open_ones else np.ones(len(self.names))
-        self.free: Amounts = (given - used).reshape(shape) / scale
+        scale = np.maximum(allocatable.mean(axis=0), 1.0) if open_ones else np.ones(len(self.names))
+        self.free: Amounts = (allocatable - used).reshape(shape) / scale
         self._scale = scale
         self._memory = memory
         self._sizes: dict[PodConstraints, Amounts] = {}

@@ -73,14 +73,14 @@ async def _copied(
         not cluster_state.is_terminating(claim, cluster_state.node_for(claim))
         for claim in cluster_state.claims_of(pool.name)
     )
-    wanted = pool.spec.replicas or 0
-    if standing > wanted or (standing < wanted and remaining_nodes(cluster_state, pool) > 0):
+    replicas = pool.spec.replicas or 0
+    if standing > replicas or (standing < replicas and remaining_nodes(cluster_state, pool) > 0):
         return ReplacementRefused()  # until the static controller has scaled it to its replicas
     offered = await _offered(context, pool)
     if terminate_first and offered is None:
         return ReplacementRefused()
-    full, held = _reservations(offered or ()) if terminate_first else (False, set())
-    if full and _reservation(context, candidate) not in held:
+    full, reservations = _reservations(offered or ()) if terminate_first else (False, set())
+    if full and _reservation(context, candidate) not in reservations:
         return ReplacementRefused(_REASONS[RESERVED])
     if not full and remaining_nodes(cluster_state, pool) > 0:
         return Staged(copy=Copy(pool, cheapest(offered or ())))
@@ -91,9 +91,9 @@ async def _copied(
 
 async def _offered(context: Context, pool: NodePool) -> tuple[LaunchOption, ...] | None:
     """All offerings of a NodePool's nodes, available or not; None if they are not known now."""
-    wanted = Requirements.of_entries(pool.spec.template.spec.requirements)
+    requirements = Requirements.of_entries(pool.spec.template.spec.requirements)
     try:
-        return tuple(compatible(wanted, cluster_pools.labels(pool), await context.instance_types.types(pool)))
+        return tuple(compatible(requirements, cluster_pools.labels(pool), await context.instance_types.types(pool)))
     except CloudError as problem:
         context.log.error("offerings not known", NodePool=logs.ref(pool.name), error=problem.message)
         return None

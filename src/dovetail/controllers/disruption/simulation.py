@@ -38,11 +38,11 @@ class Simulation:
         context: Context,
         pools: Sequence[Pool],
         closed: Collection[str] = (),
-        asked: Sequence[Candidate] = (),
+        candidates: Sequence[Candidate] = (),
     ) -> None:
         """`closed` are nodes that no pod should be moved to: pods come and go there, or they are empty.
 
-        Nothing about `asked` is read from the cluster later, so that these simulations may run beside the loop.
+        Nothing about `candidates` is read from the cluster later, so that these simulations may run beside the loop.
         """
         waiting = [
             *provisionable_pods.waiting(context.cluster_state),
@@ -55,7 +55,7 @@ class Simulation:
         self._types = context.cluster_state.types_by_name
         self._context = context
         self._pods: dict[str, list[Pod]] = {}
-        for candidate in asked:
+        for candidate in candidates:
             self._moved(candidate)
 
     @property
@@ -80,14 +80,14 @@ class Simulation:
         fresh = self.fresh(candidates)
         above = sum(candidate.price or 0.0 for candidate in candidates) / fresh - 1.0 if fresh else math.inf
         there = FreeCapacity(self._snapshot.nodes, self._snapshot.memory)
-        held = {node for node, why in refused.items() if why.code == "NOT_BALANCED" and above <= vain}
+        rejected_nodes = {node for node, why in refused.items() if why.code == "NOT_BALANCED" and above <= vain}
         thinned = self.thinned(candidates, there, remaining_budgets.left, fresh)
         return ConsolidationContext(
             simulate=self.without,
             search=partial(self.without, effort=EFFORT),
             allow=remaining_budgets.fits,
             removals=tuple(self.removals(candidates, there, remaining_budgets.left, fresh)) if above > vain else (),
-            thinned=tuple(candidate for candidate in thinned if candidate.node not in held),
+            thinned=tuple(candidate for candidate in thinned if candidate.node not in rejected_nodes),
             fresh=fresh,
             above=above,
             refused=refused,
@@ -108,9 +108,9 @@ class Simulation:
             msgspec.structs.replace(node, deleting=True) if node.name in removed else node
             for node in self._snapshot.nodes
         )
-        asked = (*self._snapshot.pending, *moved)
+        pending = (*self._snapshot.pending, *moved)
         pools = tuple(_credited(pool, credit) for pool in self._snapshot.pools) if credit else self._snapshot.pools
-        snapshot = msgspec.structs.replace(self._snapshot, nodes=nodes, pending=asked, pools=pools)
+        snapshot = msgspec.structs.replace(self._snapshot, nodes=nodes, pending=pending, pools=pools)
         plan = provision(snapshot, deadline=effort, optimiser=better_by_work)
         uninitialized = {node.name for node in nodes if not node.initialized}
         for pod in moved:

@@ -83,8 +83,8 @@ def _not_joined(
     cause = diagnosis(decisions, claim.name)
     reported = [event for event in about_object(events, "NodeClaim", claim.name) if event.reason == "NodeNotJoined"]
     if cause is not None or reported:
-        said = cause.message if cause is not None else reported[-1].message
-        why = said.partition("has not joined the cluster: ")[2] or said  # it ends with its own remedy
+        cause_text = cause.message if cause is not None else reported[-1].message
+        why = cause_text.partition("has not joined the cluster: ")[2] or cause_text  # it ends with its own remedy
         text = message(
             "{runs} and has not joined the cluster: {why}",
             runs=runs,
@@ -122,13 +122,13 @@ def _not_initialized(cluster_state: ClusterState, claim: NodeClaim, now: datetim
             f"nodepool/{claim.node_pool}",
         )
     ready = condition(node.status.conditions, "Ready") if node is not None else None
-    said = f": {ready.message}" if ready is not None and ready.status != "True" and ready.message else ""
+    ready_message = f": {ready.message}" if ready is not None and ready.status != "True" and ready.message else ""
     return ClaimProgress(
         message(
             "node {name} has joined and is not initialized yet ({message}{said})",
             name=name,
             message=missing.message,
-            said=said,
+            said=ready_message,
         )
     )
 

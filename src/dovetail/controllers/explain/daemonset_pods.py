@@ -54,12 +54,12 @@ def daemonset_pod(cluster_state: ClusterState, pod: Pod) -> Answer:
             "let the DaemonSet's nodeAffinity leave out {label} {value}", label=COMPUTE_TYPE, value=FARGATE
         )
         return _pending(subject, text, "DAEMON_NO_ROOM", mine, remedy, facts)
-    allocatable, asked = resources(node.status.allocatable), requests(pod)
+    allocatable, pod_requests = resources(node.status.allocatable), requests(pod)
     others = [other for other in cluster_state.pods_on(name) if not other.finished]
     used = [requests(other) for other in others]
-    free = {key: allocatable.get(key, 0) - sum(requests.get(key, 0) for requests in used) for key in asked}
+    free = {key: allocatable.get(key, 0) - sum(requests.get(key, 0) for requests in used) for key in pod_requests}
     free["pods"] = allocatable.get("pods", 0) - len(others)
-    short = {key: amount for key, amount in {**asked, "pods": 1}.items() if amount > free[key]}
+    short = {key: amount for key, amount in {**pod_requests, "pods": 1}.items() if amount > free[key]}
     if not short:
         text = message("its node {name} has room for it; kube-scheduler has not bound it yet", name=name)
         return Answer(
@@ -68,12 +68,15 @@ def daemonset_pod(cluster_state: ClusterState, pod: Pod) -> Answer:
             facts=facts,
         )
     first = next(iter(short))
-    wanted, left = format_resources({first: short[first]})[first], format_resources({first: max(0, free[first])})[first]
+    requested, left = (
+        format_resources({first: short[first]})[first],
+        format_resources({first: max(0, free[first])})[first],
+    )
     text = message(
         "its node {name} has no room for it: it asks for {first} {wanted}, {left} is left",
         name=name,
         first=first,
-        wanted=wanted,
+        wanted=requested,
         left=left,
     )
     details = [

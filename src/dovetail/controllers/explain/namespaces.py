@@ -138,7 +138,8 @@ def shares_of(cluster_state: ClusterState, pods: list[Pod], price_of: Price) -> 
     return shares
 
 
-def _weight(asked: Mapping[str, int], allocatable: Mapping[str, int]) -> float:
+def _weight(pod_requests: Mapping[str, int], allocatable: Mapping[str, int]) -> float:
     return max(
-        (asked.get(name, 0) / allocatable[name] for name in ("cpu", "memory") if allocatable.get(name)), default=0.0
+        (pod_requests.get(name, 0) / allocatable[name] for name in ("cpu", "memory") if allocatable.get(name)),
+        default=0.0,
     )

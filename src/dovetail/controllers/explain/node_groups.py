@@ -101,8 +101,8 @@ def _state(group: Json, size: str) -> tuple[str, str]:
     remedy = ""
     if up.get("status") == "Backoff":
         info = up.get("backoffInfo") or {}
-        said = info.get("errorMessage") or info.get("errorCode") or message("its last scale-up failed")
-        line = message("does not grow for a while: {said}", said=said)
+        error_message = info.get("errorMessage") or info.get("errorCode") or message("its last scale-up failed")
+        line = message("does not grow for a while: {said}", said=error_message)
         remedy = message("see the activity of its Auto Scaling group; it is tried again by itself")
     elif health.get("status") == "Unhealthy":
         line = message(
@@ -153,8 +153,8 @@ def _staying(explanations: Json, members: Sequence[str]) -> list[str]:
 
 
 def _verdict(verdict: Json) -> str:
-    said = "; ".join(str(part) for part in (verdict.get("message"), verdict.get("remedy")) if part)
-    return f"{said} ({verdict.get('code', '')})"
+    text = "; ".join(str(part) for part in (verdict.get("message"), verdict.get("remedy")) if part)
+    return f"{text} ({verdict.get('code', '')})"
 
 
 def group_node(explanations: Json, name: str) -> Answer | None:

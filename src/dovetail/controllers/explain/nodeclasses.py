@@ -75,12 +75,12 @@ def _state(
 ) -> tuple[str, str, str]:
     """Its state in words that follow its name, the reason code, and the remedy."""
     if (node_class.get("metadata") or {}).get("deletionTimestamp"):
-        held = message(": {count} NodeClaim(s) still use it", count=claims) if claims else ""
+        claims_text = message(": {count} NodeClaim(s) still use it", count=claims) if claims else ""
         remedy = message("delete its NodeClaims, or wait until they are gone")
-        return message("is being deleted{held}", held=held), "", remedy
+        return message("is being deleted{held}", held=claims_text), "", remedy
     if cause is not None:
-        said = cause.why.partition(f"{name}: ")[2] or cause.why
-        line = message("is not ready: {said}; {remedy} ({code})", said=said, remedy=cause.remedy, code=cause.code)
+        cause_text = cause.why.partition(f"{name}: ")[2] or cause.why
+        line = message("is not ready: {said}; {remedy} ({code})", said=cause_text, remedy=cause.remedy, code=cause.code)
         return line, cause.code, cause.remedy
     if not (node_class.get("status") or {}).get("conditions"):
         line = message("has not been reconciled: no controller has written its status")

@@ -209,8 +209,8 @@ def saving(decision: Decision) -> str:
 # A terminating node: how far its termination is, what it waits for, and until when.
 
 
-def line(claim: NodeClaim, pods: Sequence[Pod], held: Sequence[candidates.Blocker], now: datetime) -> str:
-    """`held` are the blockers of the pods that cannot be evicted."""
+def line(claim: NodeClaim, pods: Sequence[Pod], blockers: Sequence[candidates.Blocker], now: datetime) -> str:
+    """`blockers` are those of the pods that cannot be evicted."""
     volumes = claim.condition("VolumesDetached")
     if claim.is_true("InstanceTerminating"):
         return message("is drained; its instance is shutting down")
@@ -220,7 +220,7 @@ def line(claim: NodeClaim, pods: Sequence[Pod], held: Sequence[candidates.Blocke
     if not left:
         return message("is drained; its instance is terminated next")
     return message("is being drained: {left} pod(s) left", left=left) + (
-        f"; {candidates.describe(held[0])}{others(held)}" if held else ""
+        f"; {candidates.describe(blockers[0])}{others(blockers)}" if blockers else ""
     )
 
 
@@ -238,7 +238,7 @@ def cause(about: Sequence[Decision]) -> list[str]:
     )
 
 
-def deadline_lines(claim: NodeClaim, held: Sequence[candidates.Blocker]) -> list[str]:
+def deadline_lines(claim: NodeClaim, blockers: Sequence[candidates.Blocker]) -> list[str]:
     """When the wait ends, if there is a deadline."""
     end = deadline.of(claim)
     if end is not None:
@@ -247,11 +247,11 @@ def deadline_lines(claim: NodeClaim, held: Sequence[candidates.Blocker]) -> list
                 "; capacity for the pods that block it is launched {seconds} minutes before",
                 seconds=AHEAD.seconds // 60,
             )
-            if held
+            if blockers
             else ""
         )
         return [message("all its pods will be deleted by {stamp}{ahead}", stamp=stamp(end), ahead=ahead)]
-    return [message("it has no terminationGracePeriod: it waits for as long as its pods block it")] if held else []
+    return [message("it has no terminationGracePeriod: it waits for as long as its pods block it")] if blockers else []
 
 
 # An unhealthy node: its conditions, and when it will be repaired.
@@ -300,24 +300,24 @@ def node(
     if claim is None:
         return _unmanaged(cluster_state, node, now, events)
     pods = tuple(cluster_state.pods_on(name))
-    held = candidates.pod_blockers(pods, cluster_state.pdbs, now)
+    pod_blockers = candidates.pod_blockers(pods, cluster_state.pdbs, now)
     about = [decision for decision in decisions if concerns(decision, name)]
     details = [_offering_line(node, claim, pods), *conditions(node)]
     if node.metadata.deletion_timestamp is not None or claim.metadata.deletion_timestamp is not None:
-        details += [message("blocked: {why}", why=candidates.describe(blocker)) for blocker in held]
+        details += [message("blocked: {why}", why=candidates.describe(blocker)) for blocker in pod_blockers]
         return Answer(
             subject=f"node/{name}",
-            line=line(claim, pods, held, now),
-            details=(*cause(about), *details, *deadline_lines(claim, held)),
+            line=line(claim, pods, pod_blockers, now),
+            details=(*cause(about), *details, *deadline_lines(claim, pod_blockers)),
             deep=lines(about[-10:]),
-            facts={"blockers": msgspec.to_builtins(held)},
+            facts={"blockers": msgspec.to_builtins(pod_blockers)},
         )
     step = progress(cluster_state, decisions, claim, now, events)
     if step.code:
         return msgspec.structs.replace(
             claim_answer(cluster_state, decisions, claim, now, events), subject=f"node/{name}"
         )
-    why = candidates.node_blockers(node, claim, terminating=False, nominated=False) + held
+    why = candidates.node_blockers(node, claim, terminating=False, nominated=False) + pod_blockers
     outlook = Outlook(cluster_state, node, claim, about, now)
     kept, repair = outlook.kept, repair_outlook(node, about)
     stopped, bound, next_evaluation = safe_mode(decisions), rules(pods), outlook.next_evaluation(why)
@@ -358,18 +358,18 @@ def _to_change(blocker: candidates.Blocker, node: str) -> str:
 def _unmanaged(cluster_state: ClusterState, node: Node, now: datetime, events: Sequence[Event]) -> Answer:
     """A node of no NodePool: what blocks its drain, and what Cluster Autoscaler says about it."""
     name = node.metadata.name
-    held = candidates.pod_blockers(cluster_state.pods_on(name), cluster_state.pdbs, now)
-    said = about_object(events, "Node", name)
+    pod_blockers = candidates.pod_blockers(cluster_state.pods_on(name), cluster_state.pdbs, now)
+    node_events = about_object(events, "Node", name)
     return Answer(
         subject=f"node/{name}",
         line=message("is not managed: no NodeClaim has its provider id"),
         code="NOT_MANAGED",
         remedy=REASONS["NOT_MANAGED"].remedy,
         details=(
-            *(message("blocks a drain: {describe}", describe=candidates.describe(blocker)) for blocker in held),
+            *(message("blocks a drain: {describe}", describe=candidates.describe(blocker)) for blocker in pod_blockers),
             *conditions(node),
         ),
-        deep=tuple(event_lines(said)),
+        deep=tuple(event_lines(node_events)),
         facts={"labels": dict(node.metadata.labels)},
     )
 

@@ -284,7 +284,7 @@ def _running(
     claim = cluster_state.claim_for(node) if node else None
     price = launch_price(claim) if claim else None
     cost = "" if price is None else message(" ({dollars} at launch)", dollars=dollars(price))
-    held = candidates.pod_blockers((pod,), cluster_state.pdbs, now)
+    pod_blockers = candidates.pod_blockers((pod,), cluster_state.pdbs, now)
     launched = [
         decision for decision in decisions if claim and any(made.claim == claim.name for made in decision.node_claims)
     ]
@@ -293,7 +293,10 @@ def _running(
         subject=f"pod/{pod.metadata.key}",
         line=_phase(pod, name) + cost + _trouble(pod),
         details=(
-            *(message("blocks its node: {describe}", describe=candidates.describe(blocker)) for blocker in held),
+            *(
+                message("blocks its node: {describe}", describe=candidates.describe(blocker))
+                for blocker in pod_blockers
+            ),
             *lines(
                 sorted(
                     {decision.id: decision for decision in (*about[-5:], *launched)}.values(),
@@ -304,7 +307,7 @@ def _running(
         deep=tuple(message("cheaper, but {lost}", lost=lost) for made in created for lost in made.cheaper),
         facts={
             "node": name,
-            "blockers": msgspec.to_builtins(held),
+            "blockers": msgspec.to_builtins(pod_blockers),
             "decisions": [decision.id for decision in launched],
         },
     )

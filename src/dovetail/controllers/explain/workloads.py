@@ -43,7 +43,7 @@ def _owner(owner: OwnerReference | None) -> tuple[str, str]:
 def workload(
     kind: str,
     key: str,
-    wanted: int | None,
+    desired: int | None,
     pods: Sequence[Pod],
     explain: Callable[[Pod], Answer],
     conditions: Sequence[Mapping[str, Any]] = (),
@@ -60,7 +60,7 @@ def workload(
         if (item.get("type"), item.get("status"))
         in (("ReplicaFailure", "True"), ("Progressing", "False"), ("Failed", "True"))
     ]
-    total = wanted if wanted is not None else len(running) + len(waiting)
+    total = desired if desired is not None else len(running) + len(waiting)
     line = message("{count} of {total} pod(s) have a node", count=len(running), total=total)
     missing = total - len(running) - len(waiting)
     if ordered:

@@ -111,22 +111,22 @@ class ProvisionerMigration:
         derived = f"KarpenterNodeInstanceProfile-{settings.cluster_name}" if settings.cluster_name else ""
         return settings.default_instance_profile or derived
 
-    async def _stand(self, wanted: dict[str, Any], owner: dict[str, Any]) -> str | None:
+    async def _stand(self, manifest: dict[str, Any], owner: dict[str, Any]) -> str | None:
         """Write the v1 object; the reason why not, if it cannot be."""
-        resource, name = NEW[wanted["kind"]], wanted["metadata"]["name"]
-        if self._applied.get((wanted["kind"], name)) == (wanted, self._generation(resource, name)):
+        resource, name = NEW[manifest["kind"]], manifest["metadata"]["name"]
+        if self._applied.get((manifest["kind"], name)) == (manifest, self._generation(resource, name)):
             return None
         try:
             there = await self._context.kube.get(resource, name)
         except NotFound:
             there = None
         if there is not None and not owned_by(there, owner):
-            return Collision(wanted["kind"], name, (wanted["kind"], str(owner["kind"]))).text
+            return Collision(manifest["kind"], name, (manifest["kind"], str(owner["kind"]))).text
         try:
-            made = await self._context.kube.apply(resource, wanted, manager=MANAGER)
+            made = await self._context.kube.apply(resource, manifest, manager=MANAGER)
         except Invalid as refused:
             return refused.message
-        self._applied[wanted["kind"], name] = (wanted, member(made, "metadata").get("generation"))
+        self._applied[manifest["kind"], name] = (manifest, member(made, "metadata").get("generation"))
         return None
 
     def _generation(self, resource: Resource, name: str) -> int | None:

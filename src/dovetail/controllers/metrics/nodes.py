@@ -42,9 +42,13 @@ def nodes(cluster_state: ClusterState, clock: Clock) -> Iterator[str]:
         if node.metadata.creation_timestamp is not None
     ]
     yield from gauge("karpenter_nodes_current_lifetime_seconds", "Age of a node.", ages)
-    held = _sum(amount["allocatable"] for amount in amounts)
+    allocatable = _sum(amount["allocatable"] for amount in amounts)
     used = _sum(amount["total_pod_requests"] for amount in amounts)
-    shares = [(f'resource_type="{plain(kind)}"', 100 * used.get(kind, 0) / held[kind]) for kind in held if held[kind]]
+    shares = [
+        (f'resource_type="{plain(kind)}"', 100 * used.get(kind, 0) / allocatable[kind])
+        for kind in allocatable
+        if allocatable[kind]
+    ]
     yield from gauge("karpenter_cluster_utilization_percent", "Requests as a share of allocatable.", shares)
 
 
@@ -85,9 +89,9 @@ def amount(kind: str, value: int) -> float:
 
 
 def _labels(node: Node) -> str:
-    given = node.metadata.labels
-    node_labels = {name: given[key] for key, name in _LABELS.items() if key in given}
-    managed = "true" if wellknown.NODEPOOL in given else "false"
+    labels = node.metadata.labels
+    node_labels = {name: labels[key] for key, name in _LABELS.items() if key in labels}
+    managed = "true" if wellknown.NODEPOOL in labels else "false"
     return labelled({"node_name": node.metadata.name, **node_labels, "managed": managed})
 
 

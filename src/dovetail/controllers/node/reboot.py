@@ -164,8 +164,8 @@ class Reboots:
         """Evict pods, force none; the seconds until the next check, 0 once it is over."""
         if grace == 0:
             return 0.0
-        now, asked = self._context.clock.now(), _requested_at(claim)
-        spent = (now - asked).total_seconds()
+        now, requested_at = self._context.clock.now(), _requested_at(claim)
+        spent = (now - requested_at).total_seconds()
         todo = drain.decide(self._context.cluster_state.pods_on(node.metadata.name), now, None)
         if todo.done or (grace is not None and spent >= max(grace, MIN_DRAIN_S)):
             return max(0.0, MIN_DRAIN_S - spent)

@@ -358,15 +358,15 @@ def fitting(node: Node, there: Iterable[Pod], pods: Iterable[Pod]) -> list[Pod]:
     own = Requirements.of_labels({wellknown.HOSTNAME: node.metadata.name, **node.metadata.labels})
     chosen = []
     for pod in pods:
-        wanted = host_ports(pod)
+        pod_ports = host_ports(pod)
         if (
             _fits(free, pod)
             and not untolerated(taints, pod.spec.tolerations, (NO_SCHEDULE, NO_EXECUTE))
-            and clash(wanted, ports) is None
+            and clash(pod_ports, ports) is None
             and _selects(pod, own)
         ):
             _take(free, pod)
-            ports.extend(wanted)
+            ports.extend(pod_ports)
             chosen.append(pod)
     return chosen
 

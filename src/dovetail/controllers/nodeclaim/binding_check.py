@@ -57,17 +57,17 @@ class BindingCheck:
         rejected: dict[str, str] = {}
         fits: dict[int, Fit] = {}
         for pod in pods:
-            asked = pod_info(pod)
-            fit = None if asked.shape.volumes else fits.get(id(asked.shape))
+            pod_to_bind = pod_info(pod)
+            fit = None if pod_to_bind.shape.volumes else fits.get(id(pod_to_bind.shape))
             if fit is None:
-                fit = fits[id(asked.shape)] = Fit(asked, cluster)
+                fit = fits[id(pod_to_bind.shape)] = Fit(pod_to_bind, cluster)
             rejection = fit.rejection or fit.check(info)
             if rejection is not None:
                 rejected[pod.metadata.uid] = f"{rejection.plugin}: {', '.join(rejection.reasons)}"
                 continue
-            cluster.place(asked, node.metadata.name)
+            cluster.place(pod_to_bind, node.metadata.name)
             for other in fits.values():
-                other.move(asked, info, 1)
+                other.move(pod_to_bind, info, 1)
         return rejected
 
     def withdraw(self, pod: Pod) -> None:

@@ -66,10 +66,10 @@ def issues(node: Node, claim: NodeClaim) -> Iterator[str]:
     """Resources that the node has too little of."""
     expected, actual = resources(claim.status.capacity), resources(node.status.capacity)
     for name, requested in resources(claim.spec.resources.requests).items():
-        wanted = expected.get(name, 0)
-        if requested and wanted and actual.get(name, 0) < SHARE * wanted:
-            share = 100.0 * actual.get(name, 0) / wanted
+        expected_amount = expected.get(name, 0)
+        if requested and expected_amount and actual.get(name, 0) < SHARE * expected_amount:
+            share = 100.0 * actual.get(name, 0) / expected_amount
             yield (
-                f"expected {quantity(name, wanted)} of resource {name}, but found "
+                f"expected {quantity(name, expected_amount)} of resource {name}, but found "
                 f"{quantity(name, actual.get(name, 0))} ({share:.1f}% of expected)"
             )

@@ -28,21 +28,25 @@ MOST = 1000
 def options(claim: NodeClaim, types: Iterable[InstanceType]) -> tuple[LaunchOption, ...]:
     """What is available now, cheapest first; ties by name, so that equal NodeClaims have equal order."""
     requests = resources(claim.spec.resources.requests)
-    wanted = Requirements.of_entries(claim.spec.requirements)
+    requirements = Requirements.of_entries(claim.spec.requirements)
     large_enough = (instance_type for instance_type in types if _holds(instance_type, requests))
     launch_options = [
-        option for option in compatible(wanted, claim.metadata.labels, large_enough) if launchable(option.offering)
+        option
+        for option in compatible(requirements, claim.metadata.labels, large_enough)
+        if launchable(option.offering)
     ]
     return tuple(sorted(launch_options, key=_order)[:MOST])
 
 
-def compatible(wanted: Requirements, given: Iterable[str], types: Iterable[InstanceType]) -> Iterator[LaunchOption]:
-    """Every offering that meets the requirements, available or not. `given` are labels that the node has anyway."""
-    names, anyway = wanted.of(wellknown.INSTANCE_TYPE), {*given, NODEPOOL, REGION}
+def compatible(
+    requirements: Requirements, label_keys: Iterable[str], types: Iterable[InstanceType]
+) -> Iterator[LaunchOption]:
+    """Every offering that meets the requirements, available or not. The node has `label_keys` anyway."""
+    names, anyway = requirements.of(wellknown.INSTANCE_TYPE), {*label_keys, NODEPOOL, REGION}
     for t in types:
-        if names.has(t.name) and t.requirements.intersects(wanted):
+        if names.has(t.name) and t.requirements.intersects(requirements):
             for offering in t.offerings:
-                if _offered(t, offering, wanted, anyway):
+                if _offered(t, offering, requirements, anyway):
                     yield LaunchOption(instance_type=t, offering=offering)
 
 
@@ -62,14 +66,14 @@ def custom_labels(claim: NodeClaim, types: Iterable[InstanceType]) -> dict[str, 
     Well-known labels and labels that a type defines are the cloud's to set. The value is the same for equal NodeClaims:
     the first of a set, the smallest number that is allowed.
     """
-    wanted = Requirements.of_entries(claim.spec.requirements)
+    requirements = Requirements.of_entries(claim.spec.requirements)
     decided = {*claim.metadata.labels, *(key for t in types for key in (*t.labels, *_offering_labels(t)))}
     values = {
         key: requirement.any()
-        for key, requirement in wanted.items()
+        for key, requirement in requirements.items()
         if key not in decided and key not in WELL_KNOWN and restricted(key) is None
     }
-    return {key: value for key, value in values.items() if wanted[key].has(value) and not label_value(value)}
+    return {key: value for key, value in values.items() if requirements[key].has(value) and not label_value(value)}
 
 
 def _offering_labels(t: InstanceType) -> Iterator[str]:
@@ -92,9 +96,11 @@ def launchable(offering: Offering) -> bool:
     return offering.available and (offering.reservation_capacity is None or offering.reservation_capacity > 0)
 
 
-def _offered(t: InstanceType, offering: Offering, wanted: Requirements, given: set[str]) -> bool:
+def _offered(t: InstanceType, offering: Offering, requirements: Requirements, label_keys: set[str]) -> bool:
     mine = {wellknown.ZONE: offering.zone, wellknown.CAPACITY_TYPE: offering.capacity_type, **offering.labels}
-    if not all(wanted[key].has(value) for key, value in mine.items() if key in wanted):
+    if not all(requirements[key].has(value) for key, value in mine.items() if key in requirements):
         return False
-    keys = {*mine, *t.labels, *given, wellknown.INSTANCE_TYPE}
-    return all(key in keys or requirement.negative or key not in WELL_KNOWN for key, requirement in wanted.items())
+    keys = {*mine, *t.labels, *label_keys, wellknown.INSTANCE_TYPE}
+    return all(
+        key in keys or requirement.negative or key not in WELL_KNOWN for key, requirement in requirements.items()
+    )

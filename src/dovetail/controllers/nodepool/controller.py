@@ -93,7 +93,7 @@ class NodePools:
 
     async def _hash(self, pool: NodePool) -> None:
         try:
-            wanted = {
+            hash_annotations = {
                 nodepool_hash.HASH_ANNOTATION: nodepool_hash.pool_hash(pool),
                 nodepool_hash.VERSION_ANNOTATION: nodepool_hash.VERSION,
             }
@@ -103,11 +103,14 @@ class NodePools:
         if annotations.get(nodepool_hash.VERSION_ANNOTATION) != nodepool_hash.VERSION:
             cluster_state = self._context.cluster_state
             await rehash(
-                self._context.kube, cluster_state.claims_of(pool.name), wanted, nodepool_hash.VERSION_ANNOTATION
+                self._context.kube,
+                cluster_state.claims_of(pool.name),
+                hash_annotations,
+                nodepool_hash.VERSION_ANNOTATION,
             )
-        if any(annotations.get(key) != value for key, value in wanted.items()):
+        if any(annotations.get(key) != value for key, value in hash_annotations.items()):
             try:
-                await self._context.kube.patch(NODEPOOLS, pool.name, {"metadata": {"annotations": wanted}})
+                await self._context.kube.patch(NODEPOOLS, pool.name, {"metadata": {"annotations": hash_annotations}})
             except NotFound:
                 return
 

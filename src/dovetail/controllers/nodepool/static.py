@@ -42,7 +42,7 @@ class StaticCapacity:
             if pool.static and pool.metadata.deletion_timestamp is None and pool.spec.replicas is not None:
                 await self._scale(pool, pool.spec.replicas)
 
-    async def _scale(self, pool: NodePool, wanted: int) -> None:
+    async def _scale(self, pool: NodePool, replicas: int) -> None:
         cluster_state = self._context.cluster_state
         standing = [
             c
@@ -51,11 +51,11 @@ class StaticCapacity:
         ]
         if any(c.is_true("DisruptionReason") and not c.is_true("Rebooting") for c in standing):
             return  # a command is just beginning: its node will be deleted, and its replacement is being created
-        if len(standing) > wanted:
-            for claim in sorted(standing, key=self._deletion_order)[: len(standing) - wanted]:
+        if len(standing) > replicas:
+            for claim in sorted(standing, key=self._deletion_order)[: len(standing) - replicas]:
                 await delete(self._context, claim, "static_scale_down")
         elif nodepools.ready(pool):
-            await self._fill(pool, min(wanted - len(standing), remaining_nodes(cluster_state, pool)))
+            await self._fill(pool, min(replicas - len(standing), remaining_nodes(cluster_state, pool)))
 
     async def _fill(self, pool: NodePool, missing: int) -> None:
         """Create the missing NodeClaims, as one decision."""

@@ -215,13 +215,13 @@ class Provisioner:
             context.rights.deny(READ_SCALE_UPS, str(forbidden))
         else:
             context.rights.allow(READ_SCALE_UPS)
-        wanted, problems = self._split_by_problem()
+        pods_to_plan, problems = self._split_by_problem()
         for pod, why in problems:
             ref = logs.ref(pod.metadata.name, pod.metadata.namespace)
             context.log.debug("ignoring pod", Pod=ref, error=why.message)
         self._report_unplanned(problems)
         context.metrics.ignored_pods.set(len(problems))
-        return wanted
+        return pods_to_plan
 
     def _split_by_problem(self) -> tuple[list[Pod], list[tuple[Pod, Unschedulable]]]:
         """Pods to plan for, and those that no plan can place. Pods for which a node group grows are neither.

@@ -31,13 +31,13 @@ def refusal(pool: Pool, terms: Sequence[Term], tolerations: Sequence[Toleration]
     return "NO_TYPE_MATCHES" if declared else "UNKNOWN_LABEL", text(first)
 
 
-def possible(pool: Pool, asked: Clause) -> bool:
+def possible(pool: Pool, clause: Clause) -> bool:
     """Whether a node of the pool can have a label that satisfies the clause."""
-    key, operator, values = asked
+    key, operator, values = clause
     if key in (HOSTNAME, NODE_NAME, ""):
         return False
     if key in pool.labels:
-        return holds(asked, pool.labels[key])
+        return holds(clause, pool.labels[key])
     rules = [pool_clause for pool_clause in pool_clauses(pool) if pool_clause[0] == key]
     if not rules and key not in WELL_KNOWN:
         return operator in ("NotIn", "DoesNotExist")
@@ -45,7 +45,7 @@ def possible(pool: Pool, asked: Clause) -> bool:
     candidates = set(values) if operator == "In" else named
     if not candidates:
         return operator != "DoesNotExist"
-    return any(holds(asked, value) and all(holds(rule, value) for rule in rules) for value in candidates)
+    return any(holds(clause, value) and all(holds(rule, value) for rule in rules) for value in candidates)
 
 
 class LabelAdmission(NamedTuple):

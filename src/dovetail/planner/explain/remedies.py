@@ -180,11 +180,13 @@ class ProviderCatalog:
     out.
     """
 
-    def __init__(self, pool: Pool, asked: LabelQueries, unavailable: Unavailable, daemons: Iterable[Daemon]) -> None:
+    def __init__(
+        self, pool: Pool, label_queries: LabelQueries, unavailable: Unavailable, daemons: Iterable[Daemon]
+    ) -> None:
         theirs = {key for kind in pool.types for key in kind.labels} | {ZONE, CAPACITY_TYPE, INSTANCE_TYPE, RESERVATION}
         own = tuple(requirement for requirement in pool.requirements if requirement.key not in theirs)
         self._rules = [clause for clause in pool_clauses(pool) if clause[0] in theirs]
-        self._catalog = build_catalog((replace(pool, requirements=own),), asked, unavailable, daemons)
+        self._catalog = build_catalog((replace(pool, requirements=own),), label_queries, unavailable, daemons)
 
     def offers_any(self, terms: Iterable[Term]) -> bool:
         """Whether any offering satisfies one of the terms, available or not."""

@@ -34,45 +34,43 @@ class Suggestion(NamedTuple):
     available: int | None = None
 
 
-def label_suggestion(
-    catalog: OfferingCatalog, pools: Sequence[Pool], pool: Pool, asked: Term, among: int
-) -> Suggestion:
-    """The values of a label that exist `among` some offerings, for a pod that requires (`asked`) others; may be empty.
+def label_suggestion(catalog: OfferingCatalog, pools: Sequence[Pool], pool: Pool, term: Term, among: int) -> Suggestion:
+    """The values of a label that exist `among` some offerings, for a pod that requires others (`term`); may be empty.
 
     A similar label or value of any of the pools is suggested.
     """
-    if not asked or NEVER in asked:
+    if not term or NEVER in term:
         return Suggestion()
-    key = asked[0][0]
+    key = term[0][0]
     if key in (HOSTNAME, NODE_NAME):
         return Suggestion(message("a new node gets a name of its own"))
     if not is_known_label(catalog, pool, key):
         every = all_label_keys(catalog, pools)
         if key in every:
-            return _of_another_pool(pools, pool, asked, Suggestion(message("its nodes do not have that label")))
+            return _of_another_pool(pools, pool, term, Suggestion(message("its nodes do not have that label")))
         meant = catalog.recall(("meant", key), lambda: _similar_label(key, every))
         words = "; ".join((message("no node has that label"), *_did_you_mean(meant)))
         return Suggestion(words, meant, unknown_label=True)
-    if contradictory(asked):
+    if contradictory(term):
         return Suggestion(message("no value is both"))
     there = [value for value, mask in catalog.by_label(key).items() if value and value != UNNAMED_NODE and mask & among]
-    return catalog.recall(("hint", pool.name, asked, among), lambda: _suggestion_from_pools(pools, pool, asked, there))
+    return catalog.recall(("hint", pool.name, term, among), lambda: _suggestion_from_pools(pools, pool, term, there))
 
 
-def _suggestion_from_pools(pools: Sequence[Pool], pool: Pool, asked: Term, there: Iterable[str]) -> Suggestion:
+def _suggestion_from_pools(pools: Sequence[Pool], pool: Pool, term: Term, there: Iterable[str]) -> Suggestion:
     """The values of a label in a pool, and a similar value of another pool if this one has none."""
-    key = asked[0][0]
-    own = value_suggestion(asked, there, values(pool, key))
-    required_values = [value for _, operator, named in asked if operator == "In" for value in named]
+    key = term[0][0]
+    own = value_suggestion(term, there, values(pool, key))
+    required_values = [value for _, operator, named in term if operator == "In" for value in named]
     if own.meant or len(required_values) != 1 or required_values[0] in values(pool, key):
         return own
-    return _of_another_pool(pools, pool, asked, own)
+    return _of_another_pool(pools, pool, term, own)
 
 
-def _of_another_pool(pools: Sequence[Pool], pool: Pool, asked: Term, own: Suggestion) -> Suggestion:
+def _of_another_pool(pools: Sequence[Pool], pool: Pool, term: Term, own: Suggestion) -> Suggestion:
     """`own`, and a similar value that another pool gives to the label."""
-    key = asked[0][0]
-    required_values = [value for _, operator, named in asked if operator == "In" for value in named]
+    key = term[0][0]
+    required_values = [value for _, operator, named in term if operator == "In" for value in named]
     if len(required_values) != 1:
         return own
     elsewhere = {value: other.name for other in reversed(pools) for value in _declared(other, key) if other is not pool}
@@ -89,13 +87,13 @@ def _declared(pool: Pool, key: str) -> set[str]:
     return own.union(*(need.values for need in pool.requirements if need.key == key and need.operator == "In"))
 
 
-def value_suggestion(asked: Term, there: Iterable[str], offered: Set[str]) -> Suggestion:
+def value_suggestion(term: Term, there: Iterable[str], offered: Set[str]) -> Suggestion:
     """The existing values, if they are few; else a similar one, unless the required value is `offered` otherwise."""
     existing = sorted(there, key=lambda value: (integer(value) or 0, value))
     if not existing:
         return Suggestion(message("there is none"))
     numbers = all(integer(value) is not None for value in existing)
-    required_values = [value for _, operator, named in asked if operator == "In" for value in named]
+    required_values = [value for _, operator, named in term if operator == "In" for value in named]
     meant = (
         nearest(required_values[0], existing)
         if len(required_values) == 1 and required_values[0] not in offered and not numbers
@@ -129,9 +127,9 @@ def amount_suggestion(catalog: OfferingCatalog, pool: Pool, name: str, largest: 
     return Suggestion(words, available=available)
 
 
-def contradictory(asked: Term) -> bool:
+def contradictory(term: Term) -> bool:
     """Whether no value satisfies all clauses on a label."""
-    named = [set(values) for _, operator, values in asked if operator == "In"]
+    named = [set(values) for _, operator, values in term if operator == "In"]
     return len(named) > 1 and not set.intersection(*named)
 
 

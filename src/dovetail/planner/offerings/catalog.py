@@ -91,13 +91,13 @@ class OfferingCatalog:
     """The entries of all pools, and masks of them. Bit i is entry i; lower is cheaper."""
 
     def __init__(
-        self, pools: Sequence[Pool], asked: LabelQueries, unavailable: frozenset[tuple[str, str, str]]
+        self, pools: Sequence[Pool], label_queries: LabelQueries, unavailable: frozenset[tuple[str, str, str]]
     ) -> None:
         self.pools = tuple(pools)
-        self.asked = asked
+        self.asked = label_queries
         self._rules = [_by_key(pool_clauses(pool)) for pool in pools]
         catalog_entries: list[CatalogEntry] = []
-        blocks = _EntriesByPool(asked)
+        blocks = _EntriesByPool(label_queries)
         for index, (pool, rules) in enumerate(zip(pools, self._rules, strict=True)):
             catalog_entries += [CatalogEntry(index, *row) for row in blocks.of(pool, rules)]
         catalog_entries.sort(key=attrgetter("sort_key"))
@@ -371,8 +371,8 @@ _Entry = tuple[InstanceType, Offering, OpenLabels, OfferingOption]
 class _EntriesByPool:
     """The entries of a pool without the pool itself; pools with the same types and requirements share one list."""
 
-    def __init__(self, asked: LabelQueries) -> None:
-        self._asked = asked
+    def __init__(self, label_queries: LabelQueries) -> None:
+        self._asked = label_queries
         self._blocks: dict[object, list[_Entry]] = {}
 
     def of(self, pool: Pool, by_key: Mapping[str, list[Clause]]) -> list[_Entry]:
@@ -394,15 +394,15 @@ def _choice(kind: InstanceType, offering: Offering) -> OfferingOption:
     )
 
 
-def _entries(pool: Pool, by_key: Mapping[str, list[Clause]], asked: LabelQueries) -> list[_Entry]:
+def _entries(pool: Pool, by_key: Mapping[str, list[Clause]], label_queries: LabelQueries) -> list[_Entry]:
     defined = _defined(pool)
     kinds = [
         kind
         for kind in pool.types
         if kind.offerings and all(_possible(kind, key, rules, defined, pool) for key, rules in by_key.items())
     ]
-    left = [left_open(pool, kind, by_key, defined, asked.values) for kind in kinds]
-    open_keys = [key for key in asked.values if any(key in open_labels for open_labels in left)]
+    left = [left_open(pool, kind, by_key, defined, label_queries.values) for kind in kinds]
+    open_keys = [key for key in label_queries.values if any(key in open_labels for open_labels in left)]
     entries: list[_Entry] = []
     for kind, options in zip(kinds, left, strict=True):
         label_values = list(open_label_values(pool, kind, by_key, options, open_keys)) if open_keys else [()]

@@ -57,14 +57,14 @@ def left_open(
     kind: InstanceType,
     by_key: Mapping[str, list[Clause]],
     defined: set[str],
-    asked: Mapping[str, tuple[str, ...]],
+    queried_values: Mapping[str, tuple[str, ...]],
 ) -> dict[str, list[str | None]]:
     """The open labels of this type that pods use in requirements, with their possible values.
 
     `by_key` are the pool's requirements, `defined` the labels that any of its types has.
     """
     left_open: dict[str, list[str | None]] = {}
-    for key, named in asked.items():
+    for key, named in queried_values.items():
         if not (key in defined or key in by_key or is_well_known(key)):
             continue
         if key in (ZONE, CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, HOSTNAME, NODE_NAME, RESERVATION, ""):

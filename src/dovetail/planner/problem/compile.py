@@ -490,9 +490,9 @@ Unavailable = frozenset[tuple[str, str, str]]
 
 
 def build_catalog(
-    pools: Sequence[Pool], asked: LabelQueries, unavailable: Unavailable, daemons: Iterable[Daemon]
+    pools: Sequence[Pool], label_queries: LabelQueries, unavailable: Unavailable, daemons: Iterable[Daemon]
 ) -> OfferingCatalog:
-    catalog = OfferingCatalog(pools, asked, unavailable)
+    catalog = OfferingCatalog(pools, label_queries, unavailable)
     for daemon in daemons:
         mask = catalog.any_term(daemon.shape.required) & tolerated(catalog, daemon.tolerations, prefer=True)
         catalog.add_overhead(mask, with_ports(daemon.shape.requests, daemon.shape.ports))

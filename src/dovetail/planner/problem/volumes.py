@@ -110,9 +110,11 @@ def _claim(key: str, made_of: str | None, snapshot: Snapshot) -> _Claim | PvcPro
     return _open(key, claim, class_name(claim) if claim is not None else made_of or None, snapshot)
 
 
-def _open(key: str, claim: PersistentVolumeClaim | None, asked: str | None, snapshot: Snapshot) -> _Claim | PvcProblem:
+def _open(
+    key: str, claim: PersistentVolumeClaim | None, storage_class_name: str | None, snapshot: Snapshot
+) -> _Claim | PvcProblem:
     """An unbound claim, perhaps one that is still to be created."""
-    is_open = open_class(key.partition("/")[2], asked, snapshot.storage_classes)
+    is_open = open_class(key.partition("/")[2], storage_class_name, snapshot.storage_classes)
     if isinstance(is_open, PvcProblem):
         return is_open
     driver = MIGRATED.get(is_open.provisioner, is_open.provisioner)

@@ -59,14 +59,14 @@ class PoolOfferings:
         """Whether the pool may launch it."""
         return offered(self.pool, kind, offering, self._label_keys)
 
-    def admitted_by(self, asked: Requirements, snapshot: Snapshot) -> list[OfferingOption]:
+    def admitted_by(self, requirements: Requirements, snapshot: Snapshot) -> list[OfferingOption]:
         """The available offerings of the pool that the requirements of a NodeClaim admit."""
         if self._launchable is None:
             had = (
                 entry for entry in self._offerings.values() if available(snapshot, *entry) and self.may_launch(*entry)
             )
             self._launchable = [(_choice(*entry), *entry) for entry in had]
-        return [choice for choice, kind, offering in self._launchable if meets(asked, kind, offering)]
+        return [choice for choice, kind, offering in self._launchable if meets(requirements, kind, offering)]
 
     def find(self, choice: OfferingOption) -> tuple[InstanceType, Offering] | None:
         return self._offerings.get((choice.instance_type, choice.zone, choice.capacity_type, choice.reservation_id))

@@ -78,9 +78,9 @@ def offered(pool: Pool, kind: InstanceType, offering: Offering, described: Set[s
     return True
 
 
-def meets(asked: Requirements, kind: InstanceType, offering: Offering) -> bool:
+def meets(requirements: Requirements, kind: InstanceType, offering: Offering) -> bool:
     """Whether the requirements of a NodeClaim admit an offering; a label that it leaves open does."""
-    needs = ((need, _values(kind, offering, key)) for key, need in asked.items())
+    needs = ((need, _values(kind, offering, key)) for key, need in requirements.items())
     return all(not values or any(need.has(value) for value in values) for need, values in needs)
 
 
