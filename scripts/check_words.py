@@ -77,7 +77,7 @@ RETIRED: dict[str, str] = {
 }
 
 #: Locals and parameters that do not say what they hold, in these folders. Fields and methods may have these names.
-VAGUE_LOCALS = frozenset({"at", "each", "found", "known", "one"})
+VAGUE_LOCALS = frozenset({"asked", "at", "each", "found", "known", "one", "told", "wanted"})
 NAMED_LOCALS = ("src/", "scripts/")
 
 #: Types of the Kubernetes API, read by several packages as far as each needs them: one thing, so one name.

@@ -138,17 +138,17 @@ class ObjectChange:
     def raw(self) -> bytes:
         return self._read()
 
-    def view(self, type: type[T], held: T | None = None, keep: Keep[T] | None = None) -> T:
-        """The object, as a cache that holds `held` keeps it."""
-        derived = self._derived(type, held, keep)
+    def view(self, type: type[T], cached: T | None = None, keep: Keep[T] | None = None) -> T:
+        """The object, as a cache that holds `cached` keeps it."""
+        derived = self._derived(type, cached, keep)
         if derived is not None:
             return derived
         view: T | None = self._views.get(type)
         if view is None:
             view = self._views[type] = decode(self.raw, type)
-        return view if keep is None else keep(view, held)
+        return view if keep is None else keep(view, cached)
 
-    def _derived(self, type: type[T], held: Any, keep: Keep[T] | None) -> T | None:
+    def _derived(self, type: type[T], cached: Any, keep: Keep[T] | None) -> T | None:
         difference = self._difference
         if difference is None or not issubclass(type, msgspec.Struct):
             return None
@@ -156,9 +156,9 @@ class ObjectChange:
             if self._mold is not None:
                 copy: T = difference.put_into(self._mold.view(type, keep))
                 return copy
-            if held is None or held.metadata.resource_version != self._before:
+            if cached is None or cached.metadata.resource_version != self._before:
                 return None
-            fresh: T = difference.put_into(held)
+            fresh: T = difference.put_into(cached)
         except msgspec.ValidationError:
             return None  # a null where the type has none: decoding the whole object tells what it means
-        return fresh if keep is None else keep(fresh, held)
+        return fresh if keep is None else keep(fresh, cached)

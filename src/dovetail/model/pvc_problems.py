@@ -75,7 +75,7 @@ def bound_trouble(claim: PersistentVolumeClaim, volume: PersistentVolume | None)
 
 
 def open_class(name: str, class_name: str | None, classes: Mapping[str, StorageClass]) -> StorageClass | PvcProblem:
-    """The class that makes the volume of a claim that has none yet, or what keeps it from it. `asked` is its name.
+    """The class that makes the volume of a claim that has none yet, or what keeps it from it.
 
     A class that binds at once makes the volume wherever it likes: only then is it known where the pod may run.
     """

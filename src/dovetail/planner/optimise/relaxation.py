@@ -286,15 +286,17 @@ class _Programme:
         worth = []
         for pool in self.pools:
             places = self.place[pool.offerings]
-            asked = np.array([member.request.amounts[self.dims] * member.count for member in pool.members]) / self.total
-            costs = asked @ rates[places].T
+            requests = (
+                np.array([member.request.amounts[self.dims] * member.count for member in pool.members]) / self.total
+            )
+            costs = requests @ rates[places].T
             for rule in pool.caps:
                 costs += np.array([[member.count] for member in pool.members]) * (one_per_node[rule] * fair)[places]
             for row, offerings in zip(costs, pool.admitted, strict=True):
                 if len(offerings) < len(row):
                     row[~np.isin(pool.offerings, offerings, assume_unique=True)] = np.inf
             cheapest = costs.min(axis=1, initial=np.inf)
-            worth.append(cheapest if self.spare is None else np.minimum(cheapest, asked @ there))
+            worth.append(cheapest if self.spare is None else np.minimum(cheapest, requests @ there))
         concatenate: Floats = np.concatenate(worth)
         spread = np.zeros((len(self.used), len(self.problem.dims)))
         spread[:, self.dims] = rates / self.total
