@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.controllers.explain.answer import Answer, Event, about_object, condition_text, event_lines
-from dovetail.language import message, source
+from dovetail.language import message, plural, source
 from dovetail.model.pod_autoscalers import conflicting_resources
 
 Json = Mapping[str, Any]
@@ -75,8 +75,12 @@ def hpa(obj: Json, events: Sequence[Event] = (), vpas: Sequence[Json] = ()) -> A
             if limited.get("reason") == "TooFewReplicas"
             else message("its behavior")
         )
-        line = message(
-            "keeps {what} at {desired} replicas: limited by {bound}", what=what, desired=desired, bound=bound
+        line = plural(
+            "keeps {what} at {n} replica: limited by {bound}",
+            "keeps {what} at {n} replicas: limited by {bound}",
+            n=desired,
+            what=what,
+            bound=bound,
         )
         remedy, blamed = (message("raise maxReplicas above {most}", most=most), f"hpa/{key}") if at_most else ("", "")
     elif current != desired:
@@ -84,10 +88,11 @@ def hpa(obj: Json, events: Sequence[Event] = (), vpas: Sequence[Json] = ()) -> A
             "scales {what} from {current} to {desired} replicas", what=what, current=current, desired=desired
         )
     else:
-        line = message(
-            "keeps {what} at {current} replicas: {said}",
+        line = plural(
+            "keeps {what} at {n} replica: {said}",
+            "keeps {what} at {n} replicas: {said}",
+            n=current,
             what=what,
-            current=current,
             said=_said(able) or message("its metrics are at their targets"),
         )
     conflicts = _conflicts(obj, vpas)
@@ -109,10 +114,11 @@ def _without_metrics(active: Json, target: str, current: int, subject: str) -> t
     """ScalingActive is False: its line, the remedy, and the object to change."""
     if active.get("reason") == "ScalingDisabled":
         return message("is off: {what} has 0 replicas", what=target), message("scale the target to at least 1"), target
-    line = message(
-        "keeps {what} at {current} replicas: no metric can be read: {said}",
+    line = plural(
+        "keeps {what} at {n} replica: no metric can be read: {said}",
+        "keeps {what} at {n} replicas: no metric can be read: {said}",
+        n=current,
         what=target,
-        current=current,
         said=_said(active),
     )
     if "missing request for" in str(active.get("message")):
