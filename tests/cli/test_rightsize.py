@@ -417,6 +417,20 @@ def test_vpas_are_created_for_workloads_that_have_none() -> None:
     in_lab(body)
 
 
+@pytest.mark.parametrize(
+    ("metadata", "shown"), [({"generateName": "web-", "namespace": "shop"}, "web-"), ({}, ""), (None, ""), ("x", "")]
+)
+def test_an_hpa_without_a_name_is_refused_unless_the_server_names_it(tmp_path: Path, metadata: Any, shown: str) -> None:
+    nameless = {**hpa("web"), "metadata": metadata}
+    file = tmp_path / "objects.yaml"
+    file.write_text(yaml.safe_dump_all([deployment("web", 2, "2", "4Gi"), nameless]), encoding="utf-8")
+    result = CliRunner().invoke(rightsize, ["-f", str(file), "--region", "us-west-2", "-o", "json"])
+    if shown:
+        assert json.loads(result.stdout)["workloads"][0]["scaledBy"] == {"cpu": shown}
+    else:
+        assert "HorizontalPodAutoscaler without a name; every object needs metadata.name" in result.output
+
+
 def test_a_vpa_leaves_alone_what_an_hpa_holds() -> None:
     held = msgspec.structs.replace(proposed(), scaled_by={"cpu": "web"})
     both = msgspec.structs.replace(proposed(name="all"), scaled_by={"cpu": "all", "memory": "all"}, containers=[])

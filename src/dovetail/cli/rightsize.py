@@ -314,12 +314,22 @@ def _scaled_by(extras: list[Json]) -> dict[WorkloadKey, dict[str, str]]:
     from dovetail.model.pod_autoscalers import utilization_resources, workload
 
     by_target: dict[WorkloadKey, dict[str, str]] = {}
-    hpas = [item for item in extras if item["kind"] == "HorizontalPodAutoscaler"]
-    for hpa in sorted(hpas, key=lambda item: str((item.get("metadata") or {}).get("name"))):
+    hpas = [(_hpa_name(item), item) for item in extras if item["kind"] == "HorizontalPodAutoscaler"]
+    for hpa_name, hpa in sorted(hpas, key=lambda named: named[0]):
         kind, name, namespace = workload(hpa, "scaleTargetRef")
         for resource in sorted(utilization_resources(hpa)):
-            by_target.setdefault(WorkloadKey(namespace, kind, name), {}).setdefault(resource, hpa["metadata"]["name"])
+            by_target.setdefault(WorkloadKey(namespace, kind, name), {}).setdefault(resource, hpa_name)
     return by_target
+
+
+def _hpa_name(hpa: Json) -> str:
+    """One that is named by the API server is shown by the beginning of its name."""
+    metadata = hpa.get("metadata")
+    fields = metadata if isinstance(metadata, dict) else {}
+    name = fields.get("name") or fields.get("generateName")
+    if not name:
+        raise UserError(message("{kind} without a name; every object needs metadata.name", kind=hpa["kind"]))
+    return str(name)
 
 
 def _add_metrics(evidence: UsageEvidence, pods: list[Pod], extras: list[Json]) -> None:
