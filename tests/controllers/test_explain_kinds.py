@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -257,14 +258,36 @@ def test_a_node_group_explains_why_it_does_not_grow_or_shrink() -> None:
 
 
 def test_a_node_group_is_known_by_the_name_that_eks_or_eksctl_gave_it() -> None:
-    explanations = {"members": {"a": "eks-9ec97a75", "b": "workers-asg"}}
+    explanations = {"members": {"a": "eks-9ec97a75", "b": "workers-asg", "d": "nodes.example.org"}}
     labels = {
         "a": {"eks.amazonaws.com/nodegroup": "system"},
         "b": {"alpha.eksctl.io/nodegroup-name": "workers"},
         "c": {"eks.amazonaws.com/nodegroup": "lost"},
+        "d": {"kops.k8s.io/instancegroup": "nodes"},
     }
-    for name, group in (("system", "eks-9ec97a75"), ("workers", "workers-asg"), ("lost", "lost"), ("x", "x")):
+    for name, group in (("system", "eks-9ec97a75"), ("workers", "workers-asg"), ("lost", "lost"), ("x", "x"),
+                        ("nodes", "nodes.example.org")):  # fmt: skip
         assert explain.scaling_group(name, explanations, labels) == group
+    written = {
+        "status": json.dumps({"nodeGroups": [{**_group(), "name": "workers-asg"}]}),
+        "explanations": json.dumps(explanations),
+    }
+    assert explain.group_answer(written, "workers", labels).subject == "nodegroup/workers-asg"
+
+
+@pytest.mark.parametrize(
+    ("status", "problem"),
+    [
+        ("nodeGroups: [{name: ng", r"is not YAML: line 1, column \d+: "),
+        ("nodeGroups:\n- na", "has no list of node groups"),
+        ("nodeGroups: ng", "has no list of node groups"),
+        ("nodeGr", "has no list of node groups"),
+    ],
+)
+def test_a_status_that_cannot_be_read_is_not_a_status_without_the_group(status: str, problem: str) -> None:
+    where = "status of the ConfigMap kube-system/cluster-autoscaler-status "
+    with pytest.raises(explain.Unknown, match=where + problem):
+        explain.group_answer({"status": status}, "ng", {})
 
 
 def test_long_lists_are_shortened_with_the_count_and_ages_are_short() -> None:

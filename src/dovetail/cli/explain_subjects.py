@@ -22,7 +22,6 @@ from dovetail.controllers.history.decisions import Decision
 from dovetail.kube import resources as kinds
 from dovetail.kube.errors import Forbidden, KubeError, NotFound
 from dovetail.language import message, source
-from dovetail.model import yaml_document
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, REGION, ZONE
@@ -402,8 +401,6 @@ async def _others(cluster: ClusterSession, resource: kinds.Resource, name: str) 
 
 
 async def _nodegroup(cluster: ClusterSession, name: str) -> Answer:
-    import yaml
-
     from dovetail.controllers.history.store import NAMESPACE
 
     try:
@@ -415,15 +412,9 @@ async def _nodegroup(cluster: ClusterSession, name: str) -> Answer:
             status_config_map=explain.STATUS_CONFIG_MAP,
         )
         raise Unknown(text) from problem
-    try:
-        status = yaml_document.load(data.get("status") or "") or {}
-    except yaml.YAMLError:
-        status = {}  # as one that says nothing of the group
     events = explain.events_of((await cluster.kube.list(kinds.CORE_EVENTS)).items)
-    explanations = _explanations(data)
     labels = {node.metadata.name: node.metadata.labels for node in cluster.cluster_state.nodes.store}
-    group = explain.scaling_group(name, explanations, labels)
-    return explain.nodegroup(status if isinstance(status, dict) else {}, group, events, explanations)
+    return explain.group_answer(data, name, labels, events)
 
 
 async def _group_status(cluster: ClusterSession) -> dict[str, str]:
@@ -434,21 +425,12 @@ async def _group_status(cluster: ClusterSession) -> dict[str, str]:
     return dict(config_map.get("data") or {})
 
 
-def _explanations(data: dict[str, str]) -> dict[str, Any]:
-    """Only Dovetail's Cluster Autoscaler writes them."""
-    try:
-        texts = msgspec.json.decode(data.get("explanations") or "{}")
-    except msgspec.DecodeError:
-        return {}
-    return texts if isinstance(texts, dict) else {}
-
-
 async def _group_node(cluster: ClusterSession, name: str) -> Answer | None:
     """What a Cluster Autoscaler says of a node that has no NodeClaim."""
     node = cluster.cluster_state.nodes.store.get(name)
     if node is None or cluster.cluster_state.claim_for(node) is not None:
         return None
     try:
-        return explain.group_node(_explanations(await _group_status(cluster)), name)
+        return explain.group_node(explain.explanations_of(await _group_status(cluster)), name)
     except KubeError:
         return None

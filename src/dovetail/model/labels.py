@@ -16,6 +16,9 @@ ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
 ZONE_ID = "topology.k8s.aws/zone-id"
 
+#: Under which EKS, eksctl and kOps tell the node group of a node.
+NODE_GROUPS = ("eks.amazonaws.com/nodegroup", "alpha.eksctl.io/nodegroup-name", "kops.k8s.io/instancegroup")
+
 GROUP = "karpenter.sh"
 NODEPOOL = "karpenter.sh/nodepool"
 CAPACITY_TYPE = "karpenter.sh/capacity-type"

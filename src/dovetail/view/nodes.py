@@ -10,13 +10,13 @@ from dovetail.controllers.disruption.expiration import date
 from dovetail.language import message
 from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.labels import NODE_GROUPS
 from dovetail.model.meta import Amount, condition
 from dovetail.model.nodes import Node
 from dovetail.model.quantity import QuantityError, amount
 from dovetail.view import prices
 from dovetail.view.model import Amounts, NodePhase, NodeView, PodView
 
-_NODE_GROUP_LABELS = ("eks.amazonaws.com/nodegroup", "alpha.eksctl.io/nodegroup-name", "kops.k8s.io/instancegroup")
 _ARCHITECTURE = "kubernetes.io/arch"
 #: How long a NodeClaim may take to be launched, and then to register: after that it is given up, as in Karpenter.
 LAUNCH_TIMEOUT, REGISTRATION_TIMEOUT = timedelta(minutes=5), timedelta(minutes=15)
@@ -38,7 +38,7 @@ def node_view(
         reason=reason,
         until=until,
         pool=labels.get(wellknown.NODEPOOL),
-        group=next((labels[key] for key in _NODE_GROUP_LABELS if labels.get(key)), None),
+        group=next((labels[key] for key in NODE_GROUPS if labels.get(key)), None),
         zone=labels.get(wellknown.ZONE),
         instance_type=labels.get(wellknown.INSTANCE_TYPE),
         capacity_type=prices.capacity_type(labels),

@@ -7,16 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-import msgspec
-import yaml
-
 from dovetail.controllers import explain
 from dovetail.controllers.explain import Answer
 from dovetail.controllers.history.decisions import Decision, concerns
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import HPAS, NODECLAIMS, NODEPOOLS, NODES, PODS, Resource
 from dovetail.language import source, speaking
-from dovetail.model import yaml_document
 from dovetail.model.nodes import Event
 from dovetail.view.decisions import summary_of
 from dovetail.view.events import count_of, time_of
@@ -604,12 +600,9 @@ def _group_answer(context: PageContext, name: str) -> Answer | None:
     written = context.group_status
     if written is None:
         return None
+    labels = {node.metadata.name: node.metadata.labels for node in context.observer.state.nodes.store}
     try:
-        status = yaml_document.load(written.get("status") or "") or {}
-        more = msgspec.json.decode(written.get("explanations") or "{}")
         with speaking(context.t.language):
-            return explain.nodegroup(
-                status if isinstance(status, dict) else {}, name, (), more if isinstance(more, dict) else {}
-            )
-    except (yaml.YAMLError, msgspec.DecodeError, explain.Unknown):
+            return explain.group_answer(written, name, labels)
+    except explain.Unknown:
         return None

@@ -6,7 +6,14 @@ Pure: the cluster state, the decisions and the events come in, an `Answer` goes 
 from dovetail.controllers.explain.answer import Answer, Event, Unknown, events_of, no_autoscaler, since, unattended
 from dovetail.controllers.explain.disruption_budgets import pdb
 from dovetail.controllers.explain.namespaces import namespace
-from dovetail.controllers.explain.node_groups import STATUS_CONFIG_MAP, group_node, nodegroup, scaling_group
+from dovetail.controllers.explain.node_groups import (
+    STATUS_CONFIG_MAP,
+    explanations_of,
+    group_answer,
+    group_node,
+    nodegroup,
+    scaling_group,
+)
 from dovetail.controllers.explain.nodeclasses import nodeclass
 from dovetail.controllers.explain.nodepools import nodepool
 from dovetail.controllers.explain.nodes import claim, node
@@ -22,6 +29,8 @@ __all__ = [
     "Unknown",
     "claim",
     "events_of",
+    "explanations_of",
+    "group_answer",
     "group_node",
     "hpa",
     "namespace",

@@ -6,21 +6,72 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
+import yaml
+
 from dovetail.controllers.explain.answer import Answer, Event, Unknown, dollars, event_lines, shortened
+from dovetail.controllers.history.store import NAMESPACE
 from dovetail.controllers.provisioning.node_group_scale_ups import NOT_TRIGGERED, TRIGGERED, GroupScaleUp
 from dovetail.language import message, source
+from dovetail.model import yaml_document
+from dovetail.model.formats import yaml_problem
+from dovetail.model.labels import NODE_GROUPS
 
 Json = Mapping[str, Any]
 
 #: Where both Cluster Autoscalers write their status.
 STATUS_CONFIG_MAP = "cluster-autoscaler-status"
-_GROUP_LABELS = ("eks.amazonaws.com/nodegroup", "alpha.eksctl.io/nodegroup-name")
+
+
+def group_answer(
+    written: Mapping[str, str], name: str, labels: Mapping[str, Mapping[str, str]], events: Sequence[Event] = ()
+) -> Answer:
+    """The answer about a node group under any of its names.
+
+    `written` is the data of the status ConfigMap, `labels` those of the cluster's nodes. Raises Unknown.
+    """
+    more = explanations_of(written)
+    return nodegroup(_status(written), scaling_group(name, more, labels), events, more)
+
+
+def explanations_of(written: Mapping[str, str]) -> Json:
+    """Only Dovetail's Cluster Autoscaler writes them."""
+    try:
+        texts = msgspec.json.decode(written.get("explanations") or "{}")
+    except msgspec.DecodeError:
+        return {}
+    return texts if isinstance(texts, dict) else {}
+
+
+def _status(written: Mapping[str, str]) -> Json:
+    """Without it nothing is known of any group: that is not the same as a group that is missing in it."""
+    try:
+        status = yaml_document.load(written.get("status") or "") or {}
+    except yaml.YAMLError as problem:
+        raise Unknown(
+            message(
+                "status of the ConfigMap {namespace}/{status_config_map} is not YAML: {problem}",
+                namespace=NAMESPACE,
+                status_config_map=STATUS_CONFIG_MAP,
+                problem=yaml_problem(problem),
+            )
+        ) from problem
+    groups = status.get("nodeGroups") or [] if isinstance(status, dict) else None
+    if not isinstance(groups, list) or not all(isinstance(group, dict) for group in groups):
+        raise Unknown(
+            message(
+                "status of the ConfigMap {namespace}/{status_config_map} has no list of node groups",
+                namespace=NAMESPACE,
+                status_config_map=STATUS_CONFIG_MAP,
+            )
+        )
+    return dict(status)
 
 
 def scaling_group(name: str, explanations: Json, labels: Mapping[str, Mapping[str, str]]) -> str:
-    """The Auto Scaling group of a node group that is named as EKS or eksctl name it, by the `labels` of its nodes."""
+    """The Auto Scaling group of a node group that is named as EKS, eksctl or kOps name it, by its nodes' `labels`."""
     for node, group in (explanations.get("members") or {}).items():
-        if name in (labels.get(node, {}).get(label) for label in _GROUP_LABELS):
+        if name in (labels.get(node, {}).get(label) for label in NODE_GROUPS):
             return str(group)
     return name
 
