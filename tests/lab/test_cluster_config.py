@@ -97,6 +97,8 @@ def test_the_walk_throughs_file_gives_its_cluster() -> None:
         ("BaseCapacity: 50", "BaseCapacity: 150", r"cluster.yaml:\d+: .*150 is above 100"),
         ('cidr: "172.31.0.0/16"', 'cidr: "172.31.0.0/24"', "must be a /16"),
         ("  name: eks-cluster\n", "", r"metadata.name: is missing"),
+        ("name: eks-cluster\n", "name: a\n  version: 1.31.2\n", r"cluster.yaml:6: .*'1.31.2' is none of 1.24, 1.25"),
+        ("name: eks-cluster\n", "name: a\n  version: auto\n", r"cluster.yaml:6: metadata.version: 'auto' is none of"),
         ("kind: ClusterConfig", "kind: Cluster", "kind: ClusterConfig"),
         ("- name: spot-ng", "- name: eks-cluster-ng", r"cluster.yaml:\d+: two node groups are named"),
         ("nodeGroups:", "nodeGroups: {", "not YAML"),

@@ -15,6 +15,7 @@ import msgspec
 import yaml
 
 from dovetail.cloud.aws import catalog
+from dovetail.lab.aws.eks_images import VERSIONS
 from dovetail.language import message, source, translated
 from dovetail.language.system_errors import system_error
 from dovetail.model import yaml_document
@@ -234,7 +235,7 @@ _FARGATE: dict[str, Any] = {
 }  # fmt: skip
 SCHEMA: dict[str, Any] = {
     "apiVersion": TEXT, "kind": TEXT,
-    "metadata": {"name": TEXT, "region": TEXT, "version": TEXT, "tags": _OFF, "annotations": _OFF},
+    "metadata": {"name": TEXT, "region": TEXT, "version": OneOf(VERSIONS), "tags": _OFF, "annotations": _OFF},
     "iam": {"withOIDC": BOOL, "serviceAccounts": [_SERVICE_ACCOUNT], "serviceRoleARN": _OFF,
             "vpcResourceControllerPolicy": _OFF, "podIdentityAssociations": _OFF,
             "serviceRolePermissionsBoundary": _OFF,

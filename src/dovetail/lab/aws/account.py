@@ -16,11 +16,9 @@ import msgspec
 
 from dovetail.cloud.aws import catalog
 from dovetail.cloud.aws.amis import variants
-from dovetail.lab.aws.eks_images import LAST_AL2_MINOR
+from dovetail.lab.aws.eks_images import LAST_AL2_MINOR, VERSIONS
 from dovetail.lab.aws.endpoint import ACCOUNT, AwsEndpoint
 
-#: Kubernetes versions that have images here; the walk-throughs name some of them.
-VERSIONS = tuple(f"1.{minor}" for minor in range(24, 38))
 MANAGED = (
     "AmazonEKSWorkerNodePolicy",
     "AmazonEKS_CNI_Policy",

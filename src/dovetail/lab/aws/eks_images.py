@@ -11,6 +11,8 @@ import msgspec
 from dovetail.cloud.aws import catalog
 from dovetail.lab.kubelet.node import VERSION
 
+#: Kubernetes versions that have images here; the walk-throughs name some of them.
+VERSIONS = tuple(f"1.{minor}" for minor in range(24, 38))
 #: The last minor version of Kubernetes that AL2 has images for.
 LAST_AL2_MINOR = 32
 _OWNER = "602401143452"
