@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from dovetail.migration import next_action as actions
+from dovetail.migration import plan
 from dovetail.migration.groups import Group, Sizes
 from dovetail.migration.next_action import Observed, next_action
 from dovetail.migration.record import CORDONED, MigrationRecord, Phase
@@ -29,8 +30,9 @@ SUSPENDED = frozenset({"AZRebalance", "AlarmNotification", "ScheduledActions"})
 POOL = {"kind": "NodePool", "metadata": {"name": "pool"}}
 
 
-def record(phase: Phase = Phase.FORWARD) -> MigrationRecord:
-    return MigrationRecord(phase=phase, started="", order=("a",), sizes={"a": Sizes(0, 9, 4)}, objects=(POOL,))
+def record(phase: Phase = Phase.FORWARD, desired: int = 4) -> MigrationRecord:
+    sizes = {"a": Sizes(0, desired, desired)}
+    return MigrationRecord(phase=phase, started="", order=("a",), sizes=sizes, objects=(POOL,))
 
 
 def seen(groups: list[Group], *nodes: Node) -> Observed:
@@ -52,9 +54,18 @@ def test_an_instance_that_never_joined_is_ended() -> None:
 @pytest.mark.parametrize("size", [3, 10])
 def test_many_instances_without_nodes_are_not_ended(size: int) -> None:
     """A wrong kubeconfig, or an answer without nodes: they may run pods of another cluster."""
-    action = next_action(record(), seen([group(size)], node("other")))
+    action = next_action(record(desired=size), seen([group(size)], node("other")))
     assert isinstance(action, actions.Wait)
     assert f"{size} instances of group a are no Nodes of this cluster" in action.what
+
+
+@pytest.mark.parametrize(("strangers", "ended"), [(5, True), (10, True), (11, False)])
+def test_the_share_that_may_never_have_joined_is_of_the_group_as_it_was(strangers: int, ended: bool) -> None:
+    """What the plan accepts is carried out, also when the nodes that joined are gone."""
+    full, joined = group(100), tuple(node(f"n{index}") for index in range(strangers, 100))
+    assert (not plan._strangers([full], joined)) is ended
+    action = next_action(record(desired=100), seen([group(strangers)], node("other")))
+    assert isinstance(action, actions.Terminate if ended else actions.Wait)
 
 
 def test_no_instance_is_ended_where_no_node_is_listed() -> None:

@@ -65,13 +65,16 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         return Sizes(0, max(self.sizes.desired, self.least_maximum), self.sizes.desired)
 
 
-#: So many instances without a Node, or this share of the group's, may be ones that never joined.
+#: So many instances without a Node, or this share of the group's size, may be ones that never joined.
 MAX_STRANGERS, MAX_STRANGERS_SHARE = 2, 0.1
 
 
-def are_strangers(group: Group, count: int) -> bool:
-    """Whether so many of the group's instances without a Node are rather a wrong cluster, or a broken view of it."""
-    return count > max(MAX_STRANGERS, MAX_STRANGERS_SHARE * len(group.instances))
+def are_strangers(size: int, count: int) -> bool:
+    """Whether so many instances without a Node are rather a wrong cluster, or a broken view of it.
+
+    `size` is the desired capacity of their group before the migration: a group that is drained shrinks.
+    """
+    return count > max(MAX_STRANGERS, MAX_STRANGERS_SHARE * size)
 
 
 class GroupBusy(Exception):

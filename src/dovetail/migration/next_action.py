@@ -233,7 +233,8 @@ def _empty(group: Group, record: MigrationRecord, seen: Observed) -> Action | No
     standing = [node for node in nodes if node.spec.provider_id in group.instances]
     if standing:
         return _begin_batch(standing, record, seen)
-    if group.instances and (not seen.nodes or are_strangers(group, len(group.instances))):
+    size = record.sizes[group.name].desired
+    if group.instances and (not seen.nodes or are_strangers(size, len(group.instances))):
         return Wait(
             message(
                 "{count} instances of group {group} are no Nodes of this cluster and may run pods of another; "

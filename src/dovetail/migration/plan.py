@@ -263,7 +263,7 @@ def _strangers(moving: Sequence[Group], nodes: Sequence[Node]) -> list[MoveBlock
     blocking = []
     for group in moving:
         unknown = [provider_id for provider_id in group.instances if provider_id not in registered]
-        if are_strangers(group, len(unknown)) or (unknown and not ours):
+        if are_strangers(group.sizes.desired, len(unknown)) or (unknown and not ours):
             why = message(
                 "{count} of its {total} instances are no Nodes of this cluster",
                 count=len(unknown),
