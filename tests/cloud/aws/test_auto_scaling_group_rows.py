@@ -13,7 +13,7 @@ from dovetail.cloud.aws import group_tags
 from dovetail.cloud.aws.auto_scaling_groups import AutoScalingGroups, GroupDiscovery, is_placeholder
 from dovetail.cloud.aws.cloud_config import CloudConfigError, ServiceEndpoint, service_endpoints
 from dovetail.cloud.aws.group_tags import SpecError, parse_discovery, parse_nodes_flag
-from dovetail.cloud.aws.group_templates import MixedPolicy, mixed_sizes
+from dovetail.cloud.aws.group_templates import MixedPolicy, mixed_policy, mixed_sizes
 from dovetail.cloud.node_groups import GroupOptions
 from tests.cloud.aws.test_auto_scaling_groups import Scripted, converse, scripted
 
@@ -302,6 +302,25 @@ def test_a_group_named_twice_is_one_group_and_the_first_flag_counts() -> None:
 def test_mixed_sizes_of_a_policy(types: tuple[str, ...], shown: str) -> None:
     assert mixed_sizes(MixedPolicy(instance_types=types)) == shown
     assert mixed_sizes(None) == ""
+
+
+@pytest.mark.parametrize(
+    ("cores", "memory", "shown"),
+    [
+        ({"Min": 4, "Max": 4}, {"Min": 16384, "Max": 16384}, ""),
+        ({"Min": 4, "Max": 4}, {"Min": 16200, "Max": 16384}, ""),
+        ({"Min": 2, "Max": 16}, {"Min": 8192, "Max": 8192}, "2 to 16 vCPU and 8 GiB"),
+        ({"Min": 4, "Max": 4}, {"Min": 8192, "Max": 65536}, "4 vCPU and 8 to 64 GiB"),
+        ({"Min": 4, "Max": 4}, {"Min": 8192}, "4 vCPU and 8 or more GiB"),
+        ({"Min": 2}, {"Min": 512, "Max": 512}, "2 or more vCPU and 0.5 GiB"),
+    ],
+)
+def test_mixed_sizes_of_requirements(cores: dict[str, int], memory: dict[str, int], shown: str) -> None:
+    """Requirements admit every type in their range, so the group mixes more sizes than one with a list."""
+    overrides = [{"InstanceRequirements": {"VCpuCount": cores, "MemoryMiB": memory}}]
+    described = {"LaunchTemplate": {"LaunchTemplateSpecification": {"LaunchTemplateId": "lt"}, "Overrides": overrides}}
+    expected = f"InstanceRequirements with {shown}" if shown else ""
+    assert mixed_sizes(mixed_policy(described)) == expected
 
 
 def test_a_group_tells_the_sizes_that_it_mixes() -> None:

@@ -80,7 +80,12 @@ def mixed_policy(policy: Mapping[str, Any] | None) -> MixedPolicy | None:
 
 
 def mixed_sizes(policy: MixedPolicy | None) -> str:
-    """The smallest and the largest type of a policy, if they differ by more than the similarity of nodes allows."""
+    """How far the sizes of a policy's types lie apart, if by more than the similarity of nodes allows.
+
+    The smallest and the largest type, or the range of requirements that select the types.
+    """
+    if policy is not None and not policy.instance_types and policy.requirements is not None:
+        return _required_sizes(policy.requirements)
     specs = catalog.specs()
     types = [specs[name] for name in (policy.instance_types if policy is not None else ()) if name in specs]
     if not types:
@@ -91,6 +96,23 @@ def mixed_sizes(policy: MixedPolicy | None) -> str:
     if least.vcpus == most.vcpus and max(memory) - min(memory) <= MEMORY_TOLERANCE * max(memory):
         return ""
     return " and ".join(f"{spec.name} ({spec.vcpus} vCPU, {spec.memory_mib / 1024:g} GiB)" for spec in (least, most))
+
+
+def _required_sizes(requirements: Mapping[str, Any]) -> str:
+    cores, memory = (requirements.get(field) or {} for field in ("VCpuCount", "MemoryMiB"))
+    least_cores, most_cores = cores.get("Min") or 0, cores.get("Max")
+    least_memory, most_memory = memory.get("Min") or 0, memory.get("Max")
+    alike = most_memory is not None and most_memory - least_memory <= MEMORY_TOLERANCE * most_memory
+    if least_cores == most_cores and alike:
+        return ""
+    memory_gib = _range(least_memory / 1024, None if most_memory is None else most_memory / 1024)
+    return f"InstanceRequirements with {_range(least_cores, most_cores)} vCPU and {memory_gib} GiB"
+
+
+def _range(least: float, most: float | None) -> str:
+    if most is None:
+        return f"{least:g} or more"
+    return f"{least:g}" if least == most else f"{least:g} to {most:g}"
 
 
 class GroupLaunch(msgspec.Struct, frozen=True):
