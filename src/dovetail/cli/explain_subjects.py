@@ -173,10 +173,14 @@ def _prices(cluster: ClusterSession) -> Callable[[Node], float | None]:
             types_by_region[region] = {kind.name: kind for kind in catalog.load(region)}
         kind = types_by_region[region].get(labels.get(INSTANCE_TYPE, ""))
         sold = labels.get(CAPACITY_TYPE) or labels.get("eks.amazonaws.com/capacityType", "on-demand")
-        zone_and_capacity = (labels.get(ZONE), sold.lower().replace("_", "-"))
+        zone_and_capacity_type = (labels.get(ZONE), sold.lower().replace("_", "-"))
         offerings = kind.offerings if kind is not None else ()
         return next(
-            (offering.price for offering in offerings if (offering.zone, offering.capacity_type) == zone_and_capacity),
+            (
+                offering.price
+                for offering in offerings
+                if (offering.zone, offering.capacity_type) == zone_and_capacity_type
+            ),
             None,
         )
 

@@ -151,9 +151,9 @@ def _report(findings: list[LintFinding], output: str, shop: InstanceCatalog | No
     else:
         for finding in findings:
             click.echo(report.text(finding) + "\n", err=err)
-        options = (
+        region_note = (
             message("asked of {region}", region=shop.region)
             if shop
             else message("no region known: values were not asked of a catalogue")
         )
-        click.echo(f"{report.summary(findings)} ({options})", err=err)
+        click.echo(f"{report.summary(findings)} ({region_note})", err=err)

@@ -143,12 +143,12 @@ def _recorder(scenario: Scenario, seed: int | None, target: Path) -> LabRecorder
     from dovetail.studies.recorded.lab_recorder import LabRecorder, LabRecording
 
     check_absent(target)
-    question = msgspec.msgpack.encode((scenario, seed), order="deterministic", enc_hook=float)
+    encoded_inputs = msgspec.msgpack.encode((scenario, seed), order="deterministic", enc_hook=float)
     return LabRecorder(
         LabRecording(
             path=target,
             cluster=scenario.name or "simulation",
-            identity=hashlib.blake2b(question, digest_size=16).digest(),
+            identity=hashlib.blake2b(encoded_inputs, digest_size=16).digest(),
             source="simulation",
             settings=RecorderSettings(flush_interval_s=RECORD_FLUSH_S),
         )

@@ -351,9 +351,9 @@ def _back(record: MigrationRecord, seen: Observed) -> Action:
     groups = _groups(record, seen)
     for group in groups:
         before = record.sizes[group.name]
-        progress = replace(before, desired=max(before.desired, min(group.sizes.desired, before.most)))
-        if group.sizes != progress:
-            return SetSizes(group, progress)
+        restored = replace(before, desired=max(before.desired, min(group.sizes.desired, before.most)))
+        if group.sizes != restored:
+            return SetSizes(group, restored)
     action = release(record, seen)
     if action is not None:
         return action

@@ -146,8 +146,8 @@ class Observer:
 
     def _is_complete(self) -> bool:
         watches: tuple[Reflector[Any], ...] = (self._event_watch, *self.histories.values())
-        is_served = self._metrics_problem != NOT_ASKED and self._bounded and bool(self.histories)
-        return is_served and all(watch.synced.is_set() or watch.failure is not None for watch in watches)
+        has_answers = self._metrics_problem != NOT_ASKED and self._bounded and bool(self.histories)
+        return has_answers and all(watch.synced.is_set() or watch.failure is not None for watch in watches)
 
     # -- what the watches say
 

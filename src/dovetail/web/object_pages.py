@@ -93,17 +93,17 @@ def _answer(context: PageContext, observer: Observer, kind: str, key: str) -> An
         return _autoscaler_answer(context, observer, kind, key)
     if not (rights.history and (rights.pods or kind == "nodepool")):
         return None
-    requests: dict[str, Callable[..., Answer]] = {
+    explainers: dict[str, Callable[..., Answer]] = {
         "pod": explain.pod,
         "node": explain.node,
         "nodeclaim": explain.claim,
         "nodepool": explain.nodepool,
     }
-    if kind not in requests:
+    if kind not in explainers:
         return None
     try:
         with speaking(context.t.language):
-            return requests[kind](state, observer.decisions.all(), key, now)
+            return explainers[kind](state, observer.decisions.all(), key, now)
     except explain.Unknown:
         return None
 

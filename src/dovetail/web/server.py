@@ -444,8 +444,8 @@ class Dashboard:
 
     async def _results(self, request: web.Request) -> web.StreamResponse:
         context, _ = await self._context(request)
-        language = request.query.get("q", "")[:200]
-        search_results = cluster_pages.search_results(context, context.observer, language)
+        query = request.query.get("q", "")[:200]
+        search_results = cluster_pages.search_results(context, context.observer, query)
         return web.Response(text=carried(search_results, context.moment), content_type="text/html", charset="utf-8")
 
     async def _chart(self, request: web.Request) -> web.StreamResponse:

@@ -49,8 +49,8 @@ def reason(
     placed = instance.network.get("subnet")
     if subnets and placed and placed not in subnets:
         return "SubnetDrift"
-    reservation, listed = instance.labels.get(RESERVATION), status.get("capacityReservations")
-    if reservation and listed is not None and reservation not in {image["id"] for image in listed}:
+    reservation_id, listed = instance.labels.get(RESERVATION), status.get("capacityReservations")
+    if reservation_id and listed is not None and reservation_id not in {reservation["id"] for reservation in listed}:
         return "CapacityReservationDrift"
     stands = instance.labels.get(PLACEMENT_GROUP) or (claim["metadata"].get("labels") or {}).get(PLACEMENT_GROUP, "")
     return "PlacementGroupDrift" if group is not None and group != stands else None

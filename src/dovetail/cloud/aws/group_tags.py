@@ -91,7 +91,7 @@ def parse_discovery(text: str) -> dict[str, str]:
         raise SpecError(message("{flag}: unsupported parameter {key!r}; the only one is tag", flag=flag, key=key))
     if not value:
         raise SpecError(message("{flag}: no tag is named", flag=flag))
-    return {name: percent for name, _, percent in (tag.partition("=") for tag in value.split(","))}
+    return {name: tag_value for name, _, tag_value in (tag.partition("=") for tag in value.split(","))}
 
 
 def discovery_filters(specs: Iterable[Mapping[str, str]]) -> list[dict[str, object]]:

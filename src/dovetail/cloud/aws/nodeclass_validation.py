@@ -149,8 +149,10 @@ def candidates(
     """
     images = of_status(node_class.get("status") or {})
     sold = {t.name: t for t in sorted(types, key=_rank) if _offers(t) and _runs_on(images, t)}
-    pool_specs = [ec2nodeclass.of_pool(pool) for pool in pools]
-    taken = [t for t in sold.values() if any(t.requirements.intersects(requirements) for requirements in pool_specs)]
+    pool_requirements = [ec2nodeclass.of_pool(pool) for pool in pools]
+    taken = [
+        t for t in sold.values() if any(t.requirements.intersects(requirements) for requirements in pool_requirements)
+    ]
     if not taken or ec2nodeclass.family(node_class["spec"]).windows:
         taken = [sold[name] for name in _USUAL if name in sold] or list(sold.values())
     return tuple(LaunchOption(instance_type=t, offering=o) for t in taken[:1] for o in _offers(t))

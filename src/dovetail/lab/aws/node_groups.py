@@ -77,17 +77,17 @@ class NodeGroups:
     def tend(self) -> None:
         """One look: groups for new managed node groups, sizes, groups of deleted ones, lost instances."""
         backend = self._endpoint.backend("autoscaling")
-        changed_fields: dict[str, Any] = {}
+        nodegroups_by_asg: dict[str, Any] = {}
         for cluster in list(self._endpoint.backend("eks").clusters.values()):
             for nodegroup in list(cluster.nodegroups.values()):
                 if nodegroup.nodegroup_name not in self._unmanaged:
-                    changed_fields[nodegroup.resources["autoScalingGroups"][0]["name"]] = nodegroup
-        for name, nodegroup in changed_fields.items():
+                    nodegroups_by_asg[nodegroup.resources["autoScalingGroups"][0]["name"]] = nodegroup
+        for name, nodegroup in nodegroups_by_asg.items():
             if name not in backend.autoscaling_groups:
                 self._create(name, nodegroup)
             elif self._sizes.get(name) != nodegroup.scaling_config:
                 self._resize(name, nodegroup)
-        for name in [size for size in self._sizes if size not in changed_fields]:
+        for name in [size for size in self._sizes if size not in nodegroups_by_asg]:
             del self._sizes[name]
             if name in backend.autoscaling_groups:
                 self._client("autoscaling").delete_auto_scaling_group(AutoScalingGroupName=name, ForceDelete=True)

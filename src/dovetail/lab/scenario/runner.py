@@ -158,9 +158,9 @@ class Player:
         from dovetail.cloud.aws import catalog
         from dovetail.lab.scenario.node_groups import GroupFleet, GroupSettings, spec_of
 
-        replicas = {group.type for group in part.groups}
-        types = {kind.name: kind for kind in catalog.load(part.region) if kind.name in replicas}
-        if missing := sorted(replicas - types.keys()):
+        instance_types = {group.type for group in part.groups}
+        types = {kind.name: kind for kind in catalog.load(part.region) if kind.name in instance_types}
+        if missing := sorted(instance_types - types.keys()):
             raise ScenarioError(
                 message(
                     "nodeGroups: {names}: no instance type of {region} is called so",

@@ -96,8 +96,8 @@ class Acts:
         if self._fleet is not None:
             self._fleet.give_up(filter(None, ids))
 
-    async def _drain(self, step: str) -> None:
-        name = await self._named(NODES, step)
+    async def _drain(self, node_name: str) -> None:
+        name = await self._named(NODES, node_name)
         self._log("step", f"drain node/{name}")
         if name:
             self._lab.add(lambda lab: drain(lab.kube, name))
@@ -107,7 +107,7 @@ class Acts:
         if not name.startswith("#"):
             return name
         made = (await self._lab.kube.list(resource, labels=NODEPOOL)).items
-        ages = sorted((pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]) for pod in made)
+        ages = sorted((obj["metadata"]["creationTimestamp"], obj["metadata"]["name"]) for obj in made)
         number = int(name[1:])
         return str(ages[number][1]) if number < len(ages) else ""
 

@@ -266,11 +266,11 @@ def pod_spec(item: Json) -> Json:
 
 def _stand_in_configuration(items: Sequence[Json], by_key: Mapping[Key, Json]) -> list[Json]:
     """ConfigMaps and Secrets that pods name, with the keys they name: their content has no part in where pods run."""
-    key: dict[Key, set[str]] = {}
+    data_keys: dict[Key, set[str]] = {}
     for item in items:
         namespace = key_of(item)[1]
         for kind, name, keys in _references(pod_spec(item)):
-            key.setdefault((kind, namespace, name), set()).update(keys)
+            data_keys.setdefault((kind, namespace, name), set()).update(keys)
     return [
         {
             "apiVersion": "v1",
@@ -282,7 +282,7 @@ def _stand_in_configuration(items: Sequence[Json], by_key: Mapping[Key, Json]) -
             },
             "data": dict.fromkeys(sorted(keys), ""),
         }
-        for (kind, namespace, name), keys in sorted(key.items())
+        for (kind, namespace, name), keys in sorted(data_keys.items())
         if name and (kind, namespace, name) not in by_key
     ]
 

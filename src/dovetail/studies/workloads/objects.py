@@ -30,14 +30,14 @@ def node_pool(
         {"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": ["c", "m", "r"]},
         {"key": "karpenter.k8s.aws/instance-generation", "operator": "Gt", "values": ["2"]},
     ]
-    requests = [
+    pool_requirements = [
         {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
         {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
         {"key": "karpenter.sh/capacity-type", "operator": "In", "values": list(capacity_types)},
         {"key": "topology.kubernetes.io/zone", "operator": "In", "values": list(ZONES)},
         *(requirements or general),
     ]
-    spec: Json = {"nodeClassRef": _CLASS, "requirements": requests, "expireAfter": "720h"}
+    spec: Json = {"nodeClassRef": _CLASS, "requirements": pool_requirements, "expireAfter": "720h"}
     if taints:
         spec["taints"] = list(taints)
     return {
