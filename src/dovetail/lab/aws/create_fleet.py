@@ -58,7 +58,7 @@ class FleetOverride(msgspec.Struct, frozen=True):
 
 
 def create(backend: Any, context: FleetContext, fleet_request: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to an instant fleet request. `asked` has the request's members by their API names."""
+    """The answer to an instant fleet request. `fleet_request` has the request's members by their API names."""
     with _till:
         return _replayed(backend, context, fleet_request)
 
