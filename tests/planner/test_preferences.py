@@ -12,7 +12,7 @@ from dovetail.planner.provision import provision, quick
 from dovetail.planner.snapshot import Pool, Snapshot
 from dovetail.planner.verify import verify
 
-from .conftest import HOSTNAME, SMALL, ZONE, near, node, pods, pool, spread
+from .conftest import HOSTNAME, SMALL, ZONE, kind, near, node, pods, pool, spread
 
 _SOFT = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -95,3 +95,16 @@ def test_preferences_are_kept_by_every_offering_as_far_as_they_leave_the_variety
     varied = pool(requirements=({"key": INSTANCE_TYPE, "operator": "Exists", "min_values": 2},))
     assert _offered(varied, (INSTANCE_TYPE, "medium", "large"), (ZONE, "z2")) == {("medium", "z2"), ("large", "z2")}
     assert _offered(varied, (ZONE, "z2"), (INSTANCE_TYPE, "medium")) == {("medium", "z2"), ("large", "z2")}
+
+
+def test_the_class_with_most_violations_on_all_nodes_together_is_restored_first() -> None:
+    """Only so many classes are tried: one pod on each of ten nodes counts for more than four pods on one node."""
+    shop = pool(types=(SMALL, kind("luxury", 2, 8, 5.0)))
+    luxury = _prefers(INSTANCE_TYPE, "luxury")
+    costly = [costly_pod for at in range(9) for costly_pod in pods(4, f"costly{at}", cpu=f"{460 + at}m", **luxury)]
+    free = pods(10, "free", cpu="1600m", **_prefers(ZONE, "z2"))
+    problem = Problem(Snapshot(pools=(shop,), pending=(*costly, *free)))
+    violated = {
+        problem.classes[index].pods[0].rpartition("/")[2].rpartition("-")[0] for index, _, _ in quick(problem).violated
+    }
+    assert violated == {f"costly{at}" for at in range(9)}

@@ -361,7 +361,9 @@ def _ignoring_preferences(problem: Problem, strategy: Strategy, run: PackingRun)
     if not cheapest.left:
         cheapest = cheapest.joined(run._replace(cheapest=cheapest.cost))
     best, run = cheapest, cheapest.state.run
-    violated = Counter({index: failing * count for index, failing, count in cheapest.violated})
+    violated = Counter[int]()
+    for index, failing, count in cheapest.violated:  # one entry for each node
+        violated[index] += failing * count
     for index, _ in violated.most_common(_MAX_RESTORED_CLASSES) if few(problem) else ():
         other = pack(problem, replace(strategy, ignored_preferences=ignored - {index}), run)
         if other.score < best.score:
