@@ -81,6 +81,7 @@ def label_1035(value: str) -> list[str]:
     return problems
 
 
+@lru_cache(maxsize=4096)
 def qualified_name(value: str) -> tuple[str, ...]:
     """A label or annotation key, a finalizer, a resource name: `name` or `prefix/name`."""
     parts = value.split("/")
