@@ -38,7 +38,7 @@ class Deadlock(RuntimeError):
 class Clock:
     """What time it is, by the running loop. Instants are aware and in UTC.
 
-    `start` is the wall time at the moment of construction. Without one, a loop in real time is read from the
+    `start` is the time at the moment of construction. Without one, a loop in real time is read from the
     system's clock, and any other starts from it.
     """
 
@@ -48,12 +48,13 @@ class Clock:
         #: Seconds on a clock that never steps back: for durations and deadlines.
         self.monotonic: Callable[[], float] = loop.time
         self._wall = start is None and not isinstance(loop, VirtualLoop | ScaledLoop)
-        self._start = start or datetime.now(UTC)
+        #: The instant of construction.
+        self.start = start or datetime.now(UTC)
 
     def now(self) -> datetime:
         if self._wall:
             return datetime.now(UTC)
-        return self._start + timedelta(seconds=self._loop.time() - self._origin)
+        return self.start + timedelta(seconds=self._loop.time() - self._origin)
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):

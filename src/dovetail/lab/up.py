@@ -204,13 +204,13 @@ async def _kubernetes(settings: LabSettings, seed: int, extras: Sequence[Extra])
         raise StartError(
             message("a real control plane runs in real time: leave out --speed, or use --control-plane embedded")
         )
+    clock = Clock(asyncio.get_running_loop())
     try:
         async with tunnel() as way, _plane(settings, way) as plane:
             write_private(settings.kubeconfig, _inlined(plane, settings.name))
             transport = plane.transport()
             try:
                 parts = LabParts(controllers=False, scheduler=False, pace=_pace(settings), programs=True)
-                clock = Clock(asyncio.get_running_loop())
                 lab = Lab(transport, clock, Chance(seed), parts, extras=extras)
                 eks = _eks(settings, plane.server, plane.certificate.read_bytes())
                 kubelets = KubeletServer(

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from dovetail.lab.aws.pod_identity_webhook import PodIdentityWebhook
+from dovetail.clock import run_virtual
+from dovetail.kube.resources import CONFIGMAPS, PODS
+from dovetail.lab.aws.pod_identity_webhook import PodIdentityWebhook, registered
+from dovetail.lab.cluster import Lab, LabParts
 
 ROLE = "arn:aws:iam::123456789012:role/controller"
 TOKENS = "/var/run/secrets/eks.amazonaws.com/serviceaccount"
@@ -111,3 +116,77 @@ def test_containers_that_the_pod_names_are_left_out() -> None:
 def test_a_pod_without_a_service_account_has_the_default_one() -> None:
     spec = admitted(pod(serviceAccountName=""), {"eks.amazonaws.com/role-arn": ROLE})
     assert spec["serviceAccountName"] == "default"
+
+
+SKIP_LABEL = {"eks.amazonaws.com/skip-pod-identity-webhook": "true"}
+
+
+def replaced(
+    *,
+    earlier_run: bool = False,
+    reviewed: bool = False,
+    owned: bool = True,
+    phase: str = "Running",
+    **metadata: Any,
+) -> bool:
+    """Whether the webhook's start deletes a pod that has nothing of its account's role.
+
+    `reviewed`: the webhook let it pass at its creation, as its account had no role yet.
+    """
+
+    async def main() -> bool:
+        async with Lab.embedded(1, LabParts(controllers=False, scheduler=False, check=False)) as lab:
+            if owned:
+                owner = await lab.kube.create(CONFIGMAPS, {"metadata": {"name": "owner", "namespace": "default"}})
+                reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
+                metadata["ownerReferences"] = [reference]
+            body = pod(serviceAccountName="default", containers=[{"name": "main", "image": "a"}])
+            body["metadata"] |= {"namespace": "default", **metadata}
+
+            async def create() -> None:
+                await lab.kube.create(PODS, body)
+                await lab.kube.patch(PODS, "a", {"status": {"phase": phase}}, "default", subresource="status")
+                await asyncio.sleep(5)
+                assert len((await lab.kube.list(PODS)).items) == 1
+
+            def started(role: str) -> AbstractAsyncContextManager[None]:
+                return registered(lab.client("eks"), lab.server, lab.clock, "eu-west-1", lambda *account: role)
+
+            if reviewed:
+                async with started(""):
+                    await create()
+            else:
+                await create()
+            if earlier_run:
+                lab.clock.start += timedelta(hours=1)
+            async with started(ROLE):
+                left = (await lab.kube.list(PODS)).items
+            return not left or "deletionTimestamp" in left[0]["metadata"]
+
+    return run_virtual(main())
+
+
+def test_pods_that_came_before_the_webhook_answered_are_replaced() -> None:
+    assert replaced()
+
+
+def test_pods_of_an_earlier_run_of_the_lab_keep_what_they_got() -> None:
+    """A role that comes later is for the pods after it."""
+    assert not replaced(earlier_run=True, reviewed=True)
+
+
+def test_pods_of_a_lab_that_had_no_webhook_are_replaced() -> None:
+    assert replaced(earlier_run=True)
+
+
+def test_pods_that_the_webhook_would_not_review_are_left_alone() -> None:
+    assert not replaced(labels=SKIP_LABEL)
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_finished_pods_are_left_alone(phase: str) -> None:
+    assert not replaced(phase=phase)
+
+
+def test_pods_that_no_controller_would_replace_are_left_alone() -> None:
+    assert not replaced(owned=False)

@@ -55,8 +55,8 @@ async def client_config(server: ApiServer | None, service: str, review: Review, 
             yield {"service": {"namespace": _NAMESPACE, "name": service}}
 
 
-async def register(kube: Kube, name: str, webhook: Json) -> None:
-    """A configuration with one webhook for the creation of pods; one of an earlier run is replaced."""
+async def register(kube: Kube, name: str, webhook: Json) -> Json:
+    """The configuration with one webhook for the creation of pods; one of an earlier run is changed to this."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
     whole = {
         "rules": [rule],
@@ -68,10 +68,9 @@ async def register(kube: Kube, name: str, webhook: Json) -> None:
     while True:
         try:
             try:
-                await kube.create(WEBHOOKS, {"metadata": {"name": name}, "webhooks": [whole]})
+                return await kube.create(WEBHOOKS, {"metadata": {"name": name}, "webhooks": [whole]})
             except AlreadyExists:
-                await kube.patch(WEBHOOKS, name, {"webhooks": [whole]})
-            return
+                return await kube.patch(WEBHOOKS, name, {"webhooks": [whole]})
         except KubeError:
             await asyncio.sleep(RETRY_S)
 

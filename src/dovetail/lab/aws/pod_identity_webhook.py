@@ -6,7 +6,7 @@ A pod keeps what it got at its creation: an annotation or an association that co
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -19,6 +19,7 @@ from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.aws import mutating_webhooks
 from dovetail.lab.aws.pod_identity import SERVICE
 from dovetail.lab.aws.web_identity import AUDIENCE
+from dovetail.lab.controllers.timestamps import stamp
 from dovetail.lab.programs.context import (
     AGENT_TOKEN_FILE,
     AGENT_TOKEN_VARIABLE,
@@ -169,7 +170,7 @@ async def registered(
     webhook = PodIdentityWebhook(region, role_of, annotations)
     async with mutating_webhooks.client_config(server, _SERVICE, webhook.review, clock) as client_config:
         skip = {"key": _SKIP_LABEL, "operator": "DoesNotExist"}
-        await mutating_webhooks.register(
+        configuration = await mutating_webhooks.register(
             kube,
             CONFIGURATION,
             {
@@ -180,16 +181,26 @@ async def registered(
                 "timeoutSeconds": 10,
             },
         )
-        await _replace_pods_without(kube, webhook)
+        started = stamp(clock.start)
+        is_new = configuration["metadata"]["creationTimestamp"] >= started
+        await _replace_unreviewed_pods(kube, webhook, since="" if is_new else started)
         yield
 
 
-async def _replace_pods_without(kube: Kube, webhook: PodIdentityWebhook) -> None:
-    """Pods of a kept lab that came while nothing answered the webhook: their controllers make new ones."""
+async def _replace_unreviewed_pods(kube: Kube, webhook: PodIdentityWebhook, since: str) -> None:
+    """Pods that came while nothing answered the webhook: their controllers make new ones.
+
+    That was `since` the lab's start, or, where no earlier run registered the webhook, always. Other pods were reviewed,
+    and keep what they got.
+    """
     for pod in (await kube.list(PODS)).items:
         meta = pod["metadata"]
-        if meta.get("ownerReferences") and await webhook.patch(pod, meta["namespace"]):
-            try:
+        if (
+            meta.get("ownerReferences")
+            and meta["creationTimestamp"] >= since
+            and _SKIP_LABEL not in (meta.get("labels") or {})
+            and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+            and await webhook.patch(pod, meta["namespace"])
+        ):
+            with suppress(NotFound):
                 await kube.delete(PODS, meta["name"], meta["namespace"])
-            except NotFound:
-                continue
