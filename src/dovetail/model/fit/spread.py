@@ -13,7 +13,7 @@ from dovetail.model.fit.terms import Spread
 def counts_on(
     constraint: Spread, shape: Shape, info: NodeInfo, known_kinds: dict[SelectorFacts, bool] | None = None
 ) -> int:
-    """The pods of a node that a constraint counts: same namespace, selected, not going. `known`: kinds seen before."""
+    """The pods of a node that a constraint counts: same namespace, selected, not going. `known_kinds` caches them."""
     if constraint.counts_nothing:
         return 0
     known_kinds = {} if known_kinds is None else known_kinds

@@ -121,7 +121,7 @@ class Declarations:
 
 
 def complaint(expression: str, accepted_types: Sequence[CelType], declared: Declarations) -> str:
-    """What is wrong with an expression; "" if nothing. No `wanted` kinds means any."""
+    """What is wrong with an expression; "" if nothing. Without `accepted_types`, any is."""
     try:
         node = parse(expression)
         kind = cel_typecheck.walk(node, declared.kinds)
