@@ -10,7 +10,7 @@ import pytest
 
 from dovetail.controllers.settings import read
 from dovetail.install import removal
-from dovetail.install.plan import RefusedError
+from dovetail.install.plan import FORMER_REPLICAS, RefusedError
 from dovetail.install.removal import Nodes
 from dovetail.kube import resources as kinds
 from dovetail.lab.aws.endpoint import AwsEndpoint
@@ -132,6 +132,41 @@ def test_take_over_stands_by_then_scales_karpenter_down_and_hand_back_returns(en
         await site.hand_back()
         assert await site.state() == before
         assert await site.kube.get(kinds.NODECLAIMS, "default-abcde") == claim
+
+    tell(endpoint, story, nodes=4)
+
+
+def test_replicas_that_are_set_while_ours_ends_stay(endpoint: AwsEndpoint) -> None:
+    """By another `--hand-back` that was through first, and by an operator: the last step is about the annotation."""
+
+    async def story(site: Site) -> None:
+        labels = {"app.kubernetes.io/name": "karpenter", "app.kubernetes.io/instance": "karpenter"}
+        await site.kube.create(kinds.NAMESPACES, {"metadata": {"name": "karpenter"}})
+        await site.kube.create(kinds.SERVICEACCOUNTS, {"metadata": {"name": "karpenter"}}, "karpenter")
+        await site.kube.create(kinds.DEPLOYMENTS, _karpenter(labels), "karpenter")
+        await asyncio.sleep(60.0)
+        await site.take_over()
+        order: list[str] = []
+
+        async def return_first() -> None:
+            for _ in range(3000):
+                names = {row["metadata"]["name"] for row in (await site.kube.list(kinds.DEPLOYMENTS)).items}
+                if "dovetail" not in names:
+                    break
+                await asyncio.sleep(0.1)
+            body = {"metadata": {"annotations": {FORMER_REPLICAS: None}}, "spec": {"replicas": 3}}
+            await site.kube.patch(kinds.DEPLOYMENTS, "karpenter", body, "karpenter", manager="operator")
+            order.append("first")
+
+        async def return_second() -> None:
+            await site.hand_back()
+            order.append("second")
+
+        await asyncio.gather(return_first(), return_second())
+        assert order == ["first", "second"]
+        karpenter = await site.kube.get(kinds.DEPLOYMENTS, "karpenter", "karpenter")
+        assert karpenter["spec"]["replicas"] == 3
+        assert FORMER_REPLICAS not in (karpenter["metadata"].get("annotations") or {})
 
     tell(endpoint, story, nodes=4)
 

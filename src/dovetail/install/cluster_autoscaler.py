@@ -19,7 +19,7 @@ from dovetail.install.discovery import Found
 from dovetail.install.iam import OWNER_TAG, Site, bounded_name
 from dovetail.install.kubernetes_parts import Object
 from dovetail.install.plan import ROLE_ANNOTATION, RefusedError, annotated
-from dovetail.install.run import Report, bring, undo, wait_for_deployment
+from dovetail.install.run import Report, bring, look_at_pods, undo, wait_for_deployment
 from dovetail.install.steps import Account, InstallPart
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import CONFIGMAPS, DEPLOYMENTS, LEASES
@@ -104,7 +104,14 @@ async def install(account: Account, planned: AutoscalerInstallation, report: Rep
     changed = await bring(account, planned.cloud, report)
     changed += await bring(account, planned.cluster, report)
     if wait_s:
-        await wait_for_deployment(account, planned.namespace, NAME, wait_s, report)
+        await wait_for_deployment(
+            account,
+            name=NAME,
+            namespace=planned.namespace,
+            remedy=look_at_pods(planned.namespace, app=NAME),
+            wait_s=wait_s,
+            report=report,
+        )
     return changed
 
 

@@ -12,7 +12,7 @@ from dovetail.install.discovery import Found
 from dovetail.install.iam import OWNER_TAG
 from dovetail.install.kubernetes_parts import MappedRole, Object
 from dovetail.install.plan import Installation, RefusedError
-from dovetail.install.run import MANAGER, Report, Waited, take, undo, wait_until, wait_until_available
+from dovetail.install.run import MANAGER, Report, Waited, look_at_pods, take, undo, wait_for_deployment, wait_until
 from dovetail.install.steps import Account, Change, InstallPart, StepStatus
 from dovetail.install.take_over import FormerAutoscaler, former_replicas
 from dovetail.kube.errors import NotFound
@@ -287,9 +287,16 @@ async def hand_back(
     former = [part for part in parts if isinstance(part, FormerAutoscaler)]
     await undo(account, former, report)
     for deployment in former if wait_s else ():
-        await wait_until_available(account, deployment.name, deployment.namespace, wait_s, report)
+        await wait_for_deployment(
+            account,
+            name=deployment.name,
+            namespace=deployment.namespace,
+            remedy=look_at_pods(deployment.namespace),
+            wait_s=wait_s,
+            report=report,
+        )
     await undo(account, parts[len(former) :], report)
     await _wait_for_pods(account, planned, wait_s)
     await clear_taints(account, report)
     for deployment in former:
-        await take(account, deployment.forget(await deployment.read(account)))
+        await take(account, deployment.forget())

@@ -163,38 +163,34 @@ async def definitions_served(account: Account, timeout_s: float) -> None:
             )
 
 
-async def wait_for_deployment(account: Account, namespace: str, name: str, wait_s: float, report: Report) -> None:
-    """Wait until a Deployment is available, whose pods have the label app=NAME; refused where it takes longer."""
+async def wait_for_deployment(
+    account: Account, *, name: str, namespace: str, remedy: str, wait_s: float, report: Report
+) -> None:
+    """Wait until a Deployment is available; refused with the remedy where it takes longer."""
     waited = await wait_until(available(account, name, namespace), wait_s, account.kube.clock)
     if not waited.done:
         raise RefusedError(
             message(
-                "Deployment {namespace}/{name}: {seen} after {wait_s:g} s; see kubectl describe pods -n "
-                "{namespace} -l app={name}, then repeat the command",
+                "Deployment {namespace}/{name}: {seen} after {wait_s:g} s; {remedy}",
                 namespace=namespace,
                 name=name,
                 seen=waited.seen,
                 wait_s=wait_s,
+                remedy=remedy,
             )
         )
     report(f"Deployment {namespace}/{name}: {waited.seen}", Change(StepStatus.EXISTS))
 
 
-async def wait_until_available(account: Account, name: str, namespace: str, wait_s: float, report: Report) -> None:
-    """Refused where it takes longer."""
-    waited = await wait_until(available(account, name, namespace), wait_s, account.kube.clock)
-    if not waited.done:
-        raise RefusedError(
-            message(
-                "Deployment {namespace}/{name}: {seen} after {wait_s:g} s; see kubectl describe pods -n "
-                "{namespace}, then repeat the command",
-                namespace=namespace,
-                name=name,
-                seen=waited.seen,
-                wait_s=wait_s,
-            )
+def look_at_pods(namespace: str, app: str = "") -> str:
+    """The remedy for a Deployment that does not become available; `app`: the label of its pods, where they have it."""
+    if app:
+        return message(
+            "see kubectl describe pods -n {namespace} -l app={app}, then repeat the command",
+            namespace=namespace,
+            app=app,
         )
-    report(f"Deployment {namespace}/{name}: {waited.seen}", Change(StepStatus.EXISTS))
+    return message("see kubectl describe pods -n {namespace}, then repeat the command", namespace=namespace)
 
 
 async def install(account: Account, planned: Installation, report: Report, *, wait_s: float) -> int:
@@ -205,5 +201,12 @@ async def install(account: Account, planned: Installation, report: Report, *, wa
     release = planned.release
     name = str(planned.values.get("fullnameOverride") or release.name)
     if wait_s:
-        await wait_until_available(account, name, release.namespace, wait_s, report)
+        await wait_for_deployment(
+            account,
+            name=name,
+            namespace=release.namespace,
+            remedy=look_at_pods(release.namespace),
+            wait_s=wait_s,
+            report=report,
+        )
     return changed + await bring(account, planned.first_pool, report)

@@ -13,7 +13,7 @@ from dovetail.install.chart import Chart, Json, Release, chart_directory, merge_
 from dovetail.install.discovery import Found
 from dovetail.install.kubernetes_parts import Object, definition_parts, marked
 from dovetail.install.plan import FORMER_REPLICAS, Installation, InstallOptions, RefusedError, is_ours, site_of
-from dovetail.install.run import Report, available, bring, wait_until
+from dovetail.install.run import Report, bring, wait_for_deployment
 from dovetail.install.steps import EXISTS, NOTHING_TO_REMOVE, Account, Change, StepStatus, Write
 from dovetail.kube.resources import DEPLOYMENTS
 from dovetail.language import message
@@ -89,13 +89,15 @@ class FormerAutoscaler(msgspec.Struct, frozen=True, kw_only=True):
         why = message("scaled to {replicas}", replicas=former)
         return Change(StepStatus.CHANGE, (self._scaled(former, former),), why=why)
 
-    def forget(self, there: Any) -> Write:
-        """The last step of the return."""
-        return self._scaled(former_replicas(there) or 0, None)
+    def forget(self) -> Write:
+        """The last step of the return. Its replicas stay as they are by then: `removal` has set them."""
+        return self._patch({"metadata": {"annotations": {FORMER_REPLICAS: None}}})
 
-    def _scaled(self, replicas: int, former: int | None) -> Write:
-        annotations = {FORMER_REPLICAS: None if former is None else str(former)}
-        body = {"metadata": {"annotations": annotations}, "spec": {"replicas": replicas}}
+    def _scaled(self, replicas: int, former: int) -> Write:
+        annotations = {FORMER_REPLICAS: str(former)}
+        return self._patch({"metadata": {"annotations": annotations}, "spec": {"replicas": replicas}})
+
+    def _patch(self, body: Json) -> Write:
         return Write(verb="patch", resource=DEPLOYMENTS, name=self.name, namespace=self.namespace, body=body)
 
 
@@ -140,17 +142,12 @@ async def take_over(account: Account, planned: Installation, report: Report, *, 
     """Ours stands by first; then Karpenter is scaled to 0, gives up the lease, and ours leads."""
     changed = await bring(account, planned.cluster, report)
     if wait_s:
-        look = available(account, planned.release.name, planned.release.namespace)
-        waited = await wait_until(look, wait_s, account.kube.clock)
-        if not waited.done:
-            raise RefusedError(
-                message(
-                    "Deployment {namespace}/{release}: {seen} after {wait_s:g} s; Karpenter still runs; see "
-                    "kubectl describe pods -n {namespace}, then repeat",
-                    namespace=planned.release.namespace,
-                    release=planned.release.name,
-                    seen=waited.seen,
-                    wait_s=wait_s,
-                )
-            )
+        release = planned.release
+        remedy = message(
+            "Karpenter still runs; see kubectl describe pods -n {namespace}, then repeat the command",
+            namespace=release.namespace,
+        )
+        await wait_for_deployment(
+            account, name=release.name, namespace=release.namespace, remedy=remedy, wait_s=wait_s, report=report
+        )
     return changed + await bring(account, planned.first_pool, report)

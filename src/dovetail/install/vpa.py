@@ -17,7 +17,7 @@ from dovetail.autoscalers.vpa.manifests import ADMISSION, RECOMMENDER, UPDATER, 
 from dovetail.install.iam import OWNER_TAG
 from dovetail.install.kubernetes_parts import Object
 from dovetail.install.plan import RefusedError, annotated
-from dovetail.install.run import Report, bring, undo, wait_for_deployment, wait_until
+from dovetail.install.run import Report, bring, look_at_pods, undo, wait_for_deployment, wait_until
 from dovetail.install.steps import Account, Change, StepStatus
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.resources import DEPLOYMENTS
@@ -83,7 +83,14 @@ async def install(account: Account, planned: VpaInstallation, report: Report, *,
     """How many parts changed. `wait_s` bounds the wait for each Deployment and the webhook; 0 does not wait."""
     changed = await bring(account, (*planned.definitions, *planned.cluster), report)
     for name in PROGRAMS if wait_s else ():
-        await wait_for_deployment(account, planned.namespace, name, wait_s, report)
+        await wait_for_deployment(
+            account,
+            name=name,
+            namespace=planned.namespace,
+            remedy=look_at_pods(planned.namespace, app=name),
+            wait_s=wait_s,
+            report=report,
+        )
     if wait_s:
         await _wait_for_webhook(account, planned.namespace, wait_s, report)
     return changed
