@@ -7,6 +7,7 @@ import pytest
 from dovetail.install.doctor.collect import (
     VERSION,
 )
+from dovetail.install.doctor.facts import SourceAnswer, State, Status
 from tests.install.doctor_facts import (
     CLOSED_TABLE,
     DEPLOYMENTS,
@@ -18,6 +19,7 @@ from tests.install.doctor_facts import (
     assert_found,
     cluster_autoscaler,
     deployment,
+    of,
     ready_node,
     subnet,
 )
@@ -38,3 +40,10 @@ CASES: list[Case] = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[2]}")
 def test_a_fault_is_found(case: Case) -> None:
     assert_found(*case)
+
+
+def test_endpoints_of_the_vpc_are_read_only_where_no_subnet_leads_out() -> None:
+    refused = SourceAnswer(state=State.REFUSED, right="ec2:DescribeVpcEndpoints", message="no")
+    assert [row.status for row in of("P03", {"VPC endpoints": refused})] == [Status.PASSED]
+    closed = of("P03", {"VPC endpoints": refused, "route tables": [CLOSED_TABLE]})
+    assert [row.status for row in closed] == [Status.NOT_CHECKED]

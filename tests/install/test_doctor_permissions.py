@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import pytest
+from botocore.exceptions import ClientError
 
+from dovetail.cloud.aws.client import Calls
 from dovetail.install.doctor.checks import report
 from dovetail.install.doctor.facts import SourceAnswer, State, Status
-from dovetail.install.doctor.permissions import LAUNCH, PASS_ROLE, UNWANTED, ControllerRole, trials
+from dovetail.install.doctor.permissions import LAUNCH, PASS_ROLE, UNWANTED, ControllerRole, Denial, simulate, trials
 from dovetail.install.policy import PolicyDecision, decide
 from dovetail.kube import resources as kinds
 from tests.e2e import installation_steps as steps
-from tests.install.doctor_facts import EXPECTED_DENIALS, claim, facts, pool
+from tests.install.doctor_facts import ANNOTATED, EXPECTED_DENIALS, claim, facts, pool
 
 ACCOUNT, CLUSTER, REGION = "123456789012", "demo", "ap-northeast-2"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/KarpenterControllerRole-{CLUSTER}"
@@ -108,3 +112,95 @@ def test_a_missing_role_for_spot_instances_fails_though_spot_instances_run() -> 
     }
     rows = [row for row in report(facts(answers=answers)) if row.id == "D08" and row.status is Status.FAILED]
     assert [row.object for row in rows] == ["role/AWSServiceRoleForEC2Spot"]
+
+
+def statement(effect: str, *actions: str) -> dict[str, Any]:
+    return {"Effect": effect, "Action": list(actions), "Resource": "*"}
+
+
+class BoundedRole:
+    """IAM's answers about a role with inline policies and a permissions boundary."""
+
+    def __init__(self, boundary: dict[str, Any], readable: bool = True, **policies: dict[str, Any]) -> None:
+        self.boundary, self.readable = {"Statement": [boundary]}, readable
+        self.policies = {name: {"Statement": [row]} for name, row in policies.items()}
+
+    async def all(self, service: str, operation: str, field: str, **arguments: Any) -> list[Any]:
+        if operation == "simulate_principal_policy":
+            return (await self(service, operation, **arguments))[field]
+        return list(self.policies) if operation == "list_role_policies" else []
+
+    async def __call__(self, service: str, operation: str, **arguments: Any) -> dict[str, Any]:
+        if operation == "get_role_policy":
+            if not self.readable:
+                raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, operation)
+            return {"PolicyDocument": self.policies[arguments["PolicyName"]]}
+        context = {row["ContextKeyName"]: row["ContextKeyValues"][0] for row in arguments["ContextEntries"]}
+        rows = []
+        for action in arguments["ActionNames"]:
+            request = (action, arguments["ResourceArns"][0], context)
+            own, bounded = decide(self.policies.values(), *request)[0], decide([self.boundary], *request)[0]
+            decisions = {own, bounded} - {PolicyDecision.ALLOWED} or {PolicyDecision.ALLOWED}
+            explicit = PolicyDecision.EXPLICIT_DENY
+            decision = explicit if explicit in decisions else decisions.pop()
+            rows.append(
+                {
+                    "EvalActionName": action,
+                    "EvalDecision": decision.value,
+                    "PermissionsBoundaryDecisionDetail": {
+                        "AllowedByPermissionsBoundary": bounded is PolicyDecision.ALLOWED
+                    },
+                }
+            )
+        return {"EvaluationResults": rows}
+
+
+READS_ONLY = statement("Allow", "*:Describe*", "*:Get*", "*:List*")
+EVERYTHING, NO_FLEETS = statement("Allow", "*"), statement("Deny", "ec2:CreateFleet")
+
+
+@pytest.mark.parametrize(
+    ("role", "causes"),
+    [
+        (BoundedRole(READS_ONLY, all=EVERYTHING), {(True, "implicitDeny", "")}),
+        (BoundedRole(READS_ONLY, reads=READS_ONLY), {(False, "implicitDeny", ""), (True, "implicitDeny", "")}),
+        (
+            BoundedRole(READS_ONLY, all=EVERYTHING, none=NO_FLEETS),
+            {(False, "explicitDeny", "none"), (True, "implicitDeny", "")},
+        ),
+        (BoundedRole(EVERYTHING, all=EVERYTHING, none=NO_FLEETS), {(False, "explicitDeny", "none")}),
+        (BoundedRole(EVERYTHING, reads=READS_ONLY), {(False, "implicitDeny", "")}),
+        (BoundedRole(NO_FLEETS, all=EVERYTHING), {(True, "explicitDeny", "")}),
+        # policies that cannot be read are not said to lack anything
+        (BoundedRole(READS_ONLY, readable=False, reads=READS_ONLY), {(True, "implicitDeny", "")}),
+    ],
+)
+def test_a_boundary_and_the_policies_beside_it_are_judged_apart(
+    role: BoundedRole, causes: set[tuple[bool, str, str]]
+) -> None:
+    answer = asyncio.run(simulate(cast("Calls", role), ControllerRole(arn=ROLE, cluster=CLUSTER, region=REGION)))
+    denials = [msgspec.convert(row, Denial) for row in answer.data]
+    fleets = [row for row in denials if (row.purpose, row.action) == (LAUNCH, "ec2:CreateFleet")]
+    assert {(row.by_boundary, row.decision, row.policy) for row in fleets} == causes
+
+
+def test_a_boundary_is_named_with_the_actions_that_it_lacks_and_is_not_deleted() -> None:
+    boundary = f"arn:aws:iam::{ACCOUNT}:policy/guardrail"
+    actions = ("ec2:CreateFleet", "ec2:CreateLaunchTemplate", "ec2:CreateTags", "ec2:RunInstances")
+    rows = [
+        {"purpose": purpose, "action": action, "resource": "*", "decision": "implicitDeny", "by_boundary": True}
+        for purpose, action in (*((LAUNCH, action) for action in actions), (PASS_ROLE, "iam:PassRole"))
+    ]
+    role = dict[str, Any](ANNOTATED["role controller"])
+    role["PermissionsBoundary"] = {"PermissionsBoundaryArn": boundary}
+    answers = {
+        **ANNOTATED,
+        "role controller": role,
+        "denied to the controller": [*rows, *EXPECTED_DENIALS],
+    }
+    found = [row for row in report(facts(answers=answers), ["D03", "D05"]) if "boundary" in row.message]
+    launch, passing = sorted(found, key=lambda row: row.id)
+    shown = "aws iam get-role --role-name controller --query Role.PermissionsBoundary  # "
+    assert f"its permissions boundary {boundary} does not allow" in launch.message
+    assert launch.remedy.startswith(shown) and launch.remedy.endswith(", ".join(actions))
+    assert passing.remedy.startswith(shown) and passing.remedy.endswith("iam:PassRole")

@@ -289,7 +289,7 @@ def test_a_key_that_does_not_exist_is_taken_from_the_volume() -> None:
 def test_a_key_that_leaves_its_use_to_iam_is_granted_by_a_policy() -> None:
     """A grant is not seen by IAM's simulator, so doctor would fail again."""
     statement = {"Effect": "Allow", "Action": "kms:*", "Principal": {"AWS": "arn:aws:iam::1:root"}}
-    given = {
+    given: dict[str, Any] = {
         CLASSES: [a_class(blockDeviceMappings=[{"ebs": {"kmsKeyID": "k"}}])],
         DEPLOYMENTS: [deployment(KARPENTER)],
         "key k": VOLUME_KEY,
@@ -298,6 +298,12 @@ def test_a_key_that_leaves_its_use_to_iam_is_granted_by_a_policy() -> None:
     }
     (row,) = findings("D17", **given)
     assert row.remedy.startswith("aws iam put-role-policy ") and "kms:CreateGrant" in row.remedy
+    policies = given["denied to the controller"][0]
+    bounded = {**policies, "by_boundary": True}
+    (row,) = findings("D17", **given | {"denied to the controller": [bounded]})
+    assert "Role.PermissionsBoundary" in row.remedy and row.remedy.endswith("kms:CreateGrant")
+    (row,) = findings("D17", **given | {"denied to the controller": [bounded, policies]})
+    assert row.remedy.startswith("aws iam put-role-policy ")
 
 
 def test_every_endpoint_that_is_missing_has_its_command() -> None:

@@ -11,7 +11,7 @@ from dovetail.install.doctor.collect import (
     MUTATING,
     VPAS,
 )
-from dovetail.install.doctor.facts import SourceAnswer, State
+from dovetail.install.doctor.facts import SourceAnswer, State, Status
 from dovetail.kube import resources as kinds
 from dovetail.model.labels import COMPUTE_TYPE, FARGATE
 from tests.install.doctor_facts import (
@@ -33,6 +33,7 @@ from tests.install.doctor_facts import (
     dns_pod,
     hpa,
     node,
+    of,
     pool,
     tainted_pool,
     unscalable,
@@ -41,13 +42,15 @@ from tests.install.doctor_facts import (
     with_kubelet,
 )
 
+SERVICE_RANGE = {"kubernetesNetworkConfig": {"serviceIpv4Cidr": "10.100.0.0/16"}}
 CASES: list[Case] = [
     ("D20", FAILED, "spec.scaleTargetRef Deployment/wbe: not found", unscalable("web")),
     (
         "V04",
         FAILED,
-        "clusterDNS is 10.100.0.11, and no Service has this address",
+        "clusterDNS has 10.100.0.11 of the cluster's Service range, and no Service has this address",
         {
+            "eks:DescribeCluster": SERVICE_RANGE,
             CLASSES: [with_kubelet(clusterDNS=["169.254.20.10", "10.100.0.10", "10.100.0.11"])],
             kinds.SERVICES.name: [{"metadata": {"name": "kube-dns"}, "spec": {"clusterIP": "10.100.0.10"}}],
         },
@@ -195,3 +198,25 @@ CASES: list[Case] = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[2]}")
 def test_a_fault_is_found(case: Case) -> None:
     assert_found(*case)
+
+
+@pytest.mark.parametrize("resolver", ["10.0.0.2", "169.254.20.10", "192.168.7.53", "fd00:ec2::253"])
+def test_a_resolver_outside_of_the_service_range_is_not_judged(resolver: str) -> None:
+    answers = {"eks:DescribeCluster": SERVICE_RANGE, CLASSES: [with_kubelet(clusterDNS=[resolver])]}
+    assert [row.status for row in of("V04", answers)] == [Status.PASSED]
+
+
+def test_an_absent_dns_service_is_taken_from_the_addresses_and_other_resolvers_stay() -> None:
+    network = {"kubernetesNetworkConfig": {"ipFamily": "ipv6", "serviceIpv6Cidr": "fd12:3456::/108"}}
+    mixed = with_kubelet(clusterDNS=["fd12:3456::b", "fd00:ec2::253"])
+    (finding,) = of("V04", {"eks:DescribeCluster": network, CLASSES: [mixed]})
+    assert finding.status is FAILED
+    assert finding.remedy.endswith(
+        '-p \'[{"op":"replace","path":"/spec/kubelet/clusterDNS","value":["fd00:ec2::253"]}]\''
+    )
+
+
+def test_a_resolver_is_not_judged_without_the_service_range() -> None:
+    refused = SourceAnswer(state=State.REFUSED, right="eks:DescribeCluster", message="no")
+    answers = {"eks:DescribeCluster": refused, CLASSES: [with_kubelet(clusterDNS=["10.100.0.11"])]}
+    assert [row.status for row in of("V04", answers)] == [Status.NOT_CHECKED]

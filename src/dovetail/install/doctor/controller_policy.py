@@ -9,7 +9,17 @@ import msgspec
 from dovetail.install.doctor.access import is_for_pods, node_roles
 from dovetail.install.doctor.aws_answers import ROLE_ANNOTATION
 from dovetail.install.doctor.controller import controller, controller_account
-from dovetail.install.doctor.facts import Facts, Fault, NotAvailable, Status, condition, failure, shortened, warning
+from dovetail.install.doctor.facts import (
+    Facts,
+    Fault,
+    NotAvailable,
+    SourceAnswer,
+    Status,
+    condition,
+    failure,
+    shortened,
+    warning,
+)
 from dovetail.install.doctor.permissions import (
     BROAD_TERMINATION,
     FEATURES,
@@ -65,11 +75,11 @@ def put_policy(facts: Facts) -> str:
     )
 
 
-def grant(facts: Facts, denial: Denial) -> str:
-    """The command that ends a denial. A further policy does not undo a Deny: that has to go."""
-    role = controller_role(facts)
+def grant(facts: Facts, *denied: Denial) -> str:
+    """The command that ends denials of one cause. A further policy does not undo a Deny: that has to go."""
+    role, denial = controller_role(facts), denied[0]
     if denial.by_boundary:
-        return f"aws iam delete-role-permissions-boundary --role-name {role}"
+        return extend_boundary(role, *denied)
     if not denial.is_explicit:
         return put_policy(facts)
     if denial.policy.startswith("arn:"):
@@ -80,6 +90,16 @@ def grant(facts: Facts, denial: Denial) -> str:
         "aws iam get-account-authorization-details --filter Role LocalManagedPolicy --query "
         "\"RoleDetailList[?RoleName=='{role}']\"  # find the statement with Effect Deny",
         role=role,
+    )
+
+
+def extend_boundary(role: str, *denied: Denial) -> str:
+    """A boundary is a guardrail of others: it is shown, and what it lacks."""
+    return message(
+        "aws iam get-role --role-name {role} --query Role.PermissionsBoundary  # the owner of the boundary adds to "
+        "it: {actions}",
+        role=role,
+        actions=", ".join(dict.fromkeys(row.action for row in denied)),
     )
 
 
@@ -116,14 +136,14 @@ def check_controller_policy(facts: Facts) -> Iterator[Fault]:
             f"role/{role}",
             message(
                 "{policies} {verb} {actions}{where} with the controller's tags ({decision}): {consequence}",
-                policies=message("its permissions boundary") if rows[0].by_boundary else message("its policies"),
+                policies=_boundary(described) if rows[0].by_boundary else message("its policies"),
                 verb=_verb(rows[0]),
                 actions=shortened([row.action for row in rows]),
                 where=where,
                 decision=rows[0].decision,
                 consequence=message(CONSEQUENCES[purpose]),
             ),
-            grant(facts, rows[0]),
+            grant(facts, *rows),
             symptom=foreign,
         )
     if not denials(facts, BROAD_TERMINATION):
@@ -137,10 +157,18 @@ def check_controller_policy(facts: Facts) -> Iterator[Fault]:
         )
 
 
+def _boundary(described: SourceAnswer | None) -> str:
+    """The permissions boundary of a role, with its ARN where the role could be read."""
+    role = (described.data if described is not None else None) or {}
+    arn = (role.get("PermissionsBoundary") or {}).get("PermissionsBoundaryArn")
+    return message("its permissions boundary {arn}", arn=arn) if arn else message("its permissions boundary")
+
+
 def _verb(denial: Denial) -> str:
-    if denial.is_explicit:
-        return message("denies") if denial.by_boundary else message("deny")
-    return message("does not allow") if denial.by_boundary else message("do not allow")
+    """Of a boundary no more is known than that it does not allow the action: the Deny may be another policy's."""
+    if denial.by_boundary:
+        return message("does not allow")
+    return message("deny") if denial.is_explicit else message("do not allow")
 
 
 def _simulated_denials(facts: Facts, purpose: str) -> list[Denial]:

@@ -89,6 +89,12 @@ def _pass_role_faults(facts: Facts) -> Iterator[Fault]:
         yield failure(
             f"role/{role}",
             message(
+                "its permissions boundary does not allow iam:PassRole on {resource} to ec2.amazonaws.com: "
+                "no instance gets the node role",
+                resource=denial.resource,
+            )
+            if denial.by_boundary
+            else message(
                 "its policies do not allow iam:PassRole on {resource} to ec2.amazonaws.com ({decision}): "
                 "no instance gets the node role",
                 resource=denial.resource,

@@ -18,6 +18,7 @@ from dovetail.cloud.aws.client import Calls
 from dovetail.install.doctor.aws_call import ask
 from dovetail.install.doctor.facts import SourceAnswer, State
 from dovetail.install.iam import EKS_CLUSTER, NODECLASS, NODEPOOL, REGION_TAG
+from dovetail.install.policy import PolicyDecision, decide
 from dovetail.model.labels import PROVISIONER_NAME
 
 RIGHT = "iam:SimulatePrincipalPolicy"
@@ -56,7 +57,7 @@ class Denial(msgspec.Struct, frozen=True):
     resource: str
     decision: str
     policy: str = ""
-    #: Whether the role's permissions boundary does not allow it.
+    #: Whether it is the role's permissions boundary that does not allow it; its policies have a denial of their own.
     by_boundary: bool = False
 
     @property
@@ -230,18 +231,48 @@ async def simulate(calls: Calls, role: ControllerRole) -> SourceAnswer:
     refused = next((answer for answer in answers if answer.state is not State.READ), None)
     if refused is not None:
         return refused
-    denials = [msgspec.convert(denial, Denial) for answer in answers for denial in answer.data]
-    if any(denial.is_explicit for denial in denials):
-        documents = await _documents(calls, role.arn.rsplit("/", 1)[-1])
-        denials = [
-            msgspec.structs.replace(denial, policy=_denying(documents, denial.action)) if denial.is_explicit else denial
-            for denial in denials
-        ]
-    return SourceAnswer(data=msgspec.to_builtins(denials), right=RIGHT)
+    denials = [
+        (trial, msgspec.convert(denial, Denial))
+        for trial, answer in zip(trials(role), answers, strict=True)
+        for denial in answer.data
+    ]
+    needed = [denial for trial, denial in denials if trial.purpose not in UNWANTED]
+    if any(denial.is_explicit or denial.by_boundary for denial in needed):
+        policies = await _policies(calls, role.arn.rsplit("/", 1)[-1])
+        causes = [cause for trial, denial in denials for cause in _causes(policies, trial, denial)]
+    else:
+        causes = [denial for _, denial in denials]
+    return SourceAnswer(data=msgspec.to_builtins(causes), right=RIGHT)
 
 
-async def _documents(calls: Calls, role: str) -> dict[str, Any]:
-    """The policies of a role that can be read: inline ones by name, attached ones by ARN."""
+class RolePolicies(msgspec.Struct, frozen=True):
+    """The policies of a role that could be read: inline ones by name, attached ones by ARN."""
+
+    documents: Mapping[str, Mapping[str, Any]]
+    #: Whether these are all.
+    complete: bool
+
+
+def _causes(policies: RolePolicies, trial: Trial, denial: Denial) -> list[Denial]:
+    """What has to change before the action is allowed: the role's policies, its boundary, or both.
+
+    The simulator says of the boundary whether it allows the action, and nothing of the policies beside it.
+    """
+    denying = _denying(policies, trial, denial) if denial.is_explicit else ""
+    if not denial.by_boundary:
+        policy = denying or _mentioning(policies, denial.action)
+        return [msgspec.structs.replace(denial, policy=policy)] if denial.is_explicit else [denial]
+    own = msgspec.structs.replace(denial, by_boundary=False)
+    implicit = PolicyDecision.IMPLICIT_DENY.value
+    if denying:  # the simulator's word is that of this policy; the boundary may have no Deny at all
+        return [msgspec.structs.replace(own, policy=denying), msgspec.structs.replace(denial, decision=implicit)]
+    decision, _ = decide(policies.documents.values(), denial.action, trial.resource, trial.context)
+    if policies.complete and decision is not PolicyDecision.ALLOWED:
+        return [msgspec.structs.replace(own, decision=implicit), denial]
+    return [denial]
+
+
+async def _policies(calls: Calls, role: str) -> RolePolicies:
     made: dict[str, Any] = {}
     inline = await ask(calls, "iam", "list_role_policies", "iam:ListRolePolicies", "PolicyNames", RoleName=role)
     for name in inline.data or ():
@@ -262,13 +293,25 @@ async def _documents(calls: Calls, role: str) -> dict[str, Any]:
                 VersionId=version,
             )  # fmt: skip
             made[arn] = (answer.data or {}).get("Document")
-    return made
+    read = {name: document for name, document in made.items() if document}
+    listed = len(inline.data or ()) + len(attached.data or ())
+    complete = inline.state is State.READ and attached.state is State.READ and len(read) == listed
+    return RolePolicies(read, complete)
 
 
-def _denying(documents: Mapping[str, Any], action: str) -> str:
+def _denying(policies: RolePolicies, trial: Trial, denial: Denial) -> str:
+    """The first policy with a Deny that holds for the request."""
+    for name, document in policies.documents.items():
+        decision, _ = decide([document], denial.action, trial.resource, trial.context)
+        if decision is PolicyDecision.EXPLICIT_DENY:
+            return name
+    return ""
+
+
+def _mentioning(policies: RolePolicies, action: str) -> str:
     """The first policy with a Deny for the action; conditions and resources are not compared."""
-    for name, document in documents.items():
-        for statement in _list((document or {}).get("Statement")):
+    for name, document in policies.documents.items():
+        for statement in _list(document.get("Statement")):
             patterns = [str(pattern).lower() for pattern in _list(statement.get("Action"))]
             if statement.get("Effect") == "Deny" and any(fnmatchcase(action.lower(), pattern) for pattern in patterns):
                 return name

@@ -138,10 +138,10 @@ def check_subnets(facts: Facts) -> Iterator[Fault]:
             ),
             "aws ec2 create-subnet --vpc-id VPC --availability-zone ZONE --cidr-block CIDR",
         )
-    closed = closed_subnets(facts, subnets)
+    if len(closed_subnets(facts, subnets)) < len(subnets):
+        return
     served = {str(row.get("ServiceName")).split(f".{facts.region}.", 1)[-1] for row in facts.items("VPC endpoints")}
-    needed = {*NODE_SERVICES, *CONTROLLER_SERVICES}
-    if len(closed) == len(subnets) and not needed <= served:
+    if not {*NODE_SERVICES, *CONTROLLER_SERVICES} <= served:
         yield warning(
             f"cluster/{facts.cluster}",
             message(

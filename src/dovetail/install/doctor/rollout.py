@@ -6,8 +6,10 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
+from typing import Any
 
+from dovetail.install.doctor.access import eks_cluster
 from dovetail.install.doctor.controller import controllers, karpenter_version
 from dovetail.install.doctor.controller_pods import unschedulable_message
 from dovetail.install.doctor.facts import Facts, Fault, Json, condition, environment, failure, moment, name_of, warning
@@ -132,7 +134,7 @@ def check_dns(facts: Facts) -> Iterator[Fault]:
 
 
 def _resolver_faults(facts: Facts) -> Iterator[Fault]:
-    """Addresses that new nodes give to their pods; a cache on the node itself has a link-local one."""
+    """Addresses of Services that new nodes give to their pods; resolvers outside of the cluster are not judged."""
     services = {
         str(address)
         for service in facts.items(SERVICES.name)
@@ -140,22 +142,36 @@ def _resolver_faults(facts: Facts) -> Iterator[Fault]:
     }
     for node_class in facts.items(EC2NODECLASSES.name):
         stated = ((node_class.get("spec") or {}).get("kubelet") or {}).get("clusterDNS") or ()
-        absent = [str(address) for address in stated if str(address) not in services and not _is_local(str(address))]
+        others = [str(address) for address in stated if str(address) not in services and not _is_local(str(address))]
+        absent = [address for address in others if _is_of_a_service(facts, address)]
         if absent:
             name = node_class["metadata"]["name"]
+            left = [address for address in map(str, stated) if address not in absent]
+            patch: dict[str, Any] = {"op": "replace" if left else "remove", "path": "/spec/kubelet/clusterDNS"}
+            patch |= {"value": left} if left else {}
             yield failure(
                 f"ec2nodeclass/{name}",
                 message(
-                    "spec.kubelet.clusterDNS is {absent}, and no Service has this address: pods on its nodes resolve "
-                    "no name",
+                    "spec.kubelet.clusterDNS has {absent} of the cluster's Service range, and no Service has this "
+                    "address: pods on its nodes resolve no name by it",
                     absent=", ".join(absent),
                 ),
-                f"kubectl patch ec2nodeclass {name} --type=json -p"
-                ' \'[{"op":"remove","path":"/spec/kubelet/clusterDNS"}]\'',
+                f"kubectl patch ec2nodeclass {name} --type=json -p '[{json.dumps(patch, separators=(',', ':'))}]'",
             )
 
 
+def _is_of_a_service(facts: Facts, address: str) -> bool:
+    """Whether only a Service can have it: it lies in the range that EKS states."""
+    network = eks_cluster(facts).get("kubernetesNetworkConfig") or {}
+    ranges = [network[key] for key in ("serviceIpv4Cidr", "serviceIpv6Cidr") if network.get(key)]
+    try:
+        return any(ip_address(address) in ip_network(text) for text in ranges)
+    except ValueError:
+        return False
+
+
 def _is_local(address: str) -> bool:
+    """As that of a cache on the node itself: no range of Services has it."""
     try:
         return ip_address(address).is_link_local
     except ValueError:

@@ -7,11 +7,11 @@ a moment after its launch, and nothing but its state says why.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dovetail.install.doctor.access import policy_document
-from dovetail.install.doctor.controller_policy import controller_role, denials
+from dovetail.install.doctor.controller_policy import controller_role, denials, extend_boundary
 from dovetail.install.doctor.facts import Facts, Fault, Json, State, failure
 from dovetail.install.doctor.permissions import VOLUME_KEY, Denial
 from dovetail.kube.resources import EC2NODECLASSES, STORAGECLASSES
@@ -130,7 +130,7 @@ def _use_faults(facts: Facts, subject: str, where: str, key: Json, effect: str) 
         else message("the key's policy admits neither the role {role} nor the account", role=role)
     )
     if delegated:
-        yield failure(subject, f"{where}: {cause}: {effect}", _allow_use(role, key, refused[0]))
+        yield failure(subject, f"{where}: {cause}: {effect}", _allow_use(role, key, refused))
         return
     yield failure(
         subject,
@@ -141,12 +141,16 @@ def _use_faults(facts: Facts, subject: str, where: str, key: Json, effect: str) 
     )
 
 
-def _allow_use(role: str, key: Json, refused: Denial) -> str:
-    """The policy that lets a role use a key; a Deny has to go instead."""
-    if refused.is_explicit and refused.policy:
-        option = "--policy-arn" if refused.policy.startswith("arn:") else "--policy-name"
-        command = "detach-role-policy" if refused.policy.startswith("arn:") else "delete-role-policy"
-        return f"aws iam {command} --role-name {role} {option} {refused.policy}"
+def _allow_use(role: str, key: Json, refused: Sequence[Denial]) -> str:
+    """The policy that lets a role use a key; a Deny has to go instead, and a boundary has to allow it too."""
+    by_policies = [row for row in refused if not row.by_boundary]
+    if not by_policies:
+        return extend_boundary(role, *refused)
+    first = by_policies[0]
+    if first.is_explicit and first.policy:
+        option = "--policy-arn" if first.policy.startswith("arn:") else "--policy-name"
+        command = "detach-role-policy" if first.policy.startswith("arn:") else "delete-role-policy"
+        return f"aws iam {command} --role-name {role} {option} {first.policy}"
     statement = {"Effect": "Allow", "Action": list(GRANTED), "Resource": key["Arn"]}
     document = json.dumps({"Version": "2012-10-17", "Statement": [statement]}, separators=(",", ":"))
     return f"aws iam put-role-policy --role-name {role} --policy-name volume-key --policy-document '{document}'"
