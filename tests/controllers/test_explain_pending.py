@@ -11,8 +11,11 @@ import pytest
 from dovetail.cloud.simulated.config import SimulatedMarket
 from dovetail.controllers import explain
 from dovetail.controllers.explain import claims
+from dovetail.controllers.explain.pods import refused
+from dovetail.controllers.history.decisions import Refusal
 from dovetail.controllers.history.provisioning import never_joined
 from dovetail.kube import resources as kinds
+from dovetail.language import speaking
 from tests.controllers.test_explain import ask
 
 RunScenario = Callable[..., None]
@@ -234,3 +237,28 @@ def test_a_pod_of_another_namespace_is_suggested(run_scenario: RunScenario) -> N
             ask(world, "pod", "prod/p0")
 
     run_scenario(scenario)
+
+
+def test_an_answer_in_korean_leaves_no_recorded_english() -> None:
+    """The refusal is recorded in English; what is filled into a Korean sentence is read out of it first."""
+    funnel = {
+        "start": 318,
+        "emptied_by": "cpu 300 (at most 7760m, daemons take 150m)",
+        "nearest": {"instance_type": "c6g.2xlarge", "zone": "ap-northeast-2a", "price": 0.1078},
+        "nearest_lacks": "cpu 292240m",
+        "steps": [{"clause": "karpenter.sh/nodepool In [spot] (there is general)", "left": 0}],
+    }
+    refusal = Refusal(
+        pods=("default/p",),
+        count=1,
+        code="NO_TYPE_FITS",
+        message="NodePool spot: cpu 300 (at most 7760m, daemons take 150m) left none of 318 offerings; ask for less, "
+        "or allow larger types (nearest: c6g.2xlarge in ap-northeast-2a, $0.1078/h, lacks cpu 292240m)",
+        pools={"spot": funnel},
+        remedy="ask for less, or allow larger types",
+    )
+    with speaking("ko"):
+        answer = refused("default/p", refusal)
+    for text in (answer.line, *answer.details, *answer.deep):
+        assert not any(words in text for words in ("at most", "nearest", "lacks", "there is", "ask for")), text
+    assert len(answer.details) == 2 and len(answer.deep) == 1

@@ -30,6 +30,7 @@ from dovetail.controllers.explain.node_groups import refused_by_groups, scale_up
 from dovetail.controllers.history.decisions import Decision, Refusal, concerns
 from dovetail.controllers.provisioning.node_group_scale_ups import NOT_TRIGGERED
 from dovetail.language import message
+from dovetail.language.recognition import recognized
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.meta import condition
 from dovetail.model.pods import Pod, owned_by
@@ -223,7 +224,7 @@ def refused(key: str, refusal: Refusal, about: Sequence[Decision] = (), source: 
                 "{name}: {left:>6} left after {clause}{turned_away}",
                 name=name,
                 left=step["left"],
-                clause=step["clause"],
+                clause=recognized(step["clause"]),
                 turned_away=_turned_away(step),
             )
             for step in steps
@@ -232,11 +233,13 @@ def refused(key: str, refusal: Refusal, about: Sequence[Decision] = (), source: 
     explained = REASONS.get(refusal.code)
     remedy = refusal.remedy or str(blamed.get("remedy") or (explained.remedy if explained is not None else ""))
     if remedy:
-        details.append(message("remedy: {remedy}", remedy=remedy))
-    spoken = f"; {remedy}" if remedy and remedy not in refusal.message else ""
+        details.append(message("remedy: {remedy}", remedy=recognized(remedy)))
+    spoken = f"; {recognized(remedy)}" if remedy and remedy not in refusal.message else ""
     return Answer(
         subject=f"pod/{key}",
-        line=message("pending: {why}{remedy} ({code})", why=refusal.message, remedy=spoken, code=refusal.code),
+        line=message(
+            "pending: {why}{remedy} ({code})", why=recognized(refusal.message), remedy=spoken, code=refusal.code
+        ),
         code=refusal.code,
         object=refusal.object or f"pod/{key}",
         remedy=remedy,
@@ -254,12 +257,12 @@ def _turned_away(step: dict[str, Any]) -> str:
 
 def _funnel(pool: str, funnel: dict[str, Any]) -> str:
     if funnel.get("object"):
-        return message("nodepool {pool} {why}", pool=pool, why=funnel.get("emptied_by", ""))
+        return message("nodepool {pool} {why}", pool=pool, why=recognized(funnel.get("emptied_by", "")))
     text = message(
         "nodepool {pool}: {start} offerings; none left by {emptied_by}",
         pool=pool,
         start=funnel.get("start", 0),
-        emptied_by=funnel.get("emptied_by", ""),
+        emptied_by=recognized(funnel.get("emptied_by", "")),
     )
     nearest = funnel.get("nearest")
     if nearest:
