@@ -92,6 +92,8 @@ class ApiServer:
         self.logs: LogSource = lambda pod, container, options: None
         #: Services whose programs run in this process, by namespace and name: webhooks are called there.
         self.local_services: dict[tuple[str, str], LocalService] = {}
+        #: URLs that this process answers: webhooks of EKS run beside its API server, where no Service leads.
+        self.local_urls: dict[str, LocalService] = {}
         #: Annotations that webhooks left for the audit log, newest last: method, path, annotations.
         self.audit: deque[tuple[str, str, dict[str, str]]] = deque(maxlen=1000)
         #: Sends a body to a webhook that is not in this process.

@@ -46,6 +46,7 @@ class ServerState(Protocol):
     address: str
     logs: LogSource
     local_services: dict[tuple[str, str], LocalService]
+    local_urls: dict[str, LocalService]
     post: Post
     webhooks: Configurations
     policies: PolicySource

@@ -47,7 +47,7 @@ WEBHOOK = "0500-amazon-eks-fargate-mutation.amazonaws.com"
 _PRIORITY_CLASS, _PRIORITY = "system-node-critical", 2000001000
 _MIB = 1024**2
 _STORAGE_GIB = 20
-_SERVICE = "eks-fargate-webhook"
+_PORT = 23445
 _TAINT = {"key": COMPUTE_TYPE, "value": "fargate", "effect": "NoSchedule"}
 
 
@@ -91,7 +91,7 @@ class Fargate:
         await self._remove_former()
         if not self._profiles():
             await requested.wait()
-        reachable = mutating_webhooks.client_config(server, _SERVICE, self.review, clock)
+        reachable = mutating_webhooks.client_config(server, _PORT, self.review, clock)
         async with asyncio.TaskGroup() as tasks, reachable as client_config:
             tasks.create_task(self._recorder.run(), name="fargate events")
             webhook = {"name": WEBHOOK, "clientConfig": client_config, "timeoutSeconds": 5}

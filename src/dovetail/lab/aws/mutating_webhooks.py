@@ -1,4 +1,7 @@
-"""Webhooks of EKS: they change pods at their creation, and are registered like any other."""
+"""Webhooks of EKS: they change pods at their creation, and are registered like any other.
+
+They run beside the API server and are called by URL: there is no Service of them in the cluster.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,6 @@ from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, KubeError
 from dovetail.kube.resources import Resource
 from dovetail.lab.apiserver.server import ApiServer
-from dovetail.lab.webhook_services import NO_CERTIFICATE, in_process
 from dovetail.runtime.http_log import http_log
 
 Json = dict[str, Any]
@@ -28,8 +30,6 @@ RETRY_S = 1.0
 WEBHOOKS = Resource(
     "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", False
 )
-#: Where webhooks are in the lab's own API server.
-_NAMESPACE = "kube-system"
 
 
 def answer(request: Json, patch: Sequence[Json]) -> tuple[int, bytes]:
@@ -44,15 +44,22 @@ def answer(request: Json, patch: Sequence[Json]) -> tuple[int, bytes]:
 
 
 @asynccontextmanager
-async def client_config(server: ApiServer | None, service: str, review: Review, clock: Clock) -> AsyncIterator[Json]:
-    """The `clientConfig` of a webhook, while it answers. `server`: the lab's own, which needs no socket to reach it."""
+async def client_config(server: ApiServer | None, port: int, review: Review, clock: Clock) -> AsyncIterator[Json]:
+    """The `clientConfig` of a webhook, while it answers at EKS's port for it.
+
+    `server`: the lab's own, which needs no socket to reach it. A real control plane is given a free port.
+    """
     if server is None:
         certificate = make_certificate(("localhost",), clock.now())
-        async with serve(review, certificate) as port:
-            yield {"url": f"https://localhost:{port}/mutate", "caBundle": certificate.bundle}
+        async with serve(review, certificate) as free:
+            yield {"url": f"https://localhost:{free}/mutate", "caBundle": certificate.bundle}
     else:
-        async with in_process(server, _NAMESPACE, service)(review, NO_CERTIFICATE):
-            yield {"service": {"namespace": _NAMESPACE, "name": service}}
+        url = f"https://127.0.0.1:{port}/mutate"
+        server.local_urls[url] = lambda path, body: review(body, "application/json")
+        try:
+            yield {"url": url}
+        finally:
+            del server.local_urls[url]
 
 
 async def register(kube: Kube, name: str, webhook: Json) -> Json:

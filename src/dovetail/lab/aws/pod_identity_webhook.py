@@ -34,7 +34,7 @@ from dovetail.lab.programs.execution import ROLE_ANNOTATION
 Json = dict[str, Any]
 
 CONFIGURATION, WEBHOOK = "pod-identity-webhook", "iam-for-pods.amazonaws.com"
-_SERVICE = "pod-identity-webhook"
+_PORT = 23443
 _AUDIENCE, _EXPIRATION = "eks.amazonaws.com/audience", "eks.amazonaws.com/token-expiration"
 _REGIONAL, _SKIPPED = "eks.amazonaws.com/sts-regional-endpoints", "eks.amazonaws.com/skip-containers"
 _SKIP_LABEL = "eks.amazonaws.com/skip-pod-identity-webhook"
@@ -168,7 +168,7 @@ async def registered(
         return {} if account is None else account["metadata"].get("annotations") or {}
 
     webhook = PodIdentityWebhook(region, role_of, annotations)
-    async with mutating_webhooks.client_config(server, _SERVICE, webhook.review, clock) as client_config:
+    async with mutating_webhooks.client_config(server, _PORT, webhook.review, clock) as client_config:
         skip = {"key": _SKIP_LABEL, "operator": "DoesNotExist"}
         configuration = await mutating_webhooks.register(
             kube,
