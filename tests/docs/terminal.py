@@ -38,6 +38,7 @@ _VARYING = (
     (re.compile(r"\b\d+ s more\b"), "N s more"),
     (re.compile(r"127\.0\.0\.1:\d+|<ip>:<port>"), "ADDRESS"),
     (re.compile(r"token=\w+"), "token=T"),
+    (re.compile(r"(?<=[a-z]-)[2-9]{5}(?=\s|$)"), "<name>"),  # a random name of digits alone
 )
 
 
