@@ -15,9 +15,11 @@ from dovetail.controllers import explain
 from dovetail.controllers.history.decisions import Decision
 from dovetail.controllers.settings import Settings
 from dovetail.kube import resources as kinds
+from dovetail.model import wellknown
 from dovetail.model.meta import stamp
 
 RunScenario = Callable[..., None]
+NO_PRICE = {"metadata": {"annotations": {wellknown.PRICE: None}}}
 QUICK = {"consolidateAfter": "30s", "consolidationPolicy": "WhenEmptyOrUnderutilized", "budgets": [{"nodes": "1"}]}
 SPREAD = [
     {
@@ -160,6 +162,16 @@ def test_a_nodepool_explains_its_cost_its_limits_its_budgets_and_its_nodes(run_s
         assert answer.facts["allowed"] == {"Empty": 1, "Drifted": 1, "Underutilized": 1, "Unhealthy": 1}
         with pytest.raises(explain.Unknown, match="there are: default"):
             ask(world, "nodepool", "other")
+        (claim,) = (await world.kube.list(kinds.NODECLAIMS)).items
+        copy = {"metadata": {"name": "x", "labels": claim["metadata"]["labels"]}, "spec": claim["spec"]}
+        await world.kube.create(kinds.NODECLAIMS, copy)
+        await asyncio.sleep(5)
+        await world.kube.patch(kinds.NODECLAIMS, "x", NO_PRICE)
+        await asyncio.sleep(0.01)
+        assert ask(world, "nodepool", "default").line.startswith("2 node(s) for at least $0.1000/h at launch")
+        await world.kube.patch(kinds.NODECLAIMS, claim["metadata"]["name"], NO_PRICE)
+        await asyncio.sleep(0.01)
+        assert ask(world, "nodepool", "default").line.startswith("2 node(s), price unknown")
 
     run_scenario(scenario)
 

@@ -60,3 +60,13 @@ def test_explain_names_the_other_autoscaler() -> None:
     about_vpa = explain.vpa(vpa(), hpas=[hpa(HALF)])
     assert "it moves against hpa/shop/web" in about_vpa.line
     assert "moves against" not in explain.vpa(vpa(), hpas=[hpa(HALF, "ephemeral")]).line
+
+
+def test_explain_does_not_need_the_kind_that_lists_leave_out() -> None:
+    """An item of a list says no kind: an HPA without one is no VPA, and another workload's VPA is none of its own."""
+    listed_hpa, listed_vpa, unrelated = hpa(HALF), vpa(), vpa(name="api")
+    for obj in (listed_hpa, listed_vpa, unrelated):
+        del obj["kind"]
+    assert "it moves against vpa/shop/web-vpa" in explain.hpa(listed_hpa, vpas=[listed_vpa]).line
+    assert "it moves against hpa/shop/web" in explain.vpa(listed_vpa, hpas=[listed_hpa]).line
+    assert "moves against" not in explain.hpa(listed_hpa, vpas=[unrelated]).line

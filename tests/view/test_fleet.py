@@ -249,6 +249,20 @@ def test_an_unready_pool_says_why_and_one_without_status_is_unknown() -> None:
     in_cluster(story)
 
 
+def test_pods_that_request_more_than_there_is_share_the_price_and_nothing_is_idle() -> None:
+    async def story(state: ClusterState) -> None:
+        fleet = Fleet(state)
+        state.claims._put("c", a_claim("c", provider="aws:///z/i-1", price="0.4"))
+        state.nodes._put("n", a_node("n", provider="aws:///z/i-1"))
+        for name in ("a", "b", "c", "d"):
+            state.pods._put(f"shop/{name}", a_pod(name, "n", cpu="9"))
+        parts = fleet.view().totals.namespaces
+        assert parts["shop"].money.known == pytest.approx(0.4)
+        assert abs(parts[IDLE].money.nano if IDLE in parts else 0) < 10
+
+    in_cluster(story)
+
+
 def test_the_price_of_a_node_is_divided_and_nothing_is_lost() -> None:
     async def story(state: ClusterState) -> None:
         fleet = Fleet(state)

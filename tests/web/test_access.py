@@ -85,6 +85,13 @@ def test_another_host_is_refused(by_url: World, host: str) -> None:
     assert ask(by_url, f"/?token={TOKEN}", Host=host).status == 421
 
 
+def test_a_refusal_speaks_the_language_of_the_viewer(by_url: World) -> None:
+    said = ask(by_url, f"/?token={TOKEN}", Host="evil.example", Accept_Language="ko").text
+    assert "호스트 &#x27;evil.example&#x27;는 이 페이지의 것이 아닙니다. --host-name으로 지정하세요" in said
+    assert 'name="viewport"' in said
+    assert "is not this page&#x27;s" in ask(by_url, f"/?token={TOKEN}", Host="evil.example").text
+
+
 @pytest.mark.parametrize(
     "headers",
     [
@@ -186,12 +193,17 @@ def test_a_token_given_in_the_form_becomes_a_session(in_cluster: World) -> None:
     assert (page.status, page.headers["Location"]) == (302, "/login?to=%2Fnode%2Fn1")
     refused = ask(in_cluster, "/login", "POST", {"token": "made-up"})
     assert refused.status == 401 and "does not know this token" in refused.text
+    korean = ask(in_cluster, "/login", "POST", {"token": "made-up"}, Accept_Language="ko")
+    assert "클러스터가 이 토큰을 모릅니다" in korean.text
     forged = ask(in_cluster, "/login", "POST", {"token": DEVELOPER}, Origin="http://evil.example")
     assert forged.status == 403
     entered = ask(in_cluster, "/login", "POST", {"token": DEVELOPER, "to": "/node/n1"})
     assert (entered.status, entered.headers["Location"]) == (303, "/node/n1")
-    elsewhere = ask(in_cluster, "/login", "POST", {"token": DEVELOPER, "to": "//evil.example"})
-    assert elsewhere.headers["Location"] == "/"
+    for address in ("//evil.example", "/\\evil.example", "/\t/evil.example", "https://evil.example", ""):
+        elsewhere = ask(in_cluster, "/login", "POST", {"token": DEVELOPER, "to": address})
+        assert elsewhere.headers["Location"] == "/", address
+    retried = ask(in_cluster, "/login", "POST", {"token": "made-up", "to": "/node/n1"})
+    assert 'name="to" value="/node/n1"' in retried.text  # a mistyped token does not lose the page that was asked for
     cookie = entered.headers["Set-Cookie"].partition(";")[0]
     assert DEVELOPER not in cookie
     assert "mine" in ask(in_cluster, "/node/n1", Cookie=cookie).text

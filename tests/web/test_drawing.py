@@ -28,6 +28,7 @@ from dovetail.web.funnel import funnels
 from dovetail.web.layout import table
 from dovetail.web.look import Look, comfortable_zoom, look_of
 from dovetail.web.manifest import without_secrets
+from dovetail.web.markup import tag, text
 from dovetail.web.page_language import page_language
 from dovetail.web.palette import Palette
 from dovetail.web.series import Point, chart
@@ -114,6 +115,7 @@ def test_the_zoom_follows_the_size_of_the_fleet() -> None:
 def test_an_unknown_amount_is_a_word() -> None:
     assert figures.dollars(None, T) == figures.percent(None, T) == figures.memory(None, T) == "unknown"
     assert figures.money(Money(0, 2, 2), T) == "unknown"
+    assert [figures.dollars(amount, T) for amount in (-1e-9, -0.5, 12.5)] == ["$0.0000", "-$0.5000", "$12.50"]
     assert figures.money(Money(5 * 10**8, 2, 1), T) == "≥ $0.5000"
     assert figures.monthly(Money(10**9, 1, 0), T) == "$730"
     assert [figures.span(seconds) for seconds in (5, 65, 3700, 90000)] == ["5s", "1m 5s", "1h 1m", "1d 1h"]
@@ -321,3 +323,23 @@ def test_a_disruption_is_reported_by_what_goes_what_comes_and_what_it_saves() ->
 def test_counts_of_recorded_sentences_are_singular_or_plural() -> None:
     assert T.recorded("1 node(s) for 5 pod(s) at $0.1180/h") == "1 node for 5 pods at $0.1180/h"
     assert T.recorded("1 pod(s) are unschedulable: x") == "1 pod is unschedulable: x"
+
+
+def test_a_text_cannot_turn_the_direction_of_writing() -> None:
+    """An override shows `gnp.exe` as `exe.png`; right-to-left letters need none."""
+    shown = text("\u202egnp.exe שלום 한국어")
+    assert shown == "\N{REPLACEMENT CHARACTER}gnp.exe שלום 한국어"
+    assert "\u202e" not in block(a_node(reason="\u202egnp.exe"), Look(zoom="xl"), Palette(), T)
+    assert tag("a", title="\u2066x") == '<a title="\N{REPLACEMENT CHARACTER}x"></a>'
+
+
+def test_a_block_wider_than_a_small_screen_can_be_drawn_smaller() -> None:
+    huge, small = (block(a_node(cpu), Look(zoom="xl"), Palette(), T) for cpu in (448, 4))
+    width = re.search(r'<svg width="(\d+)"', huge)
+    assert width is not None and f'viewBox="0 0 {width[1]} {width[1]}"' in huge
+    assert "viewBox" not in small
+
+
+def test_the_facts_of_an_autoscaler_have_names() -> None:
+    names = [re.findall(r"<dt>(.*?)</dt>", drawn) for drawn in (hpa_facts(HPA, T), vpa_facts(HPA, {}, None, T))]
+    assert names == [["Target", "Replicas", "Metrics: used / target"], ["Target", "Mode"]]

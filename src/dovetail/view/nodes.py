@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from dovetail.controllers.conditions import instant
 from dovetail.controllers.disruption.expiration import date
-from dovetail.language import message
+from dovetail.language import message, source
 from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.labels import NODE_GROUPS
@@ -22,6 +22,12 @@ _ARCHITECTURE = "kubernetes.io/arch"
 LAUNCH_TIMEOUT, REGISTRATION_TIMEOUT = timedelta(minutes=5), timedelta(minutes=15)
 #: Resources of which every node has some that are not drawn.
 _NOT_SHOWN = ("hugepages-", "attachable-volumes-")
+#: The steps of a NodeClaim, and what is said of one that is not done and says nothing itself.
+_UNMET = {
+    "Launched": source("not launched yet"),
+    "Registered": source("not registered yet"),
+    "Initialized": source("not initialized yet"),
+}
 
 
 def node_view(
@@ -123,12 +129,10 @@ def _deadline(claim: NodeClaim) -> datetime | None:
 
 def _unmet(claim: NodeClaim) -> str:
     """The first step that is not done, with what is known about it."""
-    for step in ("Launched", "Registered", "Initialized"):
+    for step in _UNMET:
         condition = claim.condition(step)
         if condition is None or condition.status != "True":
-            return (condition.message or condition.reason if condition is not None else "") or message(
-                "not {step} yet", step=step.lower()
-            )
+            return (condition.message or condition.reason if condition is not None else "") or message(_UNMET[step])
     return ""
 
 

@@ -41,7 +41,9 @@ def pod_share(node: NodeView, pod: PodView) -> float | None:
     cpu, memory = node.allocatable.get("cpu"), node.allocatable.get("memory")
     if pod.requests is None or not cpu or not memory:
         return None
-    return (pod.requests.get("cpu", 0) / cpu + pod.requests.get("memory", 0) / memory) / 2
+    share = (pod.requests.get("cpu", 0) / cpu + pod.requests.get("memory", 0) / memory) / 2
+    requested = ((node.share("cpu") or 0.0) + (node.share("memory") or 0.0)) / 2
+    return share / max(1.0, requested)  # pods that request more than there is share the price, and no more
 
 
 def contributions(node: NodeView) -> Iterator[tuple[str, str, Sum]]:

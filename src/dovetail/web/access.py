@@ -53,11 +53,11 @@ class RequestCredentials(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotAllowed(Exception):
-    """The request is refused; the text says what to do."""
+    """The request is refused; the text says what to do. It is translated for the viewer, with the facts in it."""
 
-    def __init__(self, message: str, status: int = 401) -> None:
-        super().__init__(message)
-        self.status = status
+    def __init__(self, text: str, status: int = 401, **facts: object) -> None:
+        super().__init__(text.format(**facts) if facts else text)
+        self.text, self.status, self.facts = text, status, facts
 
 
 class Access(Protocol):
@@ -129,7 +129,7 @@ class Reviews:
         review = await self._create(TOKEN_REVIEWS, {"spec": {"token": token}})
         status = review.get("status") or {}
         if not status.get("authenticated"):
-            raise NotAllowed("the cluster does not know this token; get one with kubectl create token NAME")
+            raise NotAllowed(source("the cluster does not know this token; get one with kubectl create token NAME"))
         user = status.get("user") or {}
         viewer = Viewer(name=user.get("username", ""), groups=tuple(user.get("groups") or ()))
         if len(self._viewers) > MAX_SESSIONS:
@@ -188,7 +188,9 @@ class Reviews:
         try:
             return await self._kube.create(resource, body)
         except KubeError as problem:
-            raise NotAllowed(f"the cluster cannot be asked who may look: {problem}", 503) from problem
+            raise NotAllowed(
+                source("the cluster cannot be asked who may look: {problem}"), 503, problem=problem
+            ) from problem
 
 
 class KubernetesTokens:
@@ -207,7 +209,7 @@ class KubernetesTokens:
         now = self._clock.monotonic()
         self._sessions = {name: held for name, held in self._sessions.items() if held[0] > now}
         if len(self._sessions) >= MAX_SESSIONS:
-            raise NotAllowed("too many viewers are signed in; try again in a while", 503)
+            raise NotAllowed(source("too many viewers are signed in; try again in a while"), 503)
         session = secrets.token_urlsafe(24)
         self._sessions[session] = (now + SESSION_TTL_S, token)
         return session
@@ -238,7 +240,9 @@ class ProxyHeaders:
     async def viewer(self, credentials: RequestCredentials) -> tuple[Viewer, str | None]:
         name = credentials.headers.get(self._user_header, "").strip()
         if not name:
-            raise NotAllowed(f"the proxy did not say who looks: the header {self._user_header} is missing")
+            raise NotAllowed(
+                source("the proxy did not say who looks: the header {header} is missing"), header=self._user_header
+            )
         groups = credentials.headers.get(self._group_header, "").split(",")
         named = tuple(group.strip() for group in groups if group.strip())
         return Viewer(name=name, groups=(*named, "system:authenticated")), None

@@ -13,7 +13,7 @@ from dovetail.view.observer import ContainerUsage, Observer
 from dovetail.view.scaling import metric_name, number, source_of
 from dovetail.web import figures
 from dovetail.web.context import PageContext
-from dovetail.web.layout import card, table
+from dovetail.web.layout import card, definition_list, table
 from dovetail.web.markup import Markup, isolated, join, link, path, tag
 from dovetail.web.page_language import PageLanguage
 
@@ -43,8 +43,8 @@ def _hpas(context: PageContext, observer: Observer) -> Markup:
             ]
         )
     columns = [
-        ("HPA", ""),
-        (t("Target"), ""),
+        ("HPA", "key"),
+        (t("Target"), "key"),
         (t("Replicas"), ""),
         (t("Metrics: used / target"), ""),
         (t("Limited"), "long"),
@@ -139,11 +139,14 @@ def hpa_facts(hpa: Json, t: PageLanguage) -> Markup:
         for condition in status.get("conditions") or ()
     ]
     columns = [(t("Condition"), ""), (t("Status"), ""), (t("Message"), "long")]
+    facts: list[tuple[str, Markup | str]] = [
+        (t("Target"), _target(spec.get("scaleTargetRef") or {}, (hpa["metadata"]).get("namespace", ""))),
+        (t("Replicas"), replicas_bar(spec, status, t)),
+        (t("Metrics: used / target"), metric_bars(spec, status, t)),
+    ]
     return card(
         t("Facts"),
-        tag("p", _target(spec.get("scaleTargetRef") or {}, (hpa["metadata"]).get("namespace", ""))),
-        tag("p", replicas_bar(spec, status, t), class_="barline"),
-        metric_bars(spec, status, t),
+        definition_list(facts),
         table(t("Conditions"), columns, conditions, t("No condition is reported."), hidden=True),
     )
 
@@ -188,12 +191,16 @@ def _vpas(context: PageContext, observer: Observer) -> Markup:
             [
                 link(_key(vpa), "vpa", metadata.get("namespace", ""), metadata["name"]),
                 _target(spec.get("targetRef") or {}, metadata.get("namespace", "")),
-                str((spec.get("updatePolicy") or {}).get("updateMode") or "Recreate"),
+                _mode(spec),
                 join(*(tag("div", isolated(line)) for line in recommendation_lines(vpa, t))),
             ]
         )
-    columns = [("VPA", ""), (t("Target"), ""), (t("Mode"), ""), (t("Recommended (lower … upper)"), "long")]
+    columns = [("VPA", "key"), (t("Target"), "key"), (t("Mode"), ""), (t("Recommended (lower … upper)"), "long")]
     return card("VerticalPodAutoscaler", table("VPA", columns, rows, t("There are none."), hidden=True))
+
+
+def _mode(spec: Json) -> str:
+    return str((spec.get("updatePolicy") or {}).get("updateMode") or "Recreate")
 
 
 def recommendation_lines(vpa: Json, t: PageLanguage) -> list[str]:
@@ -234,9 +241,13 @@ def vpa_facts(
         ("", ""),
     ]
     said = t("Band: lower to upper recommendation; thick line: target; thin line: the most that a pod uses.")
+    facts: list[tuple[str, Markup | str]] = [
+        (t("Target"), _target(spec.get("targetRef") or {}, vpa["metadata"].get("namespace", ""))),
+        (t("Mode"), _mode(spec)),
+    ]
     return card(
         t("Facts"),
-        tag("p", _target(spec.get("targetRef") or {}, vpa["metadata"].get("namespace", ""))),
+        definition_list(facts),
         table(t("Recommended"), columns, rows, t("No recommendation is known."), hidden=True),
         tag("p", said, class_="empty") if rows else None,
     )

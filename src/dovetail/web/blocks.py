@@ -6,7 +6,6 @@ The line across a part is what is used. Without a style attribute, for the conte
 from __future__ import annotations
 
 from collections.abc import Iterable
-from html import escape
 from math import sqrt
 
 from dovetail.language import source
@@ -14,13 +13,15 @@ from dovetail.view.decisions import host
 from dovetail.view.model import NodePhase, NodeView, PodView
 from dovetail.web import figures
 from dovetail.web.look import ZOOMS, Look, units
-from dovetail.web.markup import Markup, path
+from dovetail.web.markup import Markup, escaped, path
 from dovetail.web.page_language import PageLanguage
 from dovetail.web.palette import Palette
 
 #: Blocks from this width on have a caption, and from the second one on the name of the node in it.
 MIN_CAPTION_PX, _MIN_NAME_PX = 58, 96
 _MIN_SIDE_PX = 10
+#: Blocks up to this width fit into any screen.
+_MAX_FIXED_PX = 280
 #: A node of which no size is known yet is drawn as one of two vCPUs and 8 GiB, with a question mark.
 _UNKNOWN_UNITS = 4.0
 #: Blocks from this height on show their pods apart from each other, by a gap.
@@ -46,13 +47,15 @@ def block(node: NodeView, look: Look, palette: Palette, t: PageLanguage) -> Mark
     caption = ""
     if width >= MIN_CAPTION_PX:
         cost = figures.dollars(node.price.per_hour, t) if node.price is not None else t("price unknown")
-        name = f"<i>{escape(short_name(node))}</i>" if width >= _MIN_NAME_PX else ""
-        kind = escape(node.instance_type or "?")
-        caption = f'<span class="cap" aria-hidden="true"><b>{kind}</b> {escape(cost)}{name}</span>'
+        name = f"<i>{escaped(short_name(node))}</i>" if width >= _MIN_NAME_PX else ""
+        kind = escaped(node.instance_type or "?")
+        caption = f'<span class="cap" aria-hidden="true"><b>{kind}</b> {escaped(cost)}{name}</span>'
+    # a block that may be wider than a small screen is drawn smaller there, with all that is in it
+    box = f' viewBox="0 0 {width} {height}"' if width > _MAX_FIXED_PX else ""
     return Markup(
-        f'<a class="n {node.state.value}" id="{escape(node.key)}" href="{target(node)}"'
-        f' data-g="{escape(group_of(node, look))}"><span class="hidden">{escape(description(node, t))}</span>'
-        f'<svg width="{width}" height="{height}" aria-hidden="true" focusable="false">'
+        f'<a class="n {node.state.value}" id="{escaped(node.key)}" href="{target(node)}"'
+        f' data-g="{escaped(group_of(node, look))}"><span class="hidden">{escaped(description(node, t))}</span>'
+        f'<svg width="{width}" height="{height}"{box} aria-hidden="true" focusable="false">'
         f"{_fill(node, look, palette, width, height, split)}</svg>{caption}</a>"
     )
 
@@ -150,7 +153,7 @@ def _label(pod: PodView, left: int, wide: int, middle: float) -> str:
     """The name of the pod's workload, as much of it as fits."""
     name, letters = pod.workload.partition("/")[2] or pod.name, int((wide - 8) / _LETTER_PX)
     shown = name if len(name) <= letters else f"{name[: letters - 1]}…"
-    return f'<text class="pod" x="{left + 5}" y="{middle:.1f}">{escape(shown)}</text>'
+    return f'<text class="pod" x="{left + 5}" y="{middle:.1f}">{escaped(shown)}</text>'
 
 
 def coloured_by(pod: PodView, look: Look) -> str:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from dovetail.controllers.history.decisions import Decision
 from dovetail.install.doctor.facts import Finding, Status
+from dovetail.language import source
 from dovetail.view.decisions import MARKED
 from dovetail.view.model import Sum
 from dovetail.view.observer import Observer
@@ -22,6 +23,10 @@ from dovetail.web.series import Point
 MAX_ROWS = 200
 MAX_FOUND = 30
 MAX_POINT_ROWS = 60
+
+
+#: A NodePool of which no controller has said whether it is ready is neither.
+_POOL_STATES = {True: source("ready"), False: source("not ready"), None: source("unknown")}
 
 
 # Cost.
@@ -78,7 +83,7 @@ def _named(dimension: str, name: str, t: PageLanguage) -> Markup | str:
     if name == IDLE:
         return t("idle: requested by no pod")
     if name == NONE:
-        return t("none")
+        return t("unknown") if dimension == "capacity_types" else t("none")
     if dimension == "pools":
         return link(name, "nodepool", name)
     if dimension == "workloads":
@@ -179,7 +184,7 @@ def health_page(context: PageContext, findings: Sequence[Finding] | None, proble
     versions = (("Kubernetes", state.kubernetes), ("Dovetail", state.dovetail), ("kubelet", kubelets))
     rows: list[list[Markup | str]] = [[name, isolated(value), _mark(good, t)] for name, value, good in facts]
     rows += [[name, isolated(value or unknown), "" if value else _mark(None, t)] for name, value in versions]
-    columns = [(t("What"), ""), (t("State"), "long"), ("", "")]
+    columns = [(t("What"), "key"), (t("State"), "long"), ("", "")]
     kinds: list[list[Markup | str]] = []
     kinds += [[isolated(name), isolated(why), _mark(False, t)] for name, why in sorted(state.problems.items())]
     kinds += [
@@ -189,7 +194,7 @@ def health_page(context: PageContext, findings: Sequence[Finding] | None, proble
     pools: list[list[Markup | str]] = [
         [
             link(pool.name, "nodepool", pool.name),
-            isolated(pool.problem) if pool.problem or not pool.ready else t("ready"),
+            isolated(pool.problem) if pool.problem else t(_POOL_STATES[pool.ready]),
             _mark(pool.ready, t),
         ]
         for pool in context.view.pools.values()
@@ -241,7 +246,7 @@ def _doctor(context: PageContext, findings: Sequence[Finding] | None, problem: s
         if finding.status is not Status.PASSED
     ]
     passed = sum(1 for finding in findings if finding.status is Status.PASSED)
-    columns = [(t("Check"), ""), (t("Object"), ""), (t("Message"), "long"), (t("Remedy"), "long"), ("", "")]
+    columns = [(t("Check"), ""), (t("Object"), "key"), (t("Message"), "long"), (t("Remedy"), "long"), ("", "")]
     return card(
         "doctor",
         tag("p", t("{count} checks passed.", count=passed)),
@@ -305,7 +310,7 @@ def search_results(context: PageContext, observer: Observer, query: str) -> Mark
 
 def search_page(context: PageContext, observer: Observer, query: str) -> Markup:
     t, matches = context.t, found(context, observer, query)
-    columns = [(t("Kind"), ""), (t("Name"), "")]
+    columns = [(t("Kind"), ""), (t("Name"), "key")]
     rows: list[list[Markup | str]] = [[kind, link(name, *parts)] for kind, name, parts in matches[:MAX_ROWS]]
     heading = tag("h1", isolated(t("Search: {words}", words=query)))
     more = len(matches) - MAX_ROWS

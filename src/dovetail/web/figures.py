@@ -16,7 +16,9 @@ def dollars(amount: float | None, t: Translate) -> str:
     """Dollars an hour: four digits, as cloud price lists have them; none behind the point from a hundred on."""
     if amount is None:
         return t("unknown")
-    return f"${amount:,.0f}" if abs(amount) >= 1000 else f"${amount:,.2f}" if abs(amount) >= 10 else f"${amount:.4f}"
+    size = abs(amount)
+    shown = f"{size:,.0f}" if size >= 1000 else f"{size:,.2f}" if size >= 10 else f"{size:.4f}"
+    return f"-${shown}" if amount < 0 and shown.strip("0.,") else f"${shown}"  # a rounded nothing has no sign
 
 
 def money(sum_: Money, t: Translate) -> str:

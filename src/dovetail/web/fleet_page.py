@@ -405,8 +405,8 @@ def pending_page(context: PageContext) -> Markup:
     """Every pending pod, as a table."""
     t = context.t
     columns = [
-        (t("Pod"), ""),
-        (t("Workload"), ""),
+        (t("Pod"), "key"),
+        (t("Workload"), "key"),
         (t("CPU"), "num"),
         (t("Memory"), "num"),
         (t("Age"), "num"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from urllib.parse import urlencode
 
 from dovetail import __version__
@@ -326,6 +327,10 @@ def _cells(row: list[Markup | str], columns: list[tuple[str, str]], stacked: boo
         for cell, (label, kind) in zip(row, columns, strict=True)
     ]
     return tag("tr", *cells, role="row" if stacked else None)
+
+
+def definition_list(facts: Sequence[tuple[str, Markup | str]]) -> Markup:
+    return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in facts), class_="facts")
 
 
 def decision_link(identity: str) -> Markup:

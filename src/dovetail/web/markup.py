@@ -5,6 +5,10 @@ from __future__ import annotations
 from html import escape
 from urllib.parse import quote
 
+#: Embeddings, overrides and isolates of Unicode's bidirectional algorithm, and its marks.
+_DIRECTIONS = dict.fromkeys(
+    (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)), "\N{REPLACEMENT CHARACTER}"
+)
 _VOID = frozenset(("br", "hr", "input", "link", "meta", "img"))
 
 
@@ -18,11 +22,16 @@ Node = Markup | str | int | None
 Attribute = str | int | bool | None
 
 
+def escaped(value: str) -> str:
+    """The text for HTML. What turns the direction of writing by force is made visible: it would show another text."""
+    return escape(value if value.isascii() else value.translate(_DIRECTIONS))
+
+
 def text(value: Node) -> Markup:
     """A value as HTML; None is nothing."""
     if isinstance(value, Markup):
         return value
-    return Markup("" if value is None else escape(str(value)))
+    return Markup("" if value is None else escaped(str(value)))
 
 
 def join(*values: Node) -> Markup:
@@ -32,7 +41,7 @@ def join(*values: Node) -> Markup:
 def tag(name: str, /, *children: Node, **attributes: Attribute) -> Markup:
     """An element. `class_` is `class`; `data_figure` is `data-figure`; True is an attribute without a value."""
     written = "".join(
-        f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{escape(str(value))}"')
+        f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{escaped(str(value))}"')
         for key, value in attributes.items()
         if value is not None and value is not False
     )

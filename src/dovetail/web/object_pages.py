@@ -25,7 +25,7 @@ from dovetail.web.blocks import STATES, target
 from dovetail.web.context import PageContext
 from dovetail.web.fleet_page import table_of
 from dovetail.web.funnel import funnels
-from dovetail.web.layout import bar, card, decision_badge, decision_link, table
+from dovetail.web.layout import bar, card, decision_badge, decision_link, definition_list, table
 from dovetail.web.look import Look
 from dovetail.web.markup import Markup, isolated, join, link, path, tag
 from dovetail.web.page_language import PageLanguage
@@ -113,9 +113,8 @@ def _autoscaler_answer(context: PageContext, observer: Observer, kind: str, key:
     namespace, rights = key.partition("/")[0], context.rights
 
     def alike(reflector: Reflector[dict[str, Any]], allowed: bool) -> list[dict[str, Any]]:
-        named = {"kind": reflector.resource.kind}
         objects = reflector.store.all() if allowed else ()
-        return [{**named, **obj} for obj in objects if obj["metadata"].get("namespace") == namespace]
+        return [obj for obj in objects if obj["metadata"].get("namespace") == namespace]
 
     obj = (observer.hpas if kind == "hpa" else observer.vpas).store.get(key)
     if obj is None:
@@ -214,8 +213,8 @@ def _decision(decision: Decision, t: PageLanguage) -> Markup:
         for made in decision.node_claims
     ]
     columns = [
-        ("NodeClaim", ""),
-        ("NodePool", ""),
+        ("NodeClaim", "key"),
+        ("NodePool", "key"),
         (t("Type"), ""),
         (t("Zone"), ""),
         (t("Capacity type"), ""),
@@ -250,10 +249,6 @@ def _decision(decision: Decision, t: PageLanguage) -> Markup:
 
 def _listed(items: Sequence[Markup]) -> Markup:
     return join(*(join(", " if number else "", item) for number, item in enumerate(items)))
-
-
-def definition_list(facts: Sequence[tuple[str, Markup | str]]) -> Markup:
-    return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in facts), class_="facts")
 
 
 def _events(context: PageContext, observer: Observer, kind: str, namespace: str, name: str) -> Markup:
@@ -385,8 +380,8 @@ def _node(node: NodeView, context: PageContext) -> Markup:
 
 def _pods(node: NodeView, t: PageLanguage) -> Markup:
     columns = [
-        (t("Pod"), ""),
-        (t("Workload"), ""),
+        (t("Pod"), "key"),
+        (t("Workload"), "key"),
         (t("Phase"), ""),
         (t("CPU"), "num"),
         (t("Memory"), "num"),
@@ -501,7 +496,7 @@ def _pool(context: PageContext, name: str) -> Markup | None:
         (t("Budgets"), isolated("; ".join(pool.budgets) or "-")),
     ]
     nodes = [node for node in context.view.nodes.values() if node.pool == name]
-    columns = [(t("Node"), ""), (t("State"), ""), (t("Type"), ""), (t("Zone"), ""), (t("Cost an hour"), "num")]
+    columns = [(t("Node"), "key"), (t("State"), ""), (t("Type"), ""), (t("Zone"), ""), (t("Cost an hour"), "num")]
     rows: list[list[Markup | str]] = [
         [
             tag("a", isolated(node.name), href=target(node)),
@@ -544,15 +539,15 @@ def workload_page(context: PageContext, namespace: str, workload: str) -> Markup
     if not rows and not waiting and not _is_scaled(context, namespace, workload):
         return None
     columns = [
-        (t("Pod"), ""),
-        (t("Workload"), ""),
+        (t("Pod"), "key"),
+        (t("Workload"), "key"),
         (t("Phase"), ""),
         (t("CPU"), "num"),
         (t("Memory"), "num"),
         (t("Cost an hour"), "num"),
         (t("CPU used"), "num"),
         (t("Memory used"), "num"),
-        (t("Node"), ""),
+        (t("Node"), "key"),
     ]
     total = context.view.totals.workloads.get(f"{namespace}/{workload}")
     facts: list[tuple[str, Markup | str]] = [
@@ -568,7 +563,7 @@ def workload_page(context: PageContext, namespace: str, workload: str) -> Markup
         tag("h1", isolated(f"{namespace}/{workload}")),
         card(t("Facts"), definition_list(facts)),
         card(t("Pods"), table(t("Pods"), columns, rows, t("There are no pods."), hidden=True)),
-        card(t("Pending"), table(t("Pending"), [(t("Pod"), ""), (t("Reason"), "long")], pending, "", hidden=True))
+        card(t("Pending"), table(t("Pending"), [(t("Pod"), "key"), (t("Reason"), "long")], pending, "", hidden=True))
         if pending
         else None,
     )

@@ -94,7 +94,7 @@ def time(context: PageContext, recorded: RecordedFleet) -> Markup:
         opened = tag("a", shown(instant), href=_address(instant))
         rows.append([opened, actions[decision.action], isolated(decision.name), isolated(_summary(decision))])
     more = len(recorded.decisions) - MAX_ROWS
-    columns = [(t("Time"), ""), (t("Change"), ""), (t("Node"), ""), (t("What"), "")]
+    columns = [(t("Time"), ""), (t("Change"), ""), (t("Node"), "key"), (t("What"), "")]
     listed = table(t("Launches and removals"), columns, rows, t("No node was launched or removed."), hidden=True)
     note = tag("p", t("{count} more", count=more), class_="empty") if more > 0 else None
     said = t(

@@ -208,7 +208,9 @@ class Dashboard:
         """A name that is not ours may be another site's that resolves here; so may a request from another site be."""
         host = request.headers.get("Host", "")
         if request.path != "/healthz" and not self._is_ours(host):
-            raise NotAllowed(f"the host {host!r} is not this page's; name it with --host-name", 421)
+            raise NotAllowed(
+                source("the host {host} is not this page's; name it with --host-name"), 421, host=repr(host)
+            )
         origin = request.headers.get("Origin")
         if origin is not None and (origin == "null" or urlsplit(origin).netloc != host):
             raise NotAllowed(source("a request from another site is not answered"), 403)
@@ -248,55 +250,65 @@ class Dashboard:
             return web.Response(
                 status=302, headers={"Location": f"/login?{urlencode({'to': request.rel_url.path_qs})}"}
             )
-        return self._plain(request, str(problem), problem.status)
+        return self._plain(request, problem.text, problem.status, **problem.facts)
 
-    def _plain(self, request: web.Request, message: str, status: int) -> web.Response:
+    def _plain(self, request: web.Request, text: str, status: int, **facts: object) -> web.Response:
         t = self._language(request)
-        head = tag("head", tag("title", "Dovetail"), tag("link", rel="stylesheet", href="/assets/dashboard.css"))
         fleet = tag("p", tag("a", t("Fleet"), href="/"))
-        body = tag("body", tag("main", tag("h1", "Dovetail"), tag("p", t(message)), fleet, class_="alone"))
+        return self._alone(t, status, tag("p", isolated(t(text, **facts))), fleet)
+
+    @staticmethod
+    def _alone(t: PageLanguage, status: int, *content: Markup | None) -> web.Response:
+        """A page without the frame of the others: nothing of the cluster is in it."""
+        head = tag(
+            "head",
+            tag("meta", charset="utf-8"),
+            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            tag("title", "Dovetail"),
+            tag("link", rel="icon", href="/assets/icon.svg", type="image/svg+xml"),
+            tag("link", rel="stylesheet", href="/assets/dashboard.css"),
+        )
+        body = tag("body", tag("main", tag("h1", "Dovetail"), *content, class_="alone"))
         text = f"<!doctype html>{tag('html', head, body, lang=t.language)}"
-        return web.Response(text=text, status=status, content_type="text/html")
+        return web.Response(text=text, status=status, content_type="text/html", charset="utf-8")
 
     def _language(self, request: web.Request) -> PageLanguage:
         language = request.query.get("lang") or request.cookies.get("dovetail-lang")
         return page_language(chosen(language, request.headers.get("Accept-Language", ""), self._settings.language))
 
     async def _login_page(self, request: web.Request) -> web.Response:
-        return self._login_form(request, "")
+        return self._login_form(request, request.query.get("to", "/"))
 
-    def _login_form(self, request: web.Request, problem: str) -> web.Response:
+    def _login_form(self, request: web.Request, to: str, problem: NotAllowed | None = None) -> web.Response:
         if not self._access.signs_in:
             raise web.HTTPNotFound
         t = self._language(request)
         form = tag(
             "form",
-            tag("input", type="hidden", name="to", value=request.query.get("to", "/")),
+            tag("input", type="hidden", name="to", value=to),
             tag("label", t("Kubernetes token"), for_="token"),
             tag("input", id="token", name="token", type="password", autocomplete="off", required=True),
             tag("button", t("Sign in"), type="submit"),
             method="post",
             action="/login",
         )
-        head = tag("head", tag("title", "Dovetail"), tag("link", rel="stylesheet", href="/assets/dashboard.css"))
         hint = tag("p", t("You see what kubectl would show you."), " ", tag("code", "kubectl create token NAME"))
-        said = tag("p", isolated(problem), class_="notice bad", role="alert") if problem else None
-        body = tag("body", tag("main", tag("h1", "Dovetail"), said, form, hint, class_="alone"))
-        text = f"<!doctype html>{tag('html', head, body, lang=t.language)}"
-        return web.Response(text=text, status=401 if problem else 200, content_type="text/html")
+        if problem is None:
+            return self._alone(t, 200, form, hint)
+        said = tag("p", isolated(t(problem.text, **problem.facts)), class_="notice bad", role="alert")
+        return self._alone(t, problem.status, said, form, hint)
 
     async def _login(self, request: web.Request) -> web.Response:
         """The one POST: it writes nothing anywhere, it only keeps the token for this viewer's session."""
         if not isinstance(self._access, KubernetesTokens):
             raise web.HTTPNotFound
         form = await request.post()
+        to = str(form.get("to", "/"))
         try:
             session = await self._access.sign_in(str(form.get("token", "")).strip())
         except NotAllowed as problem:
-            return self._login_form(request, str(problem))
-        to = str(form.get("to", "/"))
-        safe = to if to.startswith("/") and not to.startswith(("//", "/\\")) else "/"
-        response = web.Response(status=303, headers={"Location": safe})
+            return self._login_form(request, to, problem)
+        response = web.Response(status=303, headers={"Location": to if _is_local(to) else "/"})
         self._set_cookie(response, session)
         return response
 
@@ -332,7 +344,7 @@ class Dashboard:
         language = request.query.get("lang")
         if session is not None and "token" in request.query:
             kept = {name: value for name, value in request.query.items() if name != "token"}
-            address = request.path + (f"?{urlencode(kept)}" if kept else "")
+            address = request.rel_url.raw_path + (f"?{urlencode(kept)}" if kept else "")
             response = web.Response(status=302, headers={"Location": address})
         else:
             response = web.Response(text=draw(), content_type="text/html", charset="utf-8", status=status)
@@ -451,7 +463,7 @@ class Dashboard:
     async def _chart(self, request: web.Request) -> web.StreamResponse:
         context, _ = await self._context(request)
         if not (context.rights.nodes and context.rights.pods):
-            raise NotAllowed("the series are of all nodes and pods: they need the right to list those", 403)
+            raise NotAllowed(source("the series are of all nodes and pods: they need the right to list those"), 403)
         if self._recorded_series is not None:
             drawn = await self._recorded_series.chart(context.now)
             return web.Response(body=msgspec.json.encode(drawn), content_type="application/json")
@@ -464,7 +476,7 @@ class Dashboard:
         context, _ = await self._context(request)
         key = f"{request.match_info['namespace']}/{request.match_info['name']}"
         if not context.rights.hpas:
-            raise NotAllowed("you may not read this object", 403)
+            raise NotAllowed(source("you may not read this object"), 403)
         columns = scaling_chart(context.observer.scaling.of(key), context.now)
         return web.Response(body=msgspec.json.encode(columns), content_type="application/json")
 
@@ -476,13 +488,13 @@ class Dashboard:
         if resource is None or resource.namespaced != bool(namespace):
             raise web.HTTPNotFound
         if not object_pages.permitted(context, kind, namespace):
-            raise NotAllowed("you may not read this object", 403)
+            raise NotAllowed(source("you may not read this object"), 403)
         try:
             obj = await context.observer.kube.get(resource, request.match_info["name"], namespace or None)
         except NotFound:
             raise web.HTTPNotFound from None
         except KubeError as problem:
-            raise NotAllowed(f"the cluster does not answer: {problem}", 502) from problem
+            raise NotAllowed(source("the cluster does not answer: {problem}"), 502, problem=problem) from problem
         shown = tag("pre", as_yaml(obj), class_="manifest", tabindex="0")
         return web.Response(text=shown, content_type="text/html", charset="utf-8")
 
@@ -578,7 +590,7 @@ def _instant(recorded: RecordedFleet, request: web.Request) -> datetime | None:
     step, named = request.query.get("step"), request.query.get("at")
     if step is not None:
         if not step.isdecimal():
-            raise NotAllowed("there is no such step", 400)
+            raise NotAllowed(source("there is no such step"), 400)
         kept = {name: value for name, value in request.query.items() if name not in ("step", "at")}
         kept["at"] = instant_text(recorded.instant_of(int(step)))
         raise web.HTTPFound(f"{request.path}?{urlencode(kept)}")
@@ -590,6 +602,11 @@ def _instant(recorded: RecordedFleet, request: web.Request) -> datetime | None:
 
 def _wants_page(request: web.Request) -> bool:
     return request.method == "GET" and "text/html" in request.headers.get("Accept", "")
+
+
+def _is_local(address: str) -> bool:
+    """Whether a browser that is sent there stays on this page; it leaves out control characters, and reads \\ as /."""
+    return address.startswith("/") and address.isprintable() and not address.startswith(("//", "/\\"))
 
 
 def _asset(name: str) -> bytes:

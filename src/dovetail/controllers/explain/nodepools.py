@@ -102,19 +102,27 @@ def _cause(cluster_state: ClusterState, pool: NodePool) -> UnusableCause | None:
 
 
 def _summary(claims: Sequence[NodeClaim]) -> str:
-    cost = sum(launch_price(claim) or 0.0 for claim in claims)
     states = (
         (source("{count} drifted"), sum(claim.is_true("Drifted") for claim in claims)),
         (source("{count} not initialized"), sum(not claim.is_true("Initialized") for claim in claims)),
         (source("{count} terminating"), sum(claim.metadata.deletion_timestamp is not None for claim in claims)),
     )
     states_text = ", ".join(message(state, count=count) for state, count in states if count)
-    text = (
-        message("{count} node(s) for {dollars} at launch", count=len(claims), dollars=dollars(cost))
-        if claims
-        else message("{count} node(s)", count=0)
-    )
+    text = _count_and_cost(claims)
     return f"{text} ({states_text})" if states_text else text
+
+
+def _count_and_cost(claims: Sequence[NodeClaim]) -> str:
+    """How many NodeClaims, and what they cost at launch; where a price is unknown, the least that it is."""
+    prices = [price for claim in claims if (price := launch_price(claim)) is not None]
+    count, cost = len(claims), dollars(sum(prices))
+    if not claims:
+        return message("{count} node(s)", count=0)
+    if not prices:
+        return message("{count} node(s), price unknown", count=count)
+    if len(prices) < count:
+        return message("{count} node(s) for at least {dollars} at launch", count=count, dollars=cost)
+    return message("{count} node(s) for {dollars} at launch", count=count, dollars=cost)
 
 
 def _limits(pool: NodePool) -> list[str]:

@@ -21,18 +21,16 @@ def _conditions(obj: Json) -> list[str]:
     return [condition_text(condition) for condition in (obj.get("status") or {}).get("conditions") or ()]
 
 
-def _conflict(own: Json, other: Json) -> str:
-    """How an HPA and a VPA on one workload move against each other; "" if they do not."""
-    hpa_object, vpa_object = (own, other) if own.get("kind") == "HorizontalPodAutoscaler" else (other, own)
+def _conflict(hpa_object: Json, vpa_object: Json, other: str) -> str:
+    """How an HPA and a VPA on one workload move against each other; "" if they do not. `other` is the one to name."""
     shared = conflicting_resources(hpa_object, vpa_object)
     if not shared:
         return ""
-    metadata = other.get("metadata") or {}
-    kind = "vpa" if other is vpa_object else "hpa"
+    metadata = (vpa_object if other == "vpa" else hpa_object).get("metadata") or {}
     return message(
         "moves against {kind}/{namespace}/{name}: the HPA holds a percentage of the {shared} "
         "requests that the VPA changes",
-        kind=kind,
+        kind=other,
         namespace=metadata.get("namespace"),
         name=metadata.get("name"),
         shared=" and ".join(shared),
@@ -41,10 +39,6 @@ def _conflict(own: Json, other: Json) -> str:
 
 #: What to do about an HPA and a VPA that act on one resource.
 _SEPARATE = source("give the HPA an averageValue, or leave the resource out of the VPA's controlledResources")
-
-
-def _conflicts(own: Json, others: Sequence[Json]) -> list[str]:
-    return [text for text in (_conflict(own, other) for other in others) if text]
 
 
 def hpa(obj: Json, events: Sequence[Event] = (), vpas: Sequence[Json] = ()) -> Answer:
@@ -95,7 +89,7 @@ def hpa(obj: Json, events: Sequence[Event] = (), vpas: Sequence[Json] = ()) -> A
             what=what,
             said=_said(able) or message("its metrics are at their targets"),
         )
-    conflicts = _conflicts(obj, vpas)
+    conflicts = [text for vpa_object in vpas if (text := _conflict(obj, vpa_object, "vpa"))]
     if conflicts:
         line = message("{line}; it {conflict}", line=line, conflict=conflicts[0])
         remedy, blamed = remedy or _SEPARATE, blamed or f"hpa/{key}"
@@ -182,7 +176,7 @@ def vpa(
     target = spec.get("targetRef") or {}
     what = f"{str(target.get('kind', '')).lower()}/{target.get('name')}"
     line, remedy = _applied(obj, what, pods, least)
-    conflicts = _conflicts(obj, hpas)
+    conflicts = [text for hpa_object in hpas if (text := _conflict(hpa_object, obj, "hpa"))]
     if conflicts:
         line, remedy = f"{line}; it {conflicts[0]}", remedy or _SEPARATE
     return Answer(
