@@ -89,6 +89,8 @@ def test_a_lost_connection_and_what_may_not_be_read_are_said() -> None:
     assert lost.startswith("CONNECTION LOST (API server): connection refused")
     assert safe == "safe mode: launches fail"
     assert refused == "cannot be read: pods not permitted"
+    with speaking("ko"):  # what is recorded is English, and so is what the observer says of a kind
+        assert trouble(health)[2] == "읽을 수 없음: pods 권한 없음"
 
 
 def test_ascii_where_the_output_has_no_unicode(fleet: FleetView) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dovetail.language import message, plural
+from dovetail.language import message, plural, translated
 from dovetail.language.columns import width_of
+from dovetail.language.recognition import recognized
 from dovetail.tui import figures
 from dovetail.tui.figures import fit, printable, wrapped
 from dovetail.tui.tables import NODES, PENDING, PODS, POOLS, Table, TableLook, heading, line, matching, ordered, widths
 from dovetail.view.model import FleetView, Totals, WatchHealth
+from dovetail.view.observer import NOT_PERMITTED
 
 #: Columns of a bar above the tables.
 _BAR = 10
@@ -101,10 +103,10 @@ def trouble(health: WatchHealth) -> list[str]:
         what, why = next(iter(health.problems.items()))
         lines.append(message("CONNECTION LOST ({what}): {why}; this is the last state", what=what, why=why))
     if health.safe_mode:
-        lines.append(message("safe mode: {why}", why=health.safe_mode))
+        lines.append(message("safe mode: {why}", why=recognized(health.safe_mode)))
     if health.autoscaler:
         lines.append(health.autoscaler)
-    refused = [f"{name} {why}" for name, why in health.unread.items() if why == "not permitted"]
+    refused = [f"{name} {translated(why)}" for name, why in health.unread.items() if why == NOT_PERMITTED]
     if refused:
         more = len(refused) - _UNREAD_SHOWN
         names = ", ".join(refused[:_UNREAD_SHOWN]) + (f" +{more}" if more > 0 else "")
@@ -142,4 +144,4 @@ def once(
         yield message("The cluster has no node.")
     if look.usage and view.health.metrics:
         yield ""
-        yield from wrapped(message("usage is unknown: {why}", why=printable(view.health.metrics)), width)
+        yield from wrapped(message("usage is unknown: {why}", why=printable(recognized(view.health.metrics))), width)

@@ -55,6 +55,8 @@ BOUND_INTERVAL_S, BOUND_PAUSE = 1.0, 60.0
 SETTLE_INTERVAL_S = 0.02
 #: What is said of usage before the first answer.
 NOT_ASKED = source("not asked yet")
+#: What is said of a kind that may not be listed.
+NOT_PERMITTED = source("not permitted")
 
 #: Kinds without a namespace, whose events are in one nevertheless.
 _CLUSTER_SCOPED = frozenset(("Node", "NodeClaim", "NodePool"))
@@ -333,7 +335,8 @@ class Observer:
 
 
 def _short(why: KubeError) -> str:
-    return message("not served") if isinstance(why, NotFound) else message("not permitted")
+    """Untranslated: it is compared, and shown to viewers of any language."""
+    return source("not served") if isinstance(why, NotFound) else NOT_PERMITTED
 
 
 def _amounts(usage: Mapping[str, str]) -> Amounts:

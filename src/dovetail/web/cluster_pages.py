@@ -167,12 +167,12 @@ def plots(t: PageLanguage, hint: str) -> Markup:
 def health_page(context: PageContext, findings: Sequence[Finding] | None, problem: str) -> Markup:
     t, state = context.t, context.view.health
     unknown = t("unknown")
-    safe = unknown if state.safe_mode is None else state.safe_mode or t("off")
-    autoscaler = unknown if state.autoscaler is None else state.autoscaler or t("renews its lease")
+    safe = unknown if state.safe_mode is None else t.recorded(state.safe_mode) or t("off")
+    autoscaler = unknown if state.autoscaler is None else t.recorded(state.autoscaler) or t("renews its lease")
     recording = t("recording") if context.moment is not None else ""
     answers = t("answers") if state.connected else t("does not answer")
     errors = f"{state.api_errors:,} {state.last_api_error}".strip()
-    metrics = t("not recorded") if recording and state.metrics else state.metrics
+    metrics = t("not recorded") if recording and state.metrics else t.recorded(state.metrics)
     facts = [
         (t("API server"), recording or answers, None if recording else state.connected),
         (t("Safe mode"), safe, None if state.safe_mode is None else not state.safe_mode),
@@ -230,7 +230,7 @@ def _doctor(context: PageContext, findings: Sequence[Finding] | None, problem: s
     if not context.rights.everything:
         return card("doctor", tag("p", t("Needs the right to list every kind."), class_="empty"))
     if findings is None:
-        text = isolated(problem) if problem else t("The checks are running; they are shown here when they are done.")
+        text = isolated(t.recorded(problem)) if problem else t("The checks are running; they are shown here when they are done.")
         return card("doctor", tag("p", text, class_="empty", data_pending=None if problem else "1"))
     order = {Status.FAILED: 0, Status.WARNING: 1, Status.NOT_CHECKED: 2, Status.PASSED: 3}
     marks = {Status.FAILED: _mark(False, t), Status.WARNING: tag("span", t("warning"), class_="mark warn")}

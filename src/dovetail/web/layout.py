@@ -149,10 +149,12 @@ def health(view: FleetView, t: PageLanguage) -> Markup:
     if state.safe_mode:
         said = t("Safe mode: voluntary disruption has stopped.")
         notices.append(
-            tag("p", tag("strong", said), " ", isolated(state.safe_mode), class_="notice warn", data_notice="safe-mode")
+            tag("p", tag("strong", said), " ", isolated(t.recorded(state.safe_mode)), class_="notice warn", data_notice="safe-mode")
         )
     if state.autoscaler:
-        notices.append(tag("p", isolated(state.autoscaler), class_="notice warn", data_notice="autoscaler"))
+        notices.append(
+            tag("p", isolated(t.recorded(state.autoscaler)), class_="notice warn", data_notice="autoscaler")
+        )
     return tag("div", *notices, id="health-notices")
 
 
@@ -273,7 +275,11 @@ def _spot(types: object, whole: Money, t: PageLanguage) -> tuple[str, str]:
 def states(counts: object, t: PageLanguage) -> str:
     """How many nodes are in which state, without those that are simply ready."""
     assert isinstance(counts, dict)
-    listed = [f"{counts[state.value]} {t(STATES[state])}" for state in NodePhase if counts.get(state.value)]
+    listed = [
+        t("{count} {state}", count=counts[state.value], state=t(STATES[state]))
+        for state in NodePhase
+        if counts.get(state.value)
+    ]
     return ", ".join(listed) if len(listed) > 1 or not counts.get(NodePhase.READY.value) else t("all ready")
 
 

@@ -143,8 +143,8 @@ def _metrics(spec: Json, status: Json) -> list[str]:
             message(
                 "metric {name}: {value} now, target {value_2}",
                 name=name,
-                value=_value(now) or "unknown",
-                value_2=_value(target) or "unknown",
+                value=_value(now) or message("unknown"),
+                value_2=_value(target) or message("unknown"),
             )
         )
     return texts
