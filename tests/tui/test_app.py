@@ -241,3 +241,31 @@ def test_warnings_of_the_caller_stand_above_the_tables(fleet: FleetView) -> None
         assert "broken: api-slow" in screen(app)
 
     play(fleet, story, warnings=lambda: ["broken: api-slow"])
+
+
+def test_a_list_longer_than_the_screen_keeps_its_last_column(fleet: FleetView) -> None:
+    """A scroll bar takes a column: the age beside it is whole, and nothing has to be scrolled sideways."""
+    nodes = [a_node(f"ip-{number}") for number in range(60)]
+
+    async def story(stage: Stage, app: ViewApp, pilot: Pilot[None]) -> None:
+        await pilot.pause()
+        rows = app.query_one(Rows)
+        assert rows.scrollable_content_region.width == 79 and not rows.show_horizontal_scrollbar
+        drawn = [line[:79] for line in screen(app).splitlines() if line.startswith("ip-")]
+        assert len(drawn) == 18 and {line[-3:] for line in drawn} == {" 5h"}
+        stage.show(fleet)
+        await pilot.pause()
+        assert rows.scrollable_content_region.width == 80
+
+    play(with_totals(FleetView(nodes={node.key: node for node in nodes})), story)
+
+
+def test_the_page_of_keys_is_aligned(fleet: FleetView) -> None:
+    async def story(stage: Stage, app: ViewApp, pilot: Pilot[None]) -> None:
+        await pilot.press("question_mark")
+        lines = screen(app).splitlines()
+        meaning = next(line for line in lines if "filter: words" in line)
+        rest = lines[lines.index(meaning) + 1]
+        assert rest.strip() and len(rest) - len(rest.lstrip()) == meaning.index("filter: words")
+
+    play(fleet, story, (72, 24))

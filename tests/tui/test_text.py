@@ -174,3 +174,14 @@ def test_a_recorded_reason_is_in_the_language_of_the_reader() -> None:
         lines = list(once(view, LOOK, 100))
     assert any("nodeclaim/default-1을 기다립니다" in line for line in lines)
     assert any("메모리" in line and "이유" in line for line in lines)
+
+
+def test_pending_pods_are_counted_however_many_states_there_are() -> None:
+    pod = PendingPod(
+        namespace="shop", name="a", uid="1", workload="Pod/a", requests={}, reason="", code="", decision=""
+    )
+    view = with_totals(FleetView(pending={"shop/a": pod}))
+    states = {"ready": 25, "cordoned": 1, "joining": 5, "launching": 1, "not-ready": 1}
+    view = msgspec.structs.replace(view, totals=msgspec.structs.replace(view.totals, states=states))
+    assert totals(view, LOOK, 77)[0].startswith("0 nodes   0 pods   1 pending   1 cordoned, 5 joining")
+    assert totals(view, LOOK, 200)[0].startswith("0 nodes (1 cordoned, 5 joining")

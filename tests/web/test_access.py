@@ -241,6 +241,6 @@ def test_viewers_of_both_languages_share_a_view_that_speaks_neither_of_the_proce
         said = world.observer.view.pending["shop/waiting"].reason
         assert said == "kube-scheduler has not tried it yet"
         cookie = ask(world, f"/?token={TOKEN}").headers["Set-Cookie"].partition(";")[0]
-        said = {code: ask(world, f"/health?lang={code}", Cookie=cookie).text for code in ("en", "ko")}
-        assert "metrics.k8s.io is not served: install metrics-server" in said["en"]
-        assert "metrics.k8s.io가 제공되지 않습니다. metrics-server를 설치하세요" in said["ko"]
+        pages = {code: ask(world, f"/health?lang={code}", Cookie=cookie).text for code in ("en", "ko")}
+        assert "metrics.k8s.io is not served: install metrics-server" in pages["en"]
+        assert "metrics.k8s.io가 제공되지 않습니다. metrics-server를 설치하세요" in pages["ko"]

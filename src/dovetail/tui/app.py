@@ -16,6 +16,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from dovetail.language import message, source
+from dovetail.language.columns import left
 from dovetail.tui import text
 from dovetail.tui.explanation import Evidence, explanation, subject_of
 from dovetail.tui.figures import UNICODE, Glyphs, fit, printable, wrapped
@@ -27,6 +28,8 @@ from dovetail.view.model import FleetView, NodeView
 AGE_INTERVAL_S = 10.0
 #: Columns of a page that its padding and its scroll bar take.
 PAGE_MARGIN = 4
+#: Columns of the keys on the page about them.
+KEYS_WIDTH = 28
 _STATE_STYLES = {
     "not-ready": Style(color="red"),
     "draining": Style(color="yellow"),
@@ -42,10 +45,19 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("Esc", source("back; without a filter")),
     ("s, S", source("sort by the next column; the other way round")),
     ("u", source("bars show usage, or requests")),
-    ("arrows, j k, PgUp PgDn, g G", source("move")),
+    (source("arrows, j k, PgUp PgDn, g G"), source("move")),
     ("?", source("this page")),
     ("q", source("quit")),
 )
+
+
+def _key_help(keys: str, meaning: str, width: int) -> list[str]:
+    """The keys, and beside them what they do; below each other where there is no room for that."""
+    room = width - KEYS_WIDTH - 1
+    if room < KEYS_WIDTH:
+        return wrapped(f"{keys}  {meaning}", width)
+    first, *rest = wrapped(meaning, room)
+    return [f"{left(keys, KEYS_WIDTH)} {first}", *(f"{'':{KEYS_WIDTH}} {part}" for part in rest)]
 
 
 class ViewSource(NamedTuple):
@@ -118,7 +130,7 @@ class ViewApp(App[None]):
     #trouble { height: auto; text-style: reverse bold; }
     #tabs, #heading, #keys, #page-keys { height: 1; }
     #heading { text-style: bold; }
-    #rows { height: 1fr; }
+    #rows { height: 1fr; overflow-x: hidden; scrollbar-size-vertical: 1; }
     #filter { height: 1; border: none; padding: 0; display: none; }
     #filter.shown { display: block; }
     #page { height: 1fr; padding: 0 1; }
@@ -205,7 +217,8 @@ class ViewApp(App[None]):
         self.rows = ordered(
             self.table, matching(self.table, self.table.rows(view), self.filter_text), order.sort, order.descending
         )
-        self._columns = widths(self.table, width)
+        rows = base.query_one(Rows)
+        self._columns = widths(self.table, width - (len(self.rows) > rows.size.height))  # beside the scroll bar
         base.query_one("#totals", Static).update(Text("\n".join(text.totals(view, self._look, width)), no_wrap=True))
         trouble = (*text.trouble(view.health), *map(printable, self._warnings()))
         troubles = [part for text in trouble for part in wrapped(text, width)]
@@ -217,7 +230,6 @@ class ViewApp(App[None]):
         base.query_one("#heading", Static).update(Text(titles, no_wrap=True))
         base.query_one("#keys", Static).update(Text(fit(self._key_line(), width), style=Style(dim=True)))
         keys = [self.table.key(row) for row in self.rows]
-        rows = base.query_one(Rows)
         rows.set_rows(len(keys), keys.index(order.key) if order.key in keys else rows.cursor)
         if isinstance(self.screen, Page):
             self.screen.draw()
@@ -299,11 +311,14 @@ class ViewApp(App[None]):
         self.push_screen(Page(self._help))
 
     def _help(self, width: int) -> list[str]:
-        key_lines = [f"{keys:<28} {message(meaning)}" for keys, meaning in KEYS]
         notes = [*self._notes, ""] if self._notes else []
         bound = self._source.view().totals.bound
         about = ["", message("lower bound: {of}", of=bound.of)] if bound is not None and bound.of else []
-        return [part for note in (*notes, *key_lines, *about) for part in wrapped(note, width)]
+        return [
+            *(part for note in notes for part in wrapped(note, width)),
+            *(line for keys, meaning in KEYS for line in _key_help(message(keys), message(meaning), width)),
+            *(part for note in about for part in wrapped(note, width)),
+        ]
 
     # -- rows
 

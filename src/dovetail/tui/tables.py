@@ -398,7 +398,7 @@ def _pools(view: FleetView) -> Iterable[NodePoolRow]:
 def _readiness(pool: NodePoolRow, look: TableLook, columns: int) -> str:
     if pool.view is None:
         return "-"
-    return {True: "ready", False: "not ready", None: figures.UNKNOWN}[pool.view.ready]
+    return {True: message("ready"), False: message("not ready"), None: figures.UNKNOWN}[pool.view.ready]
 
 
 def _limit(pool: NodePoolRow, look: TableLook, columns: int) -> str:
@@ -417,7 +417,13 @@ POOLS: Table[NodePoolRow] = Table(
     source("NodePools"),
     (
         Column(
-            "name", source("NODEPOOL"), lambda p, look, w: p.name or "(none)", lambda p: p.name, 12, 20, stretched=True
+            "name",
+            source("NODEPOOL"),
+            lambda p, look, w: p.name or message("(none)"),
+            lambda p: p.name,
+            12,
+            20,
+            stretched=True,
         ),
         Column(
             "nodes", source("NODES"), lambda p, look, w: str(p.total.nodes), lambda p: p.total.nodes, 5, 6, right=True

@@ -17,11 +17,13 @@ from dovetail.view.observer import NOT_PERMITTED
 #: Columns of a bar above the tables.
 _BAR = 10
 _UNREAD_SHOWN = 3
+#: Between the facts of a line.
+_GAP = "   "
 
 
 def totals(view: FleetView, look: TableLook, width: int) -> list[str]:
     """Three lines: what there is, what it costs, how full it is. As many facts of each as there is room for."""
-    facts = (_counts(view), _costs(view.totals, look), _fill(view.totals, look))
+    facts = (_counts(view, width), _costs(view.totals, look), _fill(view.totals, look))
     return [fit(printable(_joined(part, width)), width, look.glyphs.cut) for part in facts]
 
 
@@ -29,19 +31,23 @@ def _joined(facts: list[str], width: int) -> str:
     """The facts in a row; those that no longer fit are left out, the first excepted."""
     text = facts[0]
     for fact in facts[1:]:
-        longer = f"{text}   {fact}"
+        longer = f"{text}{_GAP}{fact}"
         if width_of(longer) > width:
             break
         text = longer
     return text
 
 
-def _counts(view: FleetView) -> list[str]:
+def _counts(view: FleetView, width: int) -> list[str]:
+    """Nodes with their states, pods, pending pods; the states stand last where they leave no room for the pods."""
     total = view.totals
     states = ", ".join(f"{count} {name}" for name, count in sorted(total.states.items()) if name != "ready")
-    nodes = plural("{n} node", "{n} nodes", n=total.fleet.nodes) + (f" ({states})" if states else "")
+    nodes = plural("{n} node", "{n} nodes", n=total.fleet.nodes)
     pods = message("? pods") if total.pods is None else plural("{n} pod", "{n} pods", n=total.pods)
-    facts = [nodes, pods, plural("{n} pending", "{n} pending", n=total.pending)]
+    pending = plural("{n} pending", "{n} pending", n=total.pending)
+    facts = [f"{nodes} ({states})", pods, pending] if states else [nodes, pods, pending]
+    if width_of(_GAP.join(facts)) > width:
+        facts = [nodes, pods, pending, states]
     if view.health.kubernetes:
         facts.append(f"Kubernetes {view.health.kubernetes}")
     return facts

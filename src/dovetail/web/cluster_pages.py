@@ -230,7 +230,11 @@ def _doctor(context: PageContext, findings: Sequence[Finding] | None, problem: s
     if not context.rights.everything:
         return card("doctor", tag("p", t("Needs the right to list every kind."), class_="empty"))
     if findings is None:
-        text = isolated(t.recorded(problem)) if problem else t("The checks are running; they are shown here when they are done.")
+        text = (
+            isolated(t.recorded(problem))
+            if problem
+            else t("The checks are running; they are shown here when they are done.")
+        )
         return card("doctor", tag("p", text, class_="empty", data_pending=None if problem else "1"))
     order = {Status.FAILED: 0, Status.WARNING: 1, Status.NOT_CHECKED: 2, Status.PASSED: 3}
     marks = {Status.FAILED: _mark(False, t), Status.WARNING: tag("span", t("warning"), class_="mark warn")}

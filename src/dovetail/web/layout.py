@@ -149,12 +149,17 @@ def health(view: FleetView, t: PageLanguage) -> Markup:
     if state.safe_mode:
         said = t("Safe mode: voluntary disruption has stopped.")
         notices.append(
-            tag("p", tag("strong", said), " ", isolated(t.recorded(state.safe_mode)), class_="notice warn", data_notice="safe-mode")
+            tag(
+                "p",
+                tag("strong", said),
+                " ",
+                isolated(t.recorded(state.safe_mode)),
+                class_="notice warn",
+                data_notice="safe-mode",
+            )
         )
     if state.autoscaler:
-        notices.append(
-            tag("p", isolated(t.recorded(state.autoscaler)), class_="notice warn", data_notice="autoscaler")
-        )
+        notices.append(tag("p", isolated(t.recorded(state.autoscaler)), class_="notice warn", data_notice="autoscaler"))
     return tag("div", *notices, id="health-notices")
 
 
