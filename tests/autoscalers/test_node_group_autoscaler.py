@@ -276,6 +276,31 @@ def test_a_drain_that_fails_gives_the_node_back_and_holds_no_other_node() -> Non
     play(body, GroupSpec(name="a", min_size=1, max_size=6, size=1))
 
 
+def test_a_refused_eviction_is_reported_in_the_words_of_the_api_server() -> None:
+    async def body(world: World) -> None:
+        budget = {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}}
+        await world.kube.create(PDBS, {"metadata": {"name": "web"}, "spec": budget}, "default")
+        unmovable = {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}
+        await world.deploy("more", 3, pod_metadata=unmovable)
+        await asyncio.sleep(60)
+        await world.deploy("web", 2, cpu="600m")
+        await asyncio.sleep(120)
+        assert world.groups.size("a") == 2
+        await world.scale("more", 1)
+        await asyncio.sleep(1500)
+        words = "Cannot evict pod as it would violate the pod's disruption budget."
+        refused = f"within allowed timeout (last error: {words})"
+        reported = await world.events("ScaleDownFailed")
+        [node] = [message for message in reported if message.startswith("failed to drain and delete node: ")]
+        assert node.startswith("failed to drain and delete node: Failed to drain node /")
+        assert ", due to following errors: [failed to evict pod default/web-" in node and node.endswith(f"{refused}]")
+        assert "failed to delete pod for ScaleDown" in reported
+
+    options = GroupOptions(scale_down_utilization_threshold=0.9)
+    group = GroupSpec(name="a", min_size=1, max_size=6, size=1, options=options)
+    play(body, group, flags=("--max-pod-eviction-time=5s",))
+
+
 def _is_going(node: dict[str, Any]) -> bool:
     return any(each["key"] == "ToBeDeletedByClusterAutoscaler" for each in node["spec"].get("taints", ()))
 

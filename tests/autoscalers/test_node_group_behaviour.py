@@ -144,6 +144,18 @@ def test_why_a_pod_triggers_nothing(flags: tuple[str, ...], spec: dict[str, obje
     play(body, tainted, GroupSpec(name="system", min_size=1, max_size=1, size=1), flags=flags)
 
 
+def test_at_the_limit_of_nodes_fresh_pods_are_told_at_once() -> None:
+    """Where no group may grow there are no further pods to wait for, and nodes that are unneeded may go."""
+
+    async def body(world: World) -> None:
+        await world.deploy("web", 5)
+        await asyncio.sleep(1.5)
+        assert await world.events("MaxNodesTotalReached")
+        assert await world.events("NotTriggerScaleUp")
+
+    play(body, ONE, flags=("--max-nodes-total=1",))
+
+
 @pytest.mark.parametrize(("data", "invalid"), [({"priorities": "x: y"}, True), ({}, True), (None, False)])
 def test_a_priority_config_map_that_cannot_be_used_leaves_all_groups(
     data: dict[str, str] | None, invalid: bool

@@ -269,6 +269,11 @@ def test_bad_chains_are_refused(text: str) -> None:
         parse_chain(text)
 
 
+def test_grpc_is_refused_with_another_way() -> None:
+    with pytest.raises(ExpanderError, match=r"no gRPC client.*cluster-autoscaler-priority-expander.*use priority"):
+        parse_chain("grpc,least-waste")
+
+
 def test_a_chain_stops_at_one() -> None:
     assert parse_chain("priority,least-waste") == ("priority", "least-waste")
     asked: list[str] = []

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from dovetail.autoscalers.node_groups.expanders import choose, least_waste
 from dovetail.autoscalers.node_groups.quotas import Quotas, Range
 from dovetail.autoscalers.node_groups.scale_up import (
@@ -112,6 +114,14 @@ def test_similar_groups_share_a_scale_up() -> None:
     assert sizes(plan(some(10), groups, templates, balance_similar=True)) == {"a": 4, "b": 4}
     alone = sizes(plan(some(10), groups, templates))
     assert list(alone.values()) in ([6], [7]) and len(alone) == 1
+
+
+def test_pods_are_told_when_the_expander_chooses_none() -> None:
+    given = scale_up_input([group("a", 0, 10, 1)], {"a": info(node("ta", 1000))})
+    made = plan_scale_up(some(1), msgspec.structs.replace(given, choose=lambda options, known: None))
+    assert made.result is ScaleUpResult.NO_OPTIONS
+    [refused] = made.refused
+    assert refused.message() == "1 expansion options filtered out and no longer considered"
 
 
 def test_all_or_nothing_does_nothing_for_some() -> None:

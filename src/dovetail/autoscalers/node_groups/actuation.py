@@ -22,7 +22,7 @@ from dovetail.autoscalers.node_groups.utilization import Utilization
 from dovetail.clock import Clock
 from dovetail.cloud.node_groups import NodeGroup, NodeGroupCloud, NodeGroupError
 from dovetail.kube.client import Kube
-from dovetail.kube.errors import KubeError, NotFound
+from dovetail.kube.errors import ApiError, KubeError, NotFound
 from dovetail.model.pods import Pod
 
 EVICTION_RETRY_S = 10.0
@@ -217,10 +217,10 @@ class Actuator:
         if moving.blocking is not None:
             raise DeletionFailed(f"pod {moving.blocking.pod.metadata.key}: {moving.blocking.message}")
         if not deletion.drain and moving.pods:
-            raise DeletionFailed(f"node {deletion.node} is not empty, new pods got scheduled")
+            raise DeletionFailed(f'failed to delete empty node "{deletion.node}", new pods scheduled')
         if moving.on_completion:
             raise DeletionFailed(f"pod {moving.on_completion[0].metadata.key} has not completed")
-        await self._drain(moving.pods, self._daemonset_pods_to_evict(moving.daemonset_pods, deletion.drain))
+        await self._drain(deletion, moving)
         await self._wait_for_delay(deletion.node)
         stale = self._watch.staleness()
         if stale:
@@ -230,9 +230,9 @@ class Actuator:
             raise DeletionFailed(f"group {deletion.group} is gone")
         try:
             await self._cloud.delete(group, [deletion.provider_id])
-        except NodeGroupError:
+        except NodeGroupError as problem:
             self._reports.refused(deletion)
-            raise
+            raise DeletionFailed(f"failed to delete {deletion.node}: {problem}") from problem
 
     def _pods(self, deletion: Deletion) -> PodsToMove:
         """What moves now. For an empty node only its pods themselves are looked at: nothing is disrupted."""
@@ -244,18 +244,25 @@ class Actuator:
         context = DrainContext(self._clock.now(), budgets, self._watch.controllers())
         return pods_to_move(pods, self.settings.drain, context)
 
-    async def _drain(self, pods: Sequence[Pod], daemonset_pods: Sequence[Pod]) -> None:
+    async def _drain(self, deletion: Deletion, moving: PodsToMove) -> None:
         """Evict them all. A pod of a DaemonSet goes with its node anyway: whether its eviction works is no matter."""
+        pods = moving.pods
         evictions = [asyncio.create_task(self._evict(pod)) for pod in pods]
+        daemonset_pods = self._daemonset_pods_to_evict(moving.daemonset_pods, deletion.drain)
         evictions += [asyncio.create_task(self._evict(pod, best_effort=True)) for pod in daemonset_pods]
         try:
-            results = await asyncio.gather(*evictions)
+            refusals = await asyncio.gather(*evictions)
         finally:
             for task in evictions:
                 task.cancel()
-        failed = [pod.metadata.key for pod, done in zip(pods, results, strict=False) if not done]
+        failed = [
+            f"failed to evict pod {pod.metadata.key} within allowed timeout (last error: {_words(refusal)})"
+            for pod, refusal in zip(pods, refusals, strict=False)
+            if refusal is not None
+        ]
         if failed:
-            raise DeletionFailed(f"failed to evict {', '.join(failed)} in time")
+            errors = " ".join(failed)
+            raise DeletionFailed(f"Failed to drain node /{deletion.node}, due to following errors: [{errors}]")
         deadline = self._clock.monotonic() + self.settings.max_graceful_termination_s + EVICTION_HEADROOM_S
         while self._clock.monotonic() < deadline:
             if not any(self._is_there(pod) for pod in pods):
@@ -263,7 +270,8 @@ class Actuator:
             await asyncio.sleep(1.0)
         left = [pod.metadata.key for pod in pods if self._is_there(pod)]
         if left:
-            raise DeletionFailed(f"pods remaining after the termination timeout: {', '.join(left)}")
+            remaining = "pods remaining after timeout"
+            raise DeletionFailed(f"Failed to drain node /{deletion.node}: {remaining}: {', '.join(left)}")
 
     def _grace(self, pod: Pod) -> float:
         own = pod.spec.termination_grace_period_seconds
@@ -273,8 +281,8 @@ class Actuator:
         stored = self._watch.pods.store.get(pod.metadata.key)
         return stored is not None and stored.metadata.uid == pod.metadata.uid and stored.spec.node_name != ""
 
-    async def _evict(self, pod: Pod, *, best_effort: bool = False) -> bool:
-        """Ask until it is granted or the time is up."""
+    async def _evict(self, pod: Pod, *, best_effort: bool = False) -> KubeError | None:
+        """Ask until it is granted or the time is up; the last refusal, if that is how it ended."""
         deadline = self._clock.monotonic() + self.settings.max_pod_eviction_s
         grace = int(self._grace(pod))
         meta = pod.metadata
@@ -293,10 +301,10 @@ class Actuator:
                 if not best_effort:
                     self._reports.pod(pod, "Warning", "ScaleDownFailed", "failed to delete pod for ScaleDown")
                     self._reports.evicted(False)
-                return False
+                return refusal
         if not best_effort:
             self._reports.evicted(True)
-        return True
+        return None
 
     def _daemonset_pods_to_evict(self, pods: Sequence[Pod], drain: bool) -> list[Pod]:
         evict_by_default = (
@@ -320,6 +328,11 @@ class Actuator:
     def _is_delayed(self, node: str) -> bool:
         stored = self._watch.nodes.store.get(node)
         return stored is not None and any(key.startswith(DELAY_DELETION_PREFIX) for key in stored.metadata.annotations)
+
+
+def _words(refusal: KubeError) -> str:
+    """What the API server said; the request is known."""
+    return refusal.message if isinstance(refusal, ApiError) else str(refusal)
 
 
 def _grouped(

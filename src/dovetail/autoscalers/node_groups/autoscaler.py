@@ -57,6 +57,7 @@ from dovetail.autoscalers.node_groups.scale_up import (
     ScaleUpInput,
     ScaleUpPlan,
     ScaleUpResult,
+    is_at_max_total,
     plan_minimum_sizes,
     plan_scale_up,
 )
@@ -454,7 +455,8 @@ class NodeGroupAutoscaler:
             return ScaleUpPlan(ScaleUpResult.NOT_NEEDED)
         for pod in pods[:20]:
             self._record.log("orchestrator", f"Pod {pod.metadata.key} is unschedulable", 1)
-        if not self.options.bypassed_schedulers and all_new(pods, now):
+        limited = is_at_max_total(scale_up_input)
+        if not limited and not self.options.bypassed_schedulers and all_new(pods, now):
             self._record.log(SOURCE, "Unschedulable pods are very new, waiting one iteration for more", 1)
             return ScaleUpPlan(ScaleUpResult.IN_COOLDOWN)
         started = stopwatch()

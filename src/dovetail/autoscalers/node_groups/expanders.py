@@ -62,7 +62,11 @@ def parse_chain(text: str) -> tuple[str, ...]:
         if name == GRPC:
             raise ExpanderError(
                 message(
-                    "--expander={text}: grpc is not supported; choose of {names}", text=text, names=", ".join(AVAILABLE)
+                    "--expander={text}: grpc is not supported, since there is no gRPC client here; write the order of "
+                    "the groups into the ConfigMap {config_map} and use priority, or choose of {names}",
+                    text=text,
+                    config_map=PRIORITY_CONFIG_MAP,
+                    names=", ".join(AVAILABLE),
                 )
             )
         if name not in AVAILABLE:

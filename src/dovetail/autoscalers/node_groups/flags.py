@@ -85,8 +85,8 @@ FLAGS: Mapping[str, ProgramFlag] = {
     # Growing
     "estimator": ProgramFlag(TEXT, "binpacking"),
     "expander": ProgramFlag(TEXT, "least-waste"),
-    "grpc-expander-url": _off(TEXT, "", "the grpc expander is not supported"),
-    "grpc-expander-cert": _off(TEXT, "", "the grpc expander is not supported"),
+    "grpc-expander-url": _off(TEXT, "", "there is no gRPC client here; --expander=grpc is refused"),
+    "grpc-expander-cert": _off(TEXT, "", "there is no gRPC client here; --expander=grpc is refused"),
     "max-nodes-per-scaleup": ProgramFlag(INT, 1000),
     "max-nodegroup-binpacking-duration": ProgramFlag(DURATION, 10.0),
     "max-binpacking-time": ProgramFlag(DURATION, 300.0),

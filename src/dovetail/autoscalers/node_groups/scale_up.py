@@ -34,8 +34,8 @@ MAX_SIZE_REACHED = "max node group size reached"
 NOT_READY = "not ready for scale-up"
 MAX_TOTAL_REACHED = "max total nodes in cluster reached"
 ATOMIC_EXCEEDS_TOTAL = "atomic scale-up exceeds cluster node count limit"
-ALL_OR_NOTHING = "all-or-nothing scale-up strategy"
-FILTERED_OUT = "expander filtered out all options"
+ALL_OR_NOTHING = "not all pods would fit and scale-up is using all-or-nothing strategy"
+FILTERED_OUT = "expansion options filtered out and no longer considered"
 
 
 class ScaleUpResult(Enum):
@@ -111,8 +111,7 @@ class ScaleUpInput(msgspec.Struct, frozen=True):
 def plan_scale_up(pods: Sequence[Pod], scale_up_input: ScaleUpInput, *, all_or_nothing: bool = False) -> ScaleUpPlan:
     """The plan for these pending pods."""
     groups = pod_groups(pods)
-    ready = scale_up_input.node_count if scale_up_input.ready_count is None else scale_up_input.ready_count
-    if 0 < scale_up_input.settings.max_nodes_total <= ready:
+    if is_at_max_total(scale_up_input):
         return ScaleUpPlan(ScaleUpResult.LIMITED_BY_MAX_TOTAL, refused=tuple(UnhelpedPod(pod, {}, {}) for pod in pods))
     usable, skipped = usable_groups(scale_up_input)
     fitting: dict[str, list[PodGroup]] = {}
@@ -173,6 +172,12 @@ def plan_scale_up(pods: Sequence[Pod], scale_up_input: ScaleUpInput, *, all_or_n
         skipped,
         limited,
     )
+
+
+def is_at_max_total(scale_up_input: ScaleUpInput) -> bool:
+    """Whether --max-nodes-total lets no group grow: then no pod is waited for either."""
+    ready = scale_up_input.node_count if scale_up_input.ready_count is None else scale_up_input.ready_count
+    return 0 < scale_up_input.settings.max_nodes_total <= ready
 
 
 def usable_groups(scale_up_input: ScaleUpInput) -> tuple[list[NodeGroup], dict[str, tuple[str, ...]]]:
