@@ -144,7 +144,7 @@ def test_why_a_pod_triggers_nothing(flags: tuple[str, ...], spec: dict[str, obje
     play(body, tainted, GroupSpec(name="system", min_size=1, max_size=1, size=1), flags=flags)
 
 
-def test_at_the_limit_of_nodes_fresh_pods_are_told_at_once() -> None:
+def test_at_the_limit_of_nodes_fresh_pods_get_their_event_at_once() -> None:
     """Where no group may grow there are no further pods to wait for, and nodes that are unneeded may go."""
 
     async def body(world: World) -> None:

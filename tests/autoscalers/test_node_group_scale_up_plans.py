@@ -116,7 +116,7 @@ def test_similar_groups_share_a_scale_up() -> None:
     assert list(alone.values()) in ([6], [7]) and len(alone) == 1
 
 
-def test_pods_are_told_when_the_expander_chooses_none() -> None:
+def test_refusals_name_an_expander_that_chooses_none() -> None:
     given = scale_up_input([group("a", 0, 10, 1)], {"a": info(node("ta", 1000))})
     made = plan_scale_up(some(1), msgspec.structs.replace(given, choose=lambda options, known: None))
     assert made.result is ScaleUpResult.NO_OPTIONS
