@@ -39,7 +39,7 @@ def _joined(facts: list[str], width: int) -> str:
 
 
 def _counts(view: FleetView, width: int) -> list[str]:
-    """Nodes with their states, pods, pending pods; the states stand last where they leave no room for the pods."""
+    """Nodes with their states, pods, pending pods. The states are left out where they leave no room for the pods."""
     total = view.totals
     states = ", ".join(f"{count} {name}" for name, count in sorted(total.states.items()) if name != "ready")
     nodes = plural("{n} node", "{n} nodes", n=total.fleet.nodes)
@@ -47,7 +47,7 @@ def _counts(view: FleetView, width: int) -> list[str]:
     pending = plural("{n} pending", "{n} pending", n=total.pending)
     facts = [f"{nodes} ({states})", pods, pending] if states else [nodes, pods, pending]
     if width_of(_GAP.join(facts)) > width:
-        facts = [nodes, pods, pending, states]
+        facts = [nodes, pods, pending]
     if view.health.kubernetes:
         facts.append(f"Kubernetes {view.health.kubernetes}")
     return facts
