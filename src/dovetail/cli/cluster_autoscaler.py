@@ -47,32 +47,19 @@ def cluster_autoscaler(flags: tuple[str, ...]) -> None:
 
 def _main(settings: ParsedFlags) -> None:
     """Until SIGINT or SIGTERM."""
+    from dovetail.cli.terminal import until_stopped
     from dovetail.clock import run_scaled
     from dovetail.kube.credentials import ConfigError
     from dovetail.kube.errors import KubeError
 
     try:
-        run_scaled(_until_stopped(settings))
+        run_scaled(until_stopped(_run(settings)))
     except (ConfigError, KubeError) as problem:
         raise UserError(str(problem)) from problem
     except OSError as problem:
         raise UserError(
             message("{strerror}; another port is chosen by --address", strerror=system_error(problem))
         ) from problem
-
-
-async def _until_stopped(settings: ParsedFlags) -> None:
-    import asyncio
-    import signal
-
-    loop = asyncio.get_running_loop()
-    working = asyncio.ensure_future(_run(settings))
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, working.cancel)
-    try:
-        await working
-    except asyncio.CancelledError:
-        return
 
 
 async def _run(settings: ParsedFlags) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -48,6 +48,22 @@ def kubeconfig(named: str | None, name: str | None = None) -> str | None:
     if "KUBERNETES_SERVICE_HOST" in os.environ or not running():
         return None
     return lab(None).kubeconfig
+
+
+@contextmanager
+def cluster_errors() -> Iterator[None]:
+    """One line with the way out for what goes wrong between a command and its cluster."""
+    from dovetail.kube.credentials import ConfigError
+    from dovetail.kube.errors import Disconnected, KubeError
+
+    try:
+        yield
+    except Disconnected as problem:
+        raise UserError(
+            message("{problem}; start it, or name another with --kubeconfig or --context", problem=problem)
+        ) from problem
+    except (ConfigError, KubeError) as problem:
+        raise UserError(str(problem)) from problem
 
 
 def refuse_with_recording(given: Mapping[str, str | None], shown: str = "--recording") -> None:
@@ -175,8 +191,6 @@ def ask(
     from dovetail.cli.terminal import quiet_logs
     from dovetail.clock import Clock, run_scaled
     from dovetail.kube.config import load
-    from dovetail.kube.credentials import ConfigError
-    from dovetail.kube.errors import Disconnected, KubeError
 
     quiet_logs()
 
@@ -190,13 +204,9 @@ def ask(
             await transport.close()
 
     try:
-        with waiting(message("asking the cluster …")) if progress else nullcontext():
+        with waiting(message("asking the cluster …")) if progress else nullcontext(), cluster_errors():
             return run_scaled(main())
-    except Disconnected as problem:
-        raise UserError(
-            message("{problem}; start it, or name another with --kubeconfig or --context", problem=problem)
-        ) from problem
-    except (ConfigError, KubeError, NotServed) as problem:
+    except NotServed as problem:
         raise UserError(str(problem)) from problem
     except TimeoutError as problem:
         raise UserError(message("the cluster did not answer within {patience:.0f} s", patience=PATIENCE)) from problem

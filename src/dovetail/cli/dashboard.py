@@ -162,13 +162,11 @@ def _serve(kubeconfig: str | None, context: str | None, options: ServeOptions, o
     import msgspec
 
     from dovetail.chance import Chance, system_seed
-    from dovetail.cli.cluster_session import server_time
+    from dovetail.cli.cluster_session import cluster_errors, server_time
     from dovetail.cli.terminal import quiet_logs
     from dovetail.clock import Clock, run_scaled
     from dovetail.kube.client import Kube
     from dovetail.kube.config import load
-    from dovetail.kube.credentials import ConfigError
-    from dovetail.kube.errors import Disconnected, KubeError
     from dovetail.web.run import dashboard as served
 
     quiet_logs()
@@ -196,13 +194,8 @@ def _serve(kubeconfig: str | None, context: str | None, options: ServeOptions, o
             await transport.close()
 
     try:
-        run_scaled(main())
-    except Disconnected as problem:
-        raise UserError(
-            message("{problem}; start it, or name another with --kubeconfig or --context", problem=problem)
-        ) from problem
-    except (ConfigError, KubeError) as problem:
-        raise UserError(str(problem)) from problem
+        with cluster_errors():
+            run_scaled(main())
     except OSError as problem:
         raise _not_listening(options, problem) from problem
 

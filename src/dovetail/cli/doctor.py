@@ -281,15 +281,13 @@ class _Place:
 
         import boto3
 
+        from dovetail.cli.cluster_session import cluster_errors
         from dovetail.cli.terminal import progress, quiet_logs
         from dovetail.clock import Clock
         from dovetail.cloud.aws.client import Calls
-        from dovetail.errors import UserError
         from dovetail.install.doctor.collect import collect
         from dovetail.kube.client import Kube
         from dovetail.kube.config import load
-        from dovetail.kube.credentials import ConfigError
-        from dovetail.kube.errors import Disconnected, KubeError
 
         quiet_logs()
         chosen = self._region or boto3.session.Session().region_name
@@ -312,15 +310,8 @@ class _Place:
             click.echo(
                 message("note: no region is set, so AWS is not asked; give --region, or set AWS_REGION"), err=True
             )
-        try:
-            with progress(message("reading {{}} …")) as show:
-                return asyncio.run(main(show))
-        except Disconnected as problem:
-            raise UserError(
-                message("{problem}; start it, or name another with --kubeconfig or --context", problem=problem)
-            ) from problem
-        except (ConfigError, KubeError) as problem:
-            raise UserError(str(problem)) from problem
+        with progress(message("reading {{}} …")) as show, cluster_errors():
+            return asyncio.run(main(show))
 
 
 def _read(source: Path) -> Facts:

@@ -97,8 +97,6 @@ def record(
     """
     from dovetail.cli import cluster_session
     from dovetail.clock import run_scaled
-    from dovetail.kube.credentials import ConfigError
-    from dovetail.kube.errors import Disconnected, KubeError
     from dovetail.offline.recorder import RecorderSettings
     from dovetail.offline.recording.writer import check_absent
 
@@ -125,14 +123,8 @@ def record(
     session = RecordSession(file, resume, anonymise, limits, RecorderSettings(usage_interval_s=usage_every))
     config = cluster_session.kubeconfig(kubeconfig, lab)
     try:
-        with _progress() as show:
+        with _progress() as show, cluster_session.cluster_errors():
             run_scaled(session.run(config, context, show))
-    except Disconnected as problem:
-        raise UserError(
-            message("{problem}; start it, or name another with --kubeconfig or --context", problem=problem)
-        ) from problem
-    except (ConfigError, KubeError) as problem:
-        raise UserError(str(problem)) from problem
     except TimeoutError as problem:
         raise UserError(message("the cluster did not list its objects in time; is it reachable?")) from problem
     finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import msgspec
 
 from dovetail.chance import Chance, system_seed
+from dovetail.cli.terminal import until_stopped
 from dovetail.clock import Clock, run_scaled
 from dovetail.cloud.aws import catalog as catalog_module
 from dovetail.cloud.aws.api_server import ApiServerInfo, authority, read
@@ -57,7 +57,7 @@ class AutoscalerProgram(msgspec.Struct, frozen=True, kw_only=True):
 def main(options: AutoscalerProgram) -> None:
     """Until SIGINT or SIGTERM; a second signal does not wait."""
     try:
-        run_scaled(_until_stopped(options))
+        run_scaled(until_stopped(_run(options)))
     except (ConfigError, catalogue_file.CatalogueError, KubeError, LogPathError) as problem:
         raise UserError(str(problem)) from problem
     except catalog_module.UnknownRegion as problem:
@@ -80,17 +80,6 @@ def _leaves(group: ExceptionGroup[Exception]) -> list[Exception]:
     for problem in group.exceptions:
         leaves.extend(_leaves(problem) if isinstance(problem, ExceptionGroup) else [problem])
     return leaves
-
-
-async def _until_stopped(options: AutoscalerProgram) -> None:
-    loop = asyncio.get_running_loop()
-    working = asyncio.ensure_future(_run(options))
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, working.cancel)
-    try:
-        await working
-    except asyncio.CancelledError:
-        return
 
 
 async def _run(options: AutoscalerProgram) -> None:

@@ -1,10 +1,11 @@
-"""On a screen only what is wrong belongs: log lines are for operators."""
+"""What commands share of the terminal: quiet logs, shown progress, and programs that run until they are stopped."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 def quiet_logs(*, programs: bool = False) -> None:
@@ -44,3 +45,17 @@ def progress(text: str) -> Iterator[Callable[[str], None]]:
 
     with Console(stderr=True).status(text.format("…")) as status:
         yield lambda step: status.update(text.format(step))
+
+
+async def until_stopped(program: Coroutine[Any, Any, None]) -> None:
+    """Run the program to its end, or until SIGINT or SIGTERM, which cancel it: an ordinary end, no error."""
+    import asyncio
+    import signal
+
+    running = asyncio.ensure_future(program)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+    try:
+        await running
+    except asyncio.CancelledError:
+        return

@@ -199,13 +199,11 @@ def _observe(
     import asyncio
 
     from dovetail.chance import Chance, system_seed
-    from dovetail.cli.cluster_session import server_time
+    from dovetail.cli.cluster_session import cluster_errors, server_time
     from dovetail.cli.terminal import quiet_logs, waiting
     from dovetail.clock import Clock, run_scaled
     from dovetail.kube.client import Kube
     from dovetail.kube.config import load
-    from dovetail.kube.credentials import ConfigError
-    from dovetail.kube.errors import Disconnected, KubeError
     from dovetail.view.observer import Observer
 
     quiet_logs()
@@ -229,13 +227,8 @@ def _observe(
             await transport.close()
 
     try:
-        run_scaled(main())
-    except Disconnected as problem:
-        raise UserError(
-            message("{problem}; start it, or name another with --kubeconfig or --context", problem=problem)
-        ) from problem
-    except (ConfigError, KubeError) as problem:
-        raise UserError(str(problem)) from problem
+        with cluster_errors():
+            run_scaled(main())
     except TimeoutError as problem:
         raise UserError(
             message("the cluster did not list its nodes and pods within {seconds:.0f} s", seconds=LIST_TIMEOUT_S)

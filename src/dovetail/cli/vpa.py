@@ -120,32 +120,19 @@ def _settings(program: str, read: Callable[..., tuple[Any, list[str]]], flags: t
 
 def _main(common: CommonSettings, start: Start) -> None:
     """Until SIGINT or SIGTERM."""
+    from dovetail.cli.terminal import until_stopped
     from dovetail.clock import run_scaled
     from dovetail.kube.credentials import ConfigError
     from dovetail.kube.errors import KubeError
 
     try:
-        run_scaled(_until_stopped(common, start))
+        run_scaled(until_stopped(_run(common, start)))
     except (ConfigError, KubeError) as problem:
         raise UserError(str(problem)) from problem
     except OSError as problem:
         raise UserError(
             message("{strerror}; another port is chosen by --address or --port", strerror=system_error(problem))
         ) from problem
-
-
-async def _until_stopped(common: CommonSettings, start: Start) -> None:
-    import asyncio
-    import signal
-
-    loop = asyncio.get_running_loop()
-    working = asyncio.ensure_future(_run(common, start))
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, working.cancel)
-    try:
-        await working
-    except asyncio.CancelledError:
-        return
 
 
 async def _run(common: CommonSettings, start: Start) -> None:
