@@ -10,8 +10,9 @@ import click
 from dovetail.language import message
 
 if TYPE_CHECKING:
-    from dovetail.install.plan import Installation, InstallOptions
-    from dovetail.install.steps import Account, Change, InstallPart
+    from dovetail.cli.installing import InstallSession
+    from dovetail.install.plan import InstallOptions
+    from dovetail.install.steps import Account
     from dovetail.kube.config import Connection
 
 
@@ -71,27 +72,22 @@ def install(
 
     Each part is read first: what is there stays, what is missing is made. Repeat the command after an interruption.
     """
-    from dovetail.cli.installing import checked_namespace, conversation
+    from dovetail.cli.installing import InstallSession, checked_namespace, conversation
     from dovetail.errors import UserError
     from dovetail.install.chart import Release, ValuesError
     from dovetail.install.plan import InstallOptions
     from dovetail.install.values import read_values
 
+    session = InstallSession(cluster, region, kubeconfig, context, dry_run, verbose)
     if program == "cluster-autoscaler":
         from dovetail.cli import install_cluster_autoscaler as autoscaler
 
-        autoscaler.install(
-            cluster, checked_namespace(program), region=region, kubeconfig=kubeconfig, context=context,
-            dry_run=dry_run, printed=printed, wait_s=wait_s, verbose=verbose,
-        )  # fmt: skip
+        autoscaler.install(session, checked_namespace(program), printed=printed, wait_s=wait_s)
         return
     if program == "vpa":
         from dovetail.cli import install_vpa as vertical
 
-        vertical.install(
-            checked_namespace(program, "cluster", "region"), kubeconfig=kubeconfig, context=context,
-            dry_run=dry_run, printed=printed, wait_s=wait_s, verbose=verbose,
-        )  # fmt: skip
+        vertical.install(session, checked_namespace(program, "cluster", "region"), printed=printed, wait_s=wait_s)
         return
     if take_over and hand_back:
         raise click.UsageError(message("--take-over and --hand-back are opposites; give one"))
@@ -103,63 +99,43 @@ def install(
     mode = "take-over" if take_over else "hand-back" if hand_back else "print" if printed else "install"
 
     async def talk(account: Account, connection: Connection) -> None:
-        await _install(account, connection, cluster, context, options, mode, dry_run, wait_s, verbose)
+        await _install(session, account, connection, options, mode, wait_s)
 
-    conversation(talk, region=region, kubeconfig=kubeconfig, context=context)
+    conversation(session, talk)
 
 
 async def _install(
+    session: InstallSession,
     account: Account,
     connection: Connection,
-    cluster: str | None,
-    context: str | None,
     options: InstallOptions,
     mode: str,
-    dry_run: bool,
     wait_s: float,
-    verbose: bool,
 ) -> None:
-    from dovetail.cli.installing import check_same_cluster, show, show_cluster, totals
+    from dovetail.cli.installing import print_manifests, print_outcome
     from dovetail.install import removal, run
-    from dovetail.install.discovery import discover
     from dovetail.install.plan import plan
     from dovetail.install.take_over import plan_take_over, take_over
 
-    def report(part: InstallPart | str, change: Change) -> None:
-        show(part, change, verbose=verbose)
-
-    discovered = await discover(account, cluster, connection.server)
-    check_same_cluster(discovered, connection, context)
+    discovered = await session.discover(account, connection, err=mode == "print")
     planned = plan_take_over(discovered, options) if mode in ("take-over", "hand-back") else plan(discovered, options)
     if mode == "print":
-        _print(planned)
+        print_manifests([*planned.cluster, *planned.first_pool])
         return
-    show_cluster(discovered)
-    if dry_run:
+    if session.dry_run:
         if mode == "hand-back":
             changes = await run.removals(account, removal.parts_to_hand_back(discovered, planned))
         else:
             changes = await run.changes(account, [*planned.cloud, *planned.cluster, *planned.first_pool])
-        for part, change in changes:
-            report(part, change)
-        click.echo(message("plan: {totals}; nothing was touched", totals=totals(changes)))
+        session.print_plan(changes)
         return
     if mode == "hand-back":
-        await removal.hand_back(account, discovered, planned, report, wait_s=wait_s)
+        await removal.hand_back(account, discovered, planned, session.report, wait_s=wait_s)
         click.echo(message("handed back: Karpenter leads again"))
     elif mode == "take-over":
-        await take_over(account, planned, report, wait_s=wait_s)
+        await take_over(account, planned, session.report, wait_s=wait_s)
         click.echo(message("taken over; dovetail install --hand-back returns to Karpenter"))
     else:
-        changed = await run.install(account, planned, report, wait_s=wait_s)
-        click.echo(message("installed") if changed else message("nothing to do: everything is as it should be"))
+        changed = await run.install(account, planned, session.report, wait_s=wait_s)
+        print_outcome(changed)
         click.echo(planned.notes)
-
-
-def _print(planned: Installation) -> None:
-    from dovetail.install.kubernetes_parts import Object
-    from dovetail.install.sprig import dump_yaml
-
-    for part in (*planned.cluster, *planned.first_pool):
-        if isinstance(part, Object):
-            click.echo("---\n" + dump_yaml(part.body))

@@ -8,99 +8,48 @@ import click
 
 from dovetail import __version__
 from dovetail.autoscalers.node_groups.manifests import DEFAULT_IMAGE
-from dovetail.cli.installing import check_same_cluster, conversation, show, show_cluster, totals
+from dovetail.cli.installing import InstallSession, conversation, print_manifests, print_outcome
 from dovetail.install import cluster_autoscaler, run
-from dovetail.install.discovery import discover
 from dovetail.language import message
 
 if TYPE_CHECKING:
     from dovetail.install.cluster_autoscaler import AutoscalerInstallation
-    from dovetail.install.steps import Account, Change, InstallPart
+    from dovetail.install.steps import Account
     from dovetail.kube.config import Connection
 
 
 async def _planned(
-    account: Account,
-    connection: Connection,
-    cluster: str | None,
-    context: str | None,
-    namespace: str,
-    *,
-    removing: bool,
+    session: InstallSession, account: Account, connection: Connection, namespace: str, *, removing: bool
 ) -> AutoscalerInstallation:
-    discovered = await discover(account, cluster, connection.server)
-    check_same_cluster(discovered, connection, context)
+    discovered = await session.discover(account, connection, err=True)
     there = await cluster_autoscaler.deployment(account, namespace)
-    show_cluster(discovered, err=True)
     return cluster_autoscaler.plan(discovered, there, namespace, DEFAULT_IMAGE, __version__, removing=removing)
 
 
-def install(
-    cluster: str | None,
-    namespace: str,
-    *,
-    region: str | None,
-    kubeconfig: str | None,
-    context: str | None,
-    dry_run: bool,
-    printed: bool,
-    wait_s: float,
-    verbose: bool,
-) -> None:
+def install(session: InstallSession, namespace: str, *, printed: bool, wait_s: float) -> None:
     """Policy, role, service account, rights and Deployment, with the groups found by their tags."""
 
-    def report(part: InstallPart | str, change: Change) -> None:
-        show(part, change, verbose=verbose)
-
     async def talk(account: Account, connection: Connection) -> None:
-        planned = await _planned(account, connection, cluster, context, namespace, removing=False)
+        planned = await _planned(session, account, connection, namespace, removing=False)
         if printed:
-            _print(planned)
-        elif dry_run:
-            _show_plan(await run.changes(account, [*planned.cloud, *planned.cluster]), verbose=verbose)
+            print_manifests(planned.cluster)
+        elif session.dry_run:
+            session.print_plan(await run.changes(account, [*planned.cloud, *planned.cluster]))
         else:
-            changed = await cluster_autoscaler.install(account, planned, report, wait_s=wait_s)
-            click.echo(message("installed") if changed else message("nothing to do: everything is as it should be"))
+            print_outcome(await cluster_autoscaler.install(account, planned, session.report, wait_s=wait_s))
 
-    conversation(talk, region=region, kubeconfig=kubeconfig, context=context)
+    conversation(session, talk)
 
 
-def uninstall(
-    cluster: str | None,
-    namespace: str,
-    *,
-    region: str | None,
-    kubeconfig: str | None,
-    context: str | None,
-    dry_run: bool,
-    verbose: bool,
-) -> None:
+def uninstall(session: InstallSession, namespace: str) -> None:
     """What was there before the installation stays, and so do the nodes."""
 
-    def report(part: InstallPart | str, change: Change) -> None:
-        show(part, change, verbose=verbose)
-
     async def talk(account: Account, connection: Connection) -> None:
-        planned = await _planned(account, connection, cluster, context, namespace, removing=True)
-        if dry_run:
-            _show_plan(await run.removals(account, [*planned.cluster, *planned.cloud]), verbose=verbose)
+        planned = await _planned(session, account, connection, namespace, removing=True)
+        if session.dry_run:
+            session.print_plan(await run.removals(account, [*planned.cluster, *planned.cloud]))
             return
-        await cluster_autoscaler.uninstall(account, planned, report)
+        await cluster_autoscaler.uninstall(account, planned, session.report)
         click.echo(message("uninstalled"))
 
-    conversation(talk, region=region, kubeconfig=kubeconfig, context=context)
-
-
-def _show_plan(changes: list[tuple[InstallPart, Change]], *, verbose: bool) -> None:
-    for part, change in changes:
-        show(part, change, verbose=verbose)
-    click.echo(message("plan: {totals}; nothing was touched", totals=totals(changes)))
-
-
-def _print(planned: AutoscalerInstallation) -> None:
-    from dovetail.install.kubernetes_parts import Object
-    from dovetail.install.sprig import dump_yaml
-
-    for part in planned.cluster:
-        if isinstance(part, Object):
-            click.echo("---\n" + dump_yaml(part.body))
+    conversation(session, talk)

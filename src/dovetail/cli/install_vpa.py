@@ -9,13 +9,13 @@ import click
 
 from dovetail import __version__
 from dovetail.autoscalers.vpa.manifests import DEFAULT_IMAGE
-from dovetail.cli.installing import show, totals
+from dovetail.cli.installing import InstallSession, print_manifests, print_outcome
 from dovetail.clock import Clock
 from dovetail.cloud.aws.client import Calls
 from dovetail.errors import UserError
 from dovetail.install import run, vpa
 from dovetail.install.plan import RefusedError
-from dovetail.install.steps import Account, Change, InstallPart, StepStatus
+from dovetail.install.steps import Account, Change, StepStatus
 from dovetail.kube.client import Kube
 from dovetail.kube.config import load
 from dovetail.kube.credentials import ConfigError
@@ -23,52 +23,36 @@ from dovetail.kube.errors import KubeError
 from dovetail.language import message
 
 
-def install(
-    namespace: str,
-    *,
-    kubeconfig: str | None,
-    context: str | None,
-    dry_run: bool,
-    printed: bool,
-    wait_s: float,
-    verbose: bool,
-) -> None:
+def install(session: InstallSession, namespace: str, *, printed: bool, wait_s: float) -> None:
     """Definitions, rights, accounts, Deployments and Service, by upstream's names."""
-
-    def report(part: InstallPart | str, change: Change) -> None:
-        show(part, change, verbose=verbose)
 
     async def talk(account: Account) -> None:
         there = {} if printed else await vpa.deployments(account, namespace)
         planned = vpa.plan(there, namespace, DEFAULT_IMAGE, __version__)
         parts = [*planned.definitions, *planned.cluster]
         if printed:
-            _print(planned)
+            print_manifests(parts)
             return
-        if dry_run:
-            _show_plan(await run.changes(account, parts), verbose=verbose)
+        if session.dry_run:
+            session.print_plan(await run.changes(account, parts))
         else:
-            changed = await vpa.install(account, planned, report, wait_s=wait_s)
-            click.echo(message("installed") if changed else message("nothing to do: everything is as it should be"))
+            print_outcome(await vpa.install(account, planned, session.report, wait_s=wait_s))
         problem = await vpa.metrics_problem(account)
         if problem:
             text = message("metrics.k8s.io does not answer, so nothing can be recommended: {problem}", problem=problem)
             click.echo(text, err=True)
 
-    _converse(talk, kubeconfig, context)
+    _converse(session, talk)
 
 
-def uninstall(namespace: str, *, kubeconfig: str | None, context: str | None, dry_run: bool, verbose: bool) -> None:
+def uninstall(session: InstallSession, namespace: str) -> None:
     """What was there before the installation stays, and so do VerticalPodAutoscalers and their definitions."""
-
-    def report(part: InstallPart | str, change: Change) -> None:
-        show(part, change, verbose=verbose)
 
     async def talk(account: Account) -> None:
         there = await vpa.deployments(account, namespace)
         planned = vpa.plan(there, namespace, DEFAULT_IMAGE, __version__, removing=True)
-        if not dry_run:
-            await vpa.uninstall(account, planned, report)
+        if not session.dry_run:
+            await vpa.uninstall(account, planned, session.report)
             click.echo(message("uninstalled"))
             return
         removed = await run.removals(account, planned.cluster)
@@ -76,17 +60,17 @@ def uninstall(namespace: str, *, kubeconfig: str | None, context: str | None, dr
         kept = await vpa.kept_definitions(account)
         if kept:
             definitions = [(part, Change(StepStatus.LEAVE, why=kept)) for part, _ in definitions]
-        _show_plan([*removed, *definitions], verbose=verbose)
+        session.print_plan([*removed, *definitions])
 
-    _converse(talk, kubeconfig, context)
+    _converse(session, talk)
 
 
-def _converse(talk: Callable[[Account], Awaitable[None]], kubeconfig: str | None, context: str | None) -> None:
+def _converse(session: InstallSession, talk: Callable[[Account], Awaitable[None]]) -> None:
     """Run `talk` with the cluster's client. No part of it is at AWS, so no call is made there."""
 
     async def main() -> None:
         clock = Clock(asyncio.get_running_loop())
-        kube = Kube(load(kubeconfig, context).transport(), clock, manager="dovetail-install")
+        kube = Kube(load(session.kubeconfig, session.context).transport(), clock, manager="dovetail-install")
         calls = Calls(clock, region="")
         try:
             await talk(Account(calls, kube))
@@ -98,16 +82,3 @@ def _converse(talk: Callable[[Account], Awaitable[None]], kubeconfig: str | None
         asyncio.run(main())
     except (ConfigError, RefusedError, KubeError) as problem:
         raise UserError(str(problem)) from problem
-
-
-def _show_plan(changes: list[tuple[InstallPart, Change]], *, verbose: bool) -> None:
-    for part, change in changes:
-        show(part, change, verbose=verbose)
-    click.echo(message("plan: {totals}; nothing was touched", totals=totals(changes)))
-
-
-def _print(planned: vpa.VpaInstallation) -> None:
-    from dovetail.install.sprig import dump_yaml
-
-    for part in (*planned.definitions, *planned.cluster):
-        click.echo("---\n" + dump_yaml(part.body))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import textwrap
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -16,9 +16,11 @@ from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.errors import code_of, message_of
 from dovetail.errors import UserError
 from dovetail.install.chart import ValuesError
-from dovetail.install.discovery import DiscoveryError, Found
+from dovetail.install.discovery import DiscoveryError, Found, discover
 from dovetail.install.gotemplate import TemplateError
+from dovetail.install.kubernetes_parts import Object
 from dovetail.install.plan import RefusedError
+from dovetail.install.sprig import dump_yaml
 from dovetail.install.steps import Account, Change, InstallPart, StepStatus
 from dovetail.kube.client import Kube
 from dovetail.kube.config import Connection, load
@@ -60,6 +62,65 @@ SYSTEM_NAMESPACE = "kube-system"
 _RELEASE_OPTIONS = ("name", "files", "sets", "no_node_pool", "take_over", "hand_back", "drain", "keep_nodes")
 
 
+class InstallSession(NamedTuple):
+    """Which cluster and account a command is about, and how its steps are shown."""
+
+    cluster: str | None
+    region: str | None
+    kubeconfig: str | None
+    context: str | None
+    dry_run: bool
+    verbose: bool
+
+    def report(self, part: InstallPart | str, change: Change) -> None:
+        """Print one line for a part, and with `-v` the commands that do the same."""
+        title = part if isinstance(part, str) else part.title
+        why = f"  ({translated(change.why)})" if change.why else ""
+        line = f"{_MARKS[change.status]} {columns.left(message(_STATUSES[change.status]), 7)} {title}{why}"
+        click.echo(click.style(line, fg=_COLOURS.get(change.status)))
+        if self.verbose:
+            for step in change.steps:
+                click.echo(click.style(_indented(step.command), dim=True))
+
+    def print_plan(self, changes: Sequence[tuple[InstallPart, Change]]) -> None:
+        for part, change in changes:
+            self.report(part, change)
+        click.echo(message("plan: {totals}; nothing was touched", totals=_totals(changes)))
+
+    async def discover(self, account: Account, connection: Connection, *, err: bool = False) -> Found:
+        """The account's cluster, which must be the kubeconfig's; a context that was named is believed."""
+        discovered = await discover(account, self.cluster, connection.server)
+        if self.context is None and discovered.endpoint.rstrip("/") != connection.server.rstrip("/"):
+            raise DiscoveryError(
+                message(
+                    "the kubeconfig speaks to {server}, but {cluster} is at {endpoint}; "
+                    "run aws eks update-kubeconfig --name {cluster}, or name the --context",
+                    server=connection.server,
+                    cluster=discovered.cluster,
+                    endpoint=discovered.endpoint,
+                )
+            )
+        text = message(
+            "cluster {cluster} ({version}) in {region}, account {account}",
+            cluster=discovered.cluster,
+            version=discovered.version,
+            region=discovered.region,
+            account=discovered.account,
+        )
+        click.echo(text, err=err)
+        return discovered
+
+
+def print_manifests(parts: Iterable[InstallPart]) -> None:
+    for part in parts:
+        if isinstance(part, Object):
+            click.echo("---\n" + dump_yaml(part.body))
+
+
+def print_outcome(changes: int) -> None:
+    click.echo(message("installed") if changes else message("nothing to do: everything is as it should be"))
+
+
 def checked_namespace(program: str, *unused: str) -> str:
     """The namespace that was given, or the usual one. An option that means nothing to the program is refused."""
     context = click.get_current_context()
@@ -76,62 +137,30 @@ def checked_namespace(program: str, *unused: str) -> str:
     return SYSTEM_NAMESPACE
 
 
-def check_same_cluster(discovered: Found, connection: Connection, context: str | None) -> None:
-    """The account's cluster and the kubeconfig's must be one. A context that was named is believed."""
-    if context is None and discovered.endpoint.rstrip("/") != connection.server.rstrip("/"):
-        raise DiscoveryError(
-            message(
-                "the kubeconfig speaks to {server}, but {cluster} is at {endpoint}; "
-                "run aws eks update-kubeconfig --name {cluster}, or name the --context",
-                server=connection.server,
-                cluster=discovered.cluster,
-                endpoint=discovered.endpoint,
-            )
-        )
-
-
-def show(part: InstallPart | str, change: Change, *, verbose: bool = False) -> None:
-    """One line for a part, and with `-v` the commands that do the same."""
-    title = part if isinstance(part, str) else part.title
-    why = f"  ({translated(change.why)})" if change.why else ""
-    line = f"{_MARKS[change.status]} {columns.left(message(_STATUSES[change.status]), 7)} {title}{why}"
-    click.echo(click.style(line, fg=_COLOURS.get(change.status)))
-    if verbose:
-        for step in change.steps:
-            click.echo(click.style(_indented(step.command), dim=True))
-
-
 def _indented(command: str) -> str:
     """Below its part. A command with a manifest stays at the margin: a shell takes it as it stands."""
     return command if "<<" in command else textwrap.indent(at_endpoint(command), " " * 12)
 
 
-def totals(changes: list[tuple[InstallPart, Change]]) -> str:
+def _totals(changes: Sequence[tuple[InstallPart, Change]]) -> str:
     counts = {status: sum(change.status is status for _, change in changes) for status in StepStatus}
     return ", ".join(message(_TOTALS[status], n=count) for status, count in counts.items() if count)
 
 
-def conversation(
-    talk: Callable[[Account, Connection], Awaitable[T]],
-    *,
-    region: str | None,
-    kubeconfig: str | None,
-    context: str | None,
-) -> T:
+def conversation(session: InstallSession, talk: Callable[[Account, Connection], Awaitable[T]]) -> T:
     """Run `talk` with both clients; every known failure becomes one line with the way out."""
     import os
 
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
-    session = boto3.session.Session()
-    chosen = region or session.region_name
+    chosen = session.region or boto3.session.Session().region_name
     if not chosen:
         raise UserError(message("--region: is not set; give it here, or set AWS_REGION"))
 
     async def main() -> T:
         clock = Clock(asyncio.get_running_loop())
-        connection = load(kubeconfig, context)
+        connection = load(session.kubeconfig, session.context)
         calls = Calls(clock, region=chosen, endpoint=os.environ.get("AWS_ENDPOINT_URL"))
         kube = Kube(connection.transport(), clock, manager="dovetail-install")
         try:
@@ -163,17 +192,3 @@ def conversation(
         if "AccessDenied" in code_of(problem) or "UnauthorizedOperation" in code_of(problem):
             text = message("{text}; allow the action for this caller, then repeat the command", text=text)
         raise UserError(text) from problem
-
-
-def show_cluster(discovered: Found, *, err: bool = False) -> None:
-    """Which cluster the steps are about."""
-    click.echo(
-        message(
-            "cluster {cluster} ({version}) in {region}, account {account}",
-            cluster=discovered.cluster,
-            version=discovered.version,
-            region=discovered.region,
-            account=discovered.account,
-        ),
-        err=err,
-    )

@@ -10,9 +10,10 @@ import click
 from dovetail.language import message
 
 if TYPE_CHECKING:
+    from dovetail.cli.installing import InstallSession
     from dovetail.install.plan import InstallOptions
     from dovetail.install.removal import Nodes
-    from dovetail.install.steps import Account, Change, InstallPart
+    from dovetail.install.steps import Account
     from dovetail.kube.config import Connection
 
 
@@ -63,28 +64,23 @@ def uninstall(
     verbose: bool,
 ) -> None:
     """Remove Dovetail from a cluster and its account. What was there before the installation stays."""
-    from dovetail.cli.installing import checked_namespace, conversation
+    from dovetail.cli.installing import InstallSession, checked_namespace, conversation
     from dovetail.errors import UserError
     from dovetail.install.chart import Release, ValuesError
     from dovetail.install.plan import InstallOptions
     from dovetail.install.removal import Nodes
     from dovetail.install.values import read_values
 
+    session = InstallSession(cluster, region, kubeconfig, context, dry_run, verbose)
     if program == "cluster-autoscaler":
         from dovetail.cli import install_cluster_autoscaler as autoscaler
 
-        autoscaler.uninstall(
-            cluster, checked_namespace(program, "wait_s"), region=region, kubeconfig=kubeconfig, context=context,
-            dry_run=dry_run, verbose=verbose,
-        )  # fmt: skip
+        autoscaler.uninstall(session, checked_namespace(program, "wait_s"))
         return
     if program == "vpa":
         from dovetail.cli import install_vpa as vertical
 
-        vertical.uninstall(
-            checked_namespace(program, "cluster", "region", "wait_s"), kubeconfig=kubeconfig, context=context,
-            dry_run=dry_run, verbose=verbose,
-        )  # fmt: skip
+        vertical.uninstall(session, checked_namespace(program, "cluster", "region", "wait_s"))
         return
     if drain and keep_nodes:
         raise click.UsageError(message("--drain and --keep-nodes are opposites; give one"))
@@ -96,42 +92,29 @@ def uninstall(
     options = InstallOptions(release=Release(name=name, namespace=namespace), values=values, removing=True)
 
     async def talk(account: Account, connection: Connection) -> None:
-        await _uninstall(account, connection, cluster, context, options, nodes, dry_run, wait_s, verbose)
+        await _uninstall(session, account, connection, options, nodes, wait_s)
 
-    conversation(talk, region=region, kubeconfig=kubeconfig, context=context)
+    conversation(session, talk)
 
 
 async def _uninstall(
+    session: InstallSession,
     account: Account,
     connection: Connection,
-    cluster: str | None,
-    context: str | None,
     options: InstallOptions,
     nodes: Nodes,
-    dry_run: bool,
     wait_s: float,
-    verbose: bool,
 ) -> None:
-    from dovetail.cli.installing import check_same_cluster, show, show_cluster, totals
     from dovetail.install import removal, run
-    from dovetail.install.discovery import discover
     from dovetail.install.plan import plan
 
-    def report(part: InstallPart | str, change: Change) -> None:
-        show(part, change, verbose=verbose)
-
-    discovered = await discover(account, cluster, connection.server)
-    check_same_cluster(discovered, connection, context)
+    discovered = await session.discover(account, connection)
     planned = plan(discovered, options)
     planned_removal = removal.plan_removal(discovered, planned, nodes)
-    show_cluster(discovered)
-    if dry_run:
+    if session.dry_run:
         order = planned_removal
         parts = [*planned.first_pool, *order.release, *order.definitions, *order.namespace, *order.cloud]
-        changes = await run.removals(account, parts)
-        for part, change in changes:
-            report(part, change)
-        click.echo(message("plan: {totals}; nothing was touched", totals=totals(changes)))
+        session.print_plan(await run.removals(account, parts))
         return
-    await removal.uninstall(account, planned, planned_removal, nodes, report, wait_s=wait_s)
-    click.echo("uninstalled")
+    await removal.uninstall(account, planned, planned_removal, nodes, session.report, wait_s=wait_s)
+    click.echo(message("uninstalled"))
