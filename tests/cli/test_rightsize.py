@@ -120,6 +120,43 @@ def test_requests_that_follow_usage_cost_less(tmp_path: Path) -> None:
     assert unseen["containers"][0]["proposed"] == {}
 
 
+def test_what_kubelets_granted_running_pods_is_not_what_new_ones_ask_for(tmp_path: Path) -> None:
+    """Kubelets report the resources in force since in-place resize; with them every proposal seemed to save nothing."""
+    workload = deployment("large", 8, "2", "4Gi")
+    resources = workload["spec"]["template"]["spec"]["containers"][0]["resources"]
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "large-1", "uid": "u", "controller": True}
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"large-1-{number}",
+                "namespace": "shop",
+                "labels": {"app": "large", "pod-template-hash": "1"},
+                "ownerReferences": [owner],
+            },
+            "spec": {**workload["spec"]["template"]["spec"], "nodeName": "n1"},
+            "status": {
+                "phase": "Running",
+                "containerStatuses": [
+                    {"name": "main", "resources": resources, "allocatedResources": resources["requests"]}
+                ],
+            },
+        }
+        for number in range(8)
+    ]
+    amounts = {"cpu": "64", "memory": "256Gi", "pods": "110"}
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "n1"},
+        "status": {"capacity": amounts, "allocatable": amounts},
+    }
+    report = json.loads(run(tmp_path, node, *pods, vpa("large"), checkpoint("large", used(48, 250))))
+    assert report["cost"]["plannedAfter"] < report["cost"]["plannedNow"] / 2
+    assert report["workloads"][0]["savingPerMonth"] > 0
+
+
 @pytest.mark.parametrize(("sold", "dollars"), [("ON_DEMAND", 0.096 * 730), ("SPOT", None)])
 def test_nodes_of_a_node_group_cost_the_list_price(tmp_path: Path, sold: str, dollars: float | None) -> None:
     """Nodes that no NodeClaim launched have no price of their own; that of spot is on no list."""
@@ -256,6 +293,13 @@ def test_too_little_history_is_said_and_changes_nothing(tmp_path: Path) -> None:
     assert "unknown" not in item
     text = run(tmp_path, *objects, flags=())
     assert "shop/Deployment/young: 5.0 h of usage, 24 h are needed" in text
+    assert text.endswith(
+        "more usage: PodMetrics of several times, VPA checkpoints, or --prometheus URL; "
+        "--min-history is content with less\n"
+    )
+    assert "no workload has a proposal, so nothing is saved" in text
+    assert "planned with the proposed requests" not in text
+    assert "more usage" not in run(tmp_path, *objects, flags=("--min-history", "4h"))
 
 
 def test_a_reader_of_korean_gets_a_korean_table_and_english_data(tmp_path: Path) -> None:

@@ -114,18 +114,18 @@ def rightsize(
             min_history_s=history_s,
         )
     report = price(snapshot, advice, lambda chosen: _planned(chosen, seed), _quoted, _node_price)
-    _print(report, output)
+    _print(report, output, of_files=bool(paths) and not (kubeconfig or context))
     if "patch" in (output, applied):
         _note_unpatched(report)
     if applied:
         _apply(report, set(vpas), applied, update_mode, kubeconfig, context)
 
 
-def _print(report: RightsizingReport, output: str) -> None:
+def _print(report: RightsizingReport, output: str, *, of_files: bool) -> None:
     from dovetail.autoscalers.vpa.rightsizing import as_json, as_patches
 
     if output == "text":
-        click.echo("\n".join(_text(report)))
+        click.echo("\n".join(_text(report, of_files)))
     elif output == "json":
         import json
 
@@ -437,11 +437,11 @@ def _node_price(node: NodeState) -> float | None:
     return None if listed is None else listed.per_hour
 
 
-def _text(report: RightsizingReport) -> Iterator[str]:
+def _text(report: RightsizingReport, of_files: bool) -> Iterator[str]:
     yield from _workload_table(report)
     yield ""
-    yield from _cost_lines(report.cost)
-    yield from _left_alone(report)
+    yield from _cost_lines(report.cost, proposed=any(item.is_proposal for item in report.workloads))
+    yield from _left_alone(report, of_files)
 
 
 def _workload_table(report: RightsizingReport) -> Iterator[str]:
@@ -478,14 +478,15 @@ def _workload_table(report: RightsizingReport) -> Iterator[str]:
     yield from table(rows)
 
 
-def _cost_lines(cost: FleetCost) -> Iterator[str]:
+def _cost_lines(cost: FleetCost, *, proposed: bool) -> Iterator[str]:
     """The fleet's cost with both kinds of requests, the nodes without a price, and pods that fit nowhere."""
     from dovetail.autoscalers.vpa.rightsizing import HOURS_A_MONTH
 
+    after = [(message("planned with the proposed requests"), cost.planned_after)] if proposed else []
     for label, per_hour in (
         (message("nodes now"), cost.nodes_now),
         (message("planned with the requests of now"), cost.planned_now),
-        (message("planned with the proposed requests"), cost.planned_after),
+        *after,
         (message("lower bound of that"), cost.lower_bound_after),
     ):
         text = (
@@ -501,7 +502,9 @@ def _cost_lines(cost: FleetCost) -> Iterator[str]:
             "no price is known of {names}: spot, or no label says whether spot or on-demand",
             names=names if more <= 0 else message("{names} and {more} more nodes", names=names, more=more),
         )
-    if cost.planned_now and cost.planned_after is not None:
+    if not proposed:
+        yield message("no workload has a proposal, so nothing is saved")
+    elif cost.planned_now and cost.planned_after is not None:
         saved = round((cost.planned_now - cost.planned_after) * HOURS_A_MONTH, 2)
         share = abs(saved) / (cost.planned_now * HOURS_A_MONTH)
         if saved < 0:
@@ -517,14 +520,22 @@ def _cost_lines(cost: FleetCost) -> Iterator[str]:
             yield message("{count} pods have no place {label}; `dovetail plan` says why", count=count, label=label)
 
 
-def _left_alone(report: RightsizingReport) -> Iterator[str]:
-    """The workloads of which something is not proposed, and why."""
+def _left_alone(report: RightsizingReport, of_files: bool) -> Iterator[str]:
+    """The workloads of which something is not proposed, why, and what would change that."""
+    from dovetail.autoscalers.vpa.rightsizing import MIN_SAMPLES
+
     unknown = [item for item in report.workloads if item.unknown]
     if unknown:
         yield ""
         yield message("not known, and left as they are:")
         for item in unknown:
             yield f"  {item.key}: {item.unknown}"
+        if of_files:
+            more = message("more usage: PodMetrics of several times, VPA checkpoints, or --prometheus URL")
+        else:
+            more = message("more usage: --observe 1h, --prometheus URL, or a VerticalPodAutoscaler that records it")
+        too_short = any(item.samples >= MIN_SAMPLES for item in unknown)
+        yield f"{more}; {message('--min-history is content with less')}" if too_short else more
     scaled = [item for item in report.workloads if item.scaled_by]
     if scaled:
         yield ""

@@ -30,7 +30,7 @@ from dovetail.autoscalers.vpa.recommendation import FormatSettings, pod_recommen
 from dovetail.autoscalers.vpa.usage import DAY_S, Aggregation, ContainerUsage
 from dovetail.language import message
 from dovetail.model.meta import ObjectMeta, OwnerReference
-from dovetail.model.pods import Container, Pod, PodSpec
+from dovetail.model.pods import Container, Pod, PodSpec, PodStatus
 from dovetail.model.quantity import milli, whole
 from dovetail.model.workloads import DaemonSet
 from dovetail.planner.snapshot import NodeState, Snapshot
@@ -373,8 +373,8 @@ def _kind(pod: Pod) -> str:
 
 
 def afresh(snapshot: Snapshot, pods: Iterable[Pod]) -> Snapshot:
-    """The same demand on an empty fleet."""
-    unbound = tuple(replace(pod, spec=replace(pod.spec, node_name="")) for pod in pods)
+    """The same demand on an empty fleet. What a kubelet has granted a running pod is not what a new one asks for."""
+    unbound = tuple(replace(pod, spec=replace(pod.spec, node_name=""), status=PodStatus()) for pod in pods)
     return replace(snapshot, nodes=(), pending=unbound)
 
 
