@@ -33,6 +33,10 @@ class NoScale(Exception):
     """The target has no scale that can be read or written; the text is the server's."""
 
 
+class ScaleNotFound(NoScale):
+    """The target does not exist, or its kind has no scale."""
+
+
 def said(error: Exception, what: str) -> str:
     """A failure as Kubernetes' clients print it: the server's words, or what its code means."""
     if not isinstance(error, ApiError):
@@ -54,7 +58,8 @@ class Targets:
             resource = await self.resource(ref.group, ref.kind)
             return resource, await self._get(resource, namespace, ref.name)
         except KubeError as error:
-            raise NoScale(said(error, f"get {ref.kind}")) from error
+            problem = ScaleNotFound if isinstance(error, NotFound) else NoScale
+            raise problem(said(error, f"get {ref.kind}")) from error
 
     async def write(self, resource: Resource, scale: ScaleView, replicas: int) -> None:
         """Write the number; if the workload changed meanwhile, on top of that."""

@@ -1,7 +1,7 @@
 """What a VPA's targetRef means: the pods it selects, and the controller at the top of a pod's owners.
 
-Seven kinds are watched and go by their kind alone; any other kind is asked for its scale, and the answer is kept
-for a while.
+Seven kinds are watched and go by their kind alone; any other kind is asked for its scale. What a target selects is
+asked in every loop; the scales of owners, of which there is one for each pod, are kept for a while.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.autoscalers.hpa.sources import NoScale, Targets
+from dovetail.autoscalers.hpa.sources import NoScale, ScaleNotFound, Targets
 from dovetail.autoscalers.hpa.spec import ScaleView
 from dovetail.autoscalers.hpa.spec import TargetRef as ScaleRef
 from dovetail.autoscalers.vpa.api import Pod, VerticalPodAutoscaler
@@ -82,6 +82,11 @@ class ControllerRef(msgspec.Struct, frozen=True):
     name: str
     api_version: str = ""
 
+    def unhandled(self, error: Exception) -> TargetError:
+        """Why this controller cannot be followed, in upstream's words."""
+        where = f"{self.api_version} / {self.kind} / {self.name}"
+        return TargetError(f"unhandled targetRef {where}, last error {error}")
+
 
 def owner_of(namespace: str, owners: tuple[OwnerReference, ...]) -> ControllerRef | None:
     for owner in owners:
@@ -124,14 +129,14 @@ class Workloads:
             if workload is None:
                 raise TargetError(f"{target.kind} {namespace}/{target.name} does not exist")
             return workload_selector(target.kind, workload)
+        controller = ControllerRef(namespace, target.kind, target.name, target.api_version)
         try:
-            scale = await self._scale(ControllerRef(namespace, target.kind, target.name, target.api_version))
+            scale = await self._read_scale(controller)  # as it is now: pods of a target that has just come are selected
             if not scale.status.selector:
                 raise NoScale(f"resource {namespace}/{target.name} has an empty selector for scale sub-resource")
             return parse_labels(scale.status.selector)
         except (NoScale, SelectorError) as error:
-            where = f"{target.api_version} / {target.kind} / {target.name}"
-            raise TargetError(f"unhandled targetRef {where}, last error {error}") from error
+            raise controller.unhandled(error) from error
 
     async def topmost(self, controller: ControllerRef | None) -> ControllerRef | None:
         """The highest well-known or scalable controller above (or at) this one. Raises TargetError."""
@@ -142,7 +147,7 @@ class Workloads:
                 raise TargetError("cycle detected in ownership chain")
             visited.add(controller)
             if controller.kind == "Node":
-                return top
+                return None
             if controller.kind in WELL_KNOWN:
                 workload = self.get(controller.kind, controller.namespace, controller.name)
                 if workload is None:
@@ -152,19 +157,25 @@ class Workloads:
             else:
                 try:
                     scale = await self._scale(controller)
-                except NoScale:
+                except ScaleNotFound:
                     return top  # not scalable, and nothing above it can be seen
+                except NoScale as error:
+                    raise controller.unhandled(error) from error
                 top, owners = controller, scale.metadata.owner_references
             controller = owner_of(controller.namespace, owners)
         return top
 
+    async def _read_scale(self, controller: ControllerRef) -> ScaleView:
+        ref = ScaleRef(api_version=controller.api_version, kind=controller.kind, name=controller.name)
+        return (await self._targets.read(controller.namespace, ref))[1]
+
     async def _scale(self, controller: ControllerRef) -> ScaleView:
+        """The scale of an owner as it was at most SCALE_CACHE_S ago."""
         now = self._clock.monotonic()
         held = self._scales.get(controller)
         if held is None or now - held[0] > SCALE_CACHE_S:
-            ref = ScaleRef(api_version=controller.api_version, kind=controller.kind, name=controller.name)
             try:
-                answer: ScaleView | NoScale = (await self._targets.read(controller.namespace, ref))[1]
+                answer: ScaleView | NoScale = await self._read_scale(controller)
             except NoScale as error:
                 answer = error
             held = self._scales[controller] = (now, answer)
