@@ -199,3 +199,14 @@ def test_a_group_that_mixes_sizes_is_named_once() -> None:
         body,
         GroupSpec(name="a", min_size=1, size=1, mixed_sizes="t2.small (1 vCPU, 2 GiB) and t3.small (2 vCPU, 2 GiB)"),
     )
+
+
+def test_minimum_cores_hold_while_deletions_are_under_way() -> None:
+    """A node whose deletion has begun is no reserve for the next one, although its group still counts it."""
+
+    async def body(world: World) -> None:
+        await asyncio.sleep(1500)
+        assert world.groups.size("a") == 2
+
+    group = GroupSpec(name="a", max_size=4, size=4)
+    play(body, group, flags=("--cores-total=4:100", "--node-delete-delay-after-taint=30s"))

@@ -238,7 +238,7 @@ class NodeGroupAutoscaler:
             await self.requests.end_expired(now)
             snapshot.schedule(self.requests.booked_pods(self._watch.pods.store, now))
         pods = self._pods_to_help(snapshot, now)
-        quotas = self._quotas(nodes, templates)
+        quotas = self._growth_quotas(nodes, templates)
         scale_up_input = self._scale_up_input(
             snapshot, templates, quotas, nodes, await self._expanders.filters(len(nodes)), now
         )
@@ -253,7 +253,7 @@ class NodeGroupAutoscaler:
             return
         if self.options.scale_down_enabled:
             there = [node for node in nodes if node.metadata.name not in starting]
-            await self._scale_down(snapshot, there, quotas, plan.result is ScaleUpResult.IN_COOLDOWN, now)
+            await self._scale_down(snapshot, there, plan.result is ScaleUpResult.IN_COOLDOWN, now)
         if self.options.enforce_min_size:
             increases = plan_minimum_sizes(scale_up_input)
             if increases:
@@ -406,7 +406,8 @@ class NodeGroupAutoscaler:
         left = without_places(pods, snapshot, self._hints)
         return old_enough(left, options.new_pod_delay_s, now)
 
-    def _quotas(self, nodes: Sequence[Node], templates: Mapping[str, NodeInfo]) -> Quotas:
+    def _growth_quotas(self, nodes: Sequence[Node], templates: Mapping[str, NodeInfo]) -> Quotas:
+        """What groups may still add: their targets count, and the nodes of no group."""
         counted: list[tuple[Node, int]] = []
         for group in self._cloud.groups():
             template = templates.get(group.id)
@@ -523,7 +524,7 @@ class NodeGroupAutoscaler:
     # Shrinking
 
     async def _scale_down(
-        self, snapshot: ClusterSnapshot, nodes: Sequence[Node], quotas: Quotas, forbidden: bool, now: datetime
+        self, snapshot: ClusterSnapshot, nodes: Sequence[Node], forbidden: bool, now: datetime
     ) -> None:
         started = stopwatch()
         self._record.log(SOURCE, "Calculating unneeded nodes", 4)
@@ -545,6 +546,7 @@ class NodeGroupAutoscaler:
         self._record.log(SOURCE, "Starting scale down", 4)
         self._metrics.last_activity.labels("scaleDown").set(now.timestamp())
         deletions = {group.id: self._actuator.count(group.id) for group in self._cloud.groups()}
+        quotas = self._removal_quotas(snapshot, now)
         decision = self.planner.removable_now(snapshot, self.group_of, quotas, deletions, self.is_ready, now)
         begun = await self._actuator.start(decision.empty, decision.drain, self._member, self.planner.utilization)
         self._count_unremovable()
@@ -554,6 +556,16 @@ class NodeGroupAutoscaler:
             for deletion in begun:
                 self.planner.unneeded.pop(deletion.node, None)
         await self._soft_taints(nodes)
+
+    def _removal_quotas(self, snapshot: ClusterSnapshot, now: datetime) -> Quotas:
+        """What nodes may still take away: only those count that stay, whatever the targets of their groups say."""
+        nodes = [info.node for info in snapshot.nodes.values()]
+        staying = (
+            (node, 1)
+            for node in nodes
+            if node.metadata.name not in self._actuator.deletions and not is_being_deleted(node, now)
+        )
+        return Quotas(self.options.limits, totals(staying))
 
     def group_of(self, node: Node) -> NodeGroup | None:
         return self._cloud.group_of(node.spec.provider_id)
