@@ -230,7 +230,7 @@ def test_the_status_of_a_group_without_a_node_was_never_probed() -> None:
 
 
 STATUS = """\
-time: 2026-03-01 12:00:00.000000 +0000 UTC
+time: 2026-03-01 12:00:00 +0000 UTC
 autoscalerStatus: Running
 clusterWide:
   health:
@@ -245,17 +245,17 @@ clusterWide:
           resourceUnready: 0
       longUnregistered: 0
       unregistered: 0
-    lastProbeTime: "2026-03-01T12:00:00.000000Z"
-    lastTransitionTime: "2026-03-01T12:00:00.000000Z"
+    lastProbeTime: "2026-03-01T12:00:00Z"
+    lastTransitionTime: "2026-03-01T12:00:00Z"
   scaleUp:
     status: NoActivity
-    lastProbeTime: "2026-03-01T12:00:00.000000Z"
-    lastTransitionTime: "2026-03-01T12:00:00.000000Z"
+    lastProbeTime: "2026-03-01T12:00:00Z"
+    lastTransitionTime: "2026-03-01T12:00:00Z"
   scaleDown:
     status: CandidatesPresent
     candidates: 1
-    lastProbeTime: "2026-03-01T12:00:00.000000Z"
-    lastTransitionTime: "2026-03-01T12:00:00.000000Z"
+    lastProbeTime: "2026-03-01T12:00:00Z"
+    lastTransitionTime: "2026-03-01T12:00:00Z"
 nodeGroups:
 - name: g
   health:
@@ -273,20 +273,20 @@ nodeGroups:
     cloudProviderTarget: 1
     minSize: 0
     maxSize: 10
-    lastProbeTime: "2026-03-01T12:00:00.000000Z"
-    lastTransitionTime: "2026-03-01T12:00:00.000000Z"
+    lastProbeTime: "2026-03-01T12:00:00Z"
+    lastTransitionTime: "2026-03-01T12:00:00Z"
   scaleUp:
     status: Backoff
     backoffInfo:
       errorCode: placeholder-cannot-be-fulfilled
       errorMessage: "no: capacity"
-    lastProbeTime: "2026-03-01T12:00:00.000000Z"
-    lastTransitionTime: "2026-03-01T12:00:00.000000Z"
+    lastProbeTime: "2026-03-01T12:00:00Z"
+    lastTransitionTime: "2026-03-01T12:00:00Z"
   scaleDown:
     status: CandidatesPresent
     candidates: 1
-    lastProbeTime: "2026-03-01T12:00:00.000000Z"
-    lastTransitionTime: "2026-03-01T12:00:00.000000Z"
+    lastProbeTime: "2026-03-01T12:00:00Z"
+    lastTransitionTime: "2026-03-01T12:00:00Z"
 """
 
 

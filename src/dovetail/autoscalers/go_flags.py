@@ -63,7 +63,7 @@ def assignments(
             near = nearest(name, names)
             raise FlagError(
                 message("unknown flag: --{spelled}", spelled=spelled)
-                + (message("; did you mean --{near}?", near=near) if near else "")
+                + (message("; did you mean --{near}?", near=near) if near else message("; --help lists the flags"))
             )
         if not equals and is_boolean(name):
             text = "true"

@@ -241,8 +241,10 @@ class ParsedFlags(msgspec.Struct, frozen=True, kw_only=True):
             "memory": _range("memory-total", self["memory-total"], GIB),
         }
         for text in self["gpu-total"]:
-            kind, _, numbers = text.partition(":")
-            limits[kind] = _range("gpu-total", numbers, 1)
+            kind, colon, numbers = text.partition(":")
+            if not (kind and colon):
+                raise FlagError(message("--gpu-total={text}: write it TYPE:MIN:MAX", text=text))
+            limits[kind] = _range("gpu-total", numbers, 1, written=text)
         return limits
 
     def lease_times(self) -> LeaseTimes:
@@ -278,7 +280,7 @@ def _read(name: str, kind: str, value: str) -> Any:
         match kind:
             case "bool":
                 if (read := boolean(value)) is None:
-                    raise ValueError(message("it is neither true nor false"))
+                    raise ValueError(value)
                 return read
             case "int":
                 return int(value)
@@ -292,13 +294,9 @@ def _read(name: str, kind: str, value: str) -> Any:
         raise FlagError(
             message("--{name}={value}: it is no duration; write one such as 10s, 5m or 1h30m", name=name, value=value)
         ) from None
-    except ValueError as problem:
+    except ValueError:
         meant = {"bool": message("true or false"), "int": message("a whole number"), "float": message("a number")}[kind]
-        raise FlagError(
-            message(
-                "--{name}={value}: {problem}; it must be {meant}", name=name, value=value, problem=problem, meant=meant
-            )
-        ) from None
+        raise FlagError(message("--{name}={value}: it must be {meant}", name=name, value=value, meant=meant)) from None
 
 
 def _check(settings: ParsedFlags) -> None:
@@ -325,16 +323,20 @@ def _check(settings: ParsedFlags) -> None:
     settings.limits()
 
 
-def _range(name: str, text: str, unit: int) -> Range:
-    least, colon, most = text.partition(":")
+def _range(name: str, text: str, unit: int, *, written: str = "") -> Range:
+    """The range of `text`, which stands in the flag as it was `written`."""
+    shown = written or text
+    least, _, most = text.partition(":")
     try:
         limits = Range(int(least) * unit, int(most) * unit)
     except ValueError:
-        raise FlagError(message("--{name}={text}: write it MIN:MAX in whole numbers", name=name, text=text)) from None
-    if not colon or limits.least < 0 or limits.most < limits.least:
+        raise FlagError(message("--{name}={text}: write it MIN:MAX in whole numbers", name=name, text=shown)) from None
+    if limits.least < 0 or limits.most < limits.least:
         raise FlagError(
             message(
-                "--{name}={text}: the minimum must be 0 or more, the maximum at least the minimum", name=name, text=text
+                "--{name}={text}: the minimum must be 0 or more, the maximum at least the minimum",
+                name=name,
+                text=shown,
             )
         )
     return limits

@@ -22,13 +22,13 @@ class SoftTaintLimits(msgspec.Struct, frozen=True):
 
 
 def changes(nodes: Sequence[Node], unneeded: Collection[str], most: int) -> list[tuple[str, bool]]:
-    """Nodes to mark (True) or unmark, no more than so many."""
+    """Nodes to mark (True) or unmark, no more than so many; first those that are needed again."""
     wrong = [
         (node.metadata.name, node.metadata.name in unneeded)
         for node in nodes
         if has_taint(node, DELETION_CANDIDATE) is not (node.metadata.name in unneeded)
     ]
-    return wrong[:most]
+    return sorted(wrong, key=lambda change: change[1])[:most]
 
 
 async def update(

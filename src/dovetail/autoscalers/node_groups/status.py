@@ -163,8 +163,13 @@ def _yaml(document: Mapping[str, Any]) -> str:
 
 
 def _stamp(now: datetime | None) -> str | None:
-    return None if now is None else now.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return None if now is None else f"{now:%Y-%m-%dT%H:%M:%S}{_fraction(now)}Z"
 
 
 def _go_time(now: datetime) -> str:
-    return f"{now:%Y-%m-%d %H:%M:%S.%f} +0000 UTC"
+    return f"{now:%Y-%m-%d %H:%M:%S}{_fraction(now)} +0000 UTC"
+
+
+def _fraction(now: datetime) -> str:
+    """Of the second, as Go writes it: without zeros at its end, and none where there is none."""
+    return f".{now:%f}".rstrip("0").rstrip(".")
