@@ -33,6 +33,7 @@ from dovetail.autoscalers.vpa.rightsizing_writes import as_vpas, write_patches, 
 from dovetail.autoscalers.vpa.usage import Aggregation, ContainerUsage
 from dovetail.cli.rightsize import nothing_to_apply, rightsize
 from dovetail.clock import run_virtual
+from dovetail.errors import UserError
 from dovetail.kube.resources import CRDS, DEPLOYMENTS, Resource
 from dovetail.lab.cluster import Lab
 from dovetail.language import speaking
@@ -168,6 +169,99 @@ def test_nodes_of_a_node_group_cost_the_list_price(tmp_path: Path, sold: str, do
     assert cost["nodesNow"] == (None if dollars is None else pytest.approx(dollars, abs=0.01))
     assert cost["nodesWithoutPrice"] == ([] if dollars is not None else ["n1"])
     assert ("no price is known of n1: spot" in run(tmp_path, *objects, flags=())) == (dollars is None)
+
+
+def standing(name: str, node: str, cpu: str, **spec: Any) -> dict[str, Any]:
+    """A running pod of a Deployment of its own name, with a container `main`."""
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"{name}-1", "uid": name, "controller": True}
+    labels = {"app": name, "pod-template-hash": "1"}
+    container = {"name": "main", "image": "nginx", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"{name}-1-a", "namespace": "shop", "labels": labels, "ownerReferences": [owner]},
+        "spec": {"nodeName": node, "containers": [container], **spec},
+        "status": {"phase": "Running"},
+    }
+
+
+def m5_large(name: str) -> dict[str, Any]:
+    labels = {
+        "topology.kubernetes.io/region": "us-west-2",
+        "topology.kubernetes.io/zone": "us-west-2a",
+        "node.kubernetes.io/instance-type": "m5.large",
+        "eks.amazonaws.com/capacityType": "ON_DEMAND",
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+    }
+    amounts = {"cpu": "1930m", "memory": "7000Mi", "pods": "29"}
+    status = {
+        "capacity": amounts,
+        "allocatable": amounts,
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}
+
+
+AWAY_FROM_NODEPOOLS = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "karpenter.sh/nodepool", "operator": "DoesNotExist"}]}]
+        }
+    }
+}
+
+
+def test_nodes_of_pods_that_no_new_node_takes_are_kept_and_paid(tmp_path: Path) -> None:
+    """Karpenter's chart keeps its pods off the nodes of NodePools: on every such cluster the sums were unknown."""
+    controller = standing("karpenter", "n1", "1", affinity=AWAY_FROM_NODEPOOLS)
+    objects = (
+        m5_large("n1"),
+        m5_large("n2"),
+        controller,
+        deployment("large", 20, "2", "4Gi"),
+        vpa("large"),
+        checkpoint("large", used(48, 250)),
+    )
+    cost = json.loads(run(tmp_path, *objects))["cost"]
+    assert cost["nodesKept"] == ["n1"]
+    assert cost["unschedulableNow"] == cost["unschedulableAfter"] == []
+    alone = json.loads(run(tmp_path, *objects[3:]))["cost"]
+    kept = 0.096 * 730
+    assert alone["plannedAfter"] < cost["plannedAfter"] <= alone["plannedAfter"] + kept + 0.01
+    assert kept < cost["lowerBoundAfter"] <= cost["plannedAfter"]
+    assert "every plan keeps and pays n1: some of their pods fit no new node" in run(tmp_path, *objects, flags=())
+
+
+def test_what_a_kept_node_has_room_for_costs_nothing_more(tmp_path: Path) -> None:
+    controller = standing("karpenter", "n1", "100m", affinity=AWAY_FROM_NODEPOOLS)
+    web = standing("web", "n1", "1")
+    cost = json.loads(run(tmp_path, m5_large("n1"), controller, web))["cost"]
+    assert cost["plannedNow"] == pytest.approx(0.096 * 730, abs=0.01)
+
+
+def test_pods_without_a_place_are_named(tmp_path: Path) -> None:
+    lost = deployment("lost", 5, "1", "1Gi")
+    lost["spec"]["template"]["spec"]["nodeSelector"] = {"nowhere": "1"}
+    cost = json.loads(run(tmp_path, lost))["cost"]
+    assert cost["plannedNow"] is None and len(cost["unschedulableNow"]) == 5
+    text = run(tmp_path, lost, flags=())
+    assert "no place with the requests of now: shop/lost-" in text and " and 2 more; `dovetail plan` says why" in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (("--update-mode", "Off"), "--update-mode is of the objects that --apply vpa creates"),
+        (("--observe", "-3m"), "--observe: -3m is less than nothing"),
+        (("--prometheus", "prometheus:9090"), "--prometheus: prometheus:9090 is no address"),
+    ],
+)
+def test_flags_without_an_effect_or_a_meaning_are_refused(tmp_path: Path, flags: tuple[str, ...], text: str) -> None:
+    file = tmp_path / "objects.yaml"
+    file.write_text(yaml.safe_dump(deployment("web", 1, "1", "1Gi")), encoding="utf-8")
+    with pytest.raises(UserError, match=text):
+        CliRunner().invoke(rightsize, ["-f", str(file), *flags], catch_exceptions=False, standalone_mode=False)
 
 
 def of_kind(kind: str, name: str) -> list[dict[str, Any]]:

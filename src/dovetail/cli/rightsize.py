@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 #: Between two reads of the metrics API while observing.
 SAMPLE_INTERVAL_S = 15.0
-#: Of the nodes without a known price, so many are named.
-MAX_NAMED_NODES = 3
+#: Of nodes or pods with something in common, so many are named.
+MAX_NAMED = 3
 #: What usage is read from, beside metrics.
 _READ = frozenset({"PodMetrics", "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint", "HorizontalPodAutoscaler"})
 _POLICIES = frozenset({"VerticalPodAutoscaler"})
@@ -46,7 +46,7 @@ _POLICIES = frozenset({"VerticalPodAutoscaler"})
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml", "patch"]), default="text", show_default=True)
 @click.option("--apply", "applied", type=click.Choice(["patch", "vpa"]),
               help="Set the proposed requests, or create VerticalPodAutoscalers for the workloads.")  # fmt: skip
-@click.option("--update-mode", type=click.Choice(UPDATE_MODES), default=DEFAULT_UPDATE_MODE, show_default=True,
+@click.option("--update-mode", type=click.Choice(UPDATE_MODES), show_default=DEFAULT_UPDATE_MODE,
               help="updateMode of the VerticalPodAutoscalers that --apply vpa creates.")  # fmt: skip
 def rightsize(
     paths: tuple[str, ...],
@@ -60,7 +60,7 @@ def rightsize(
     seed: int,
     output: str,
     applied: str | None,
-    update_mode: str,
+    update_mode: str | None,
 ) -> None:
     """Say what requests cost, and what the fleet would cost if they were what VPA recommends.
 
@@ -82,6 +82,14 @@ def rightsize(
     from dovetail.offline.region import region_of
 
     history_s, observe_s = _seconds("--min-history", min_history), _seconds("--observe", observe)
+    if prometheus and not prometheus.startswith(("http://", "https://")):
+        raise UserError(
+            message("--prometheus: {url} is no address of Prometheus; write http://host:9090", url=prometheus)
+        )
+    if update_mode is not None and applied != "vpa":
+        raise UserError(
+            message("--update-mode is of the objects that --apply vpa creates; add it, or leave the mode out")
+        )
     if applied and paths and not (kubeconfig or context):
         raise UserError(message("--apply writes to a cluster; name it with --kubeconfig or --context, or leave out -f"))
     objects = read(paths)
@@ -118,7 +126,7 @@ def rightsize(
     if "patch" in (output, applied):
         _note_unpatched(report)
     if applied:
-        _apply(report, set(vpas), applied, update_mode, kubeconfig, context)
+        _apply(report, set(vpas), applied, update_mode or DEFAULT_UPDATE_MODE, kubeconfig, context)
 
 
 def _print(report: RightsizingReport, output: str, *, of_files: bool) -> None:
@@ -195,9 +203,12 @@ def _seconds(flag: str, text: str) -> float:
     from dovetail.model.duration import DurationError, nanoseconds
 
     try:
-        return nanoseconds(text) / 1e9
+        seconds = nanoseconds(text) / 1e9
     except DurationError as error:
         raise UserError(message("{flag}: {error}; write it as 24h or 90m", flag=flag, error=error)) from error
+    if seconds < 0:
+        raise UserError(message("{flag}: {text} is less than nothing; write it as 24h or 90m", flag=flag, text=text))
+    return seconds
 
 
 def _extras(paths: tuple[str, ...]) -> Iterator[Json]:
@@ -417,7 +428,7 @@ def _planned(snapshot: Snapshot, seed: int) -> Planned:
     pods = len(snapshot.pending)
     plan = provision(snapshot, seed=seed, deadline=default_deadline(pods), optimiser=default_optimiser(pods))
     return Planned(
-        per_hour=plan.cost.per_hour, lower_bound=plan.cost.lower_bound, unschedulable=len(plan.unschedulable)
+        per_hour=plan.cost.per_hour, lower_bound=plan.cost.lower_bound, unschedulable=tuple(sorted(plan.unschedulable))
     )
 
 
@@ -496,11 +507,9 @@ def _cost_lines(cost: FleetCost, *, proposed: bool) -> Iterator[str]:
         )
         yield f"{label}: {text}"
     if cost.unpriced_nodes:
-        names = ", ".join(cost.unpriced_nodes[:MAX_NAMED_NODES])
-        more = len(cost.unpriced_nodes) - MAX_NAMED_NODES
         yield message(
             "no price is known of {names}: spot, or no label says whether spot or on-demand",
-            names=names if more <= 0 else message("{names} and {more} more nodes", names=names, more=more),
+            names=_named(cost.unpriced_nodes),
         )
     if not proposed:
         yield message("no workload has a proposal, so nothing is saved")
@@ -512,12 +521,22 @@ def _cost_lines(cost: FleetCost, *, proposed: bool) -> Iterator[str]:
         else:
             text = message("the proposals save ${dollars:.2f}/month ({share:.0%})", dollars=saved, share=share)
         yield text
-    for label, count in (
-        (message("now"), cost.unschedulable_now),
+    if cost.kept_nodes:
+        yield message(
+            "every plan keeps and pays {names}: some of their pods fit no new node", names=_named(cost.kept_nodes)
+        )
+    for label, pods in (
+        (message("with the requests of now"), cost.unschedulable_now),
         (message("with the proposals"), cost.unschedulable_after),
     ):
-        if count:
-            yield message("{count} pods have no place {label}; `dovetail plan` says why", count=count, label=label)
+        if pods:
+            yield message("no place {label}: {names}; `dovetail plan` says why", label=label, names=_named(pods))
+
+
+def _named(names: tuple[str, ...]) -> str:
+    """The first of many nodes or pods, and how many more there are."""
+    first, more = ", ".join(names[:MAX_NAMED]), len(names) - MAX_NAMED
+    return first if more <= 0 else message("{names} and {more} more", names=first, more=more)
 
 
 def _left_alone(report: RightsizingReport, of_files: bool) -> Iterator[str]:

@@ -1,8 +1,9 @@
 """What requests cost: for each workload what it requests, uses, and would get from VPA, and what the fleet costs then.
 
-Costs come from planning the whole fleet afresh with the pods as they would be. The saving of one workload is that of
-its change alone, so savings of several workloads need not add up: two of them may free the same node. A workload
-whose usage is not known long enough is left as it is, and said to be.
+Costs come from planning the whole fleet afresh with the pods as they would be; nodes of pods that no new node could
+take (Karpenter's own, say, which keep away from the nodes of NodePools) are kept and paid in every plan. The saving of
+one workload is that of its change alone, so savings of several workloads need not add up: two of them may free the same
+node. A workload whose usage is not known long enough is left as it is, and said to be.
 """
 
 from __future__ import annotations
@@ -96,8 +97,11 @@ class FleetCost(msgspec.Struct, frozen=True, kw_only=True):
     planned_now: float | None
     planned_after: float | None
     lower_bound_after: float | None
-    unschedulable_now: int = 0
-    unschedulable_after: int = 0
+    #: Pods, `namespace/name`, that neither a new node nor their own has room for.
+    unschedulable_now: tuple[str, ...] = ()
+    unschedulable_after: tuple[str, ...] = ()
+    #: The nodes that every plan keeps, because some of their pods fit no new node.
+    kept_nodes: tuple[str, ...] = ()
     #: The nodes whose price is not known; with one of them, that of all nodes is not.
     unpriced_nodes: tuple[str, ...] = ()
 
@@ -112,7 +116,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
 
     per_hour: float
     lower_bound: float | None
-    unschedulable: int
+    unschedulable: tuple[str, ...]
 
 
 #: Plans a snapshot with care, and quickly: the first for totals, the second once for each workload.
@@ -409,27 +413,96 @@ def _resized(container: Container, item: ContainerAdvice) -> Container:
     return replace(container, resources=resources)
 
 
+class PlannedDemand:
+    """The demand of a snapshot, planned on new nodes, beside those that are kept."""
+
+    def __init__(self, snapshot: Snapshot, kept: Sequence[NodeState] = ()) -> None:
+        self._snapshot = snapshot
+        self._kept = kept
+        staying = {pod.metadata.key for node in kept for pod in node.pods}
+        self._moving = [pod for pod in all_pods(snapshot) if pod.metadata.key not in staying]
+
+    def with_proposals(self, chosen: Mapping[WorkloadKey, WorkloadAdvice]) -> Snapshot:
+        """What to plan when some workloads get what is proposed for them."""
+
+        def changed(pod: Pod) -> Pod:
+            key = workload_of(pod)
+            return resized(pod, chosen[key]) if key in chosen else pod
+
+        daemons = tuple(_resized_daemon(daemon, chosen) for daemon in self._snapshot.daemons)
+        nodes = tuple(replace(node, pods=tuple(map(changed, node.pods))) for node in self._kept)
+        fresh = afresh(replace(self._snapshot, daemons=daemons), map(changed, self._moving))
+        return replace(fresh, nodes=nodes)
+
+
+def kept_nodes(snapshot: Snapshot, unplaced: Collection[str]) -> list[NodeState]:
+    """The nodes of pods that no new node takes: with these pods, and those that come with every node."""
+    kept = []
+    for node in snapshot.nodes:
+        staying = [pod for pod in node.pods if pod.metadata.key in unplaced]
+        if staying and not node.deleting:
+            own = [pod for pod in node.pods if _kind(pod) in ("DaemonSet", "Node")]
+            kept.append(replace(node, pods=(*staying, *own)))
+    return kept
+
+
+def _sum(prices: Iterable[float | None]) -> float | None:
+    """The sum of prices; None where one is not known."""
+    total = 0.0
+    for price in prices:
+        if price is None:
+            return None
+        total += price
+    return total
+
+
 def price(
     snapshot: Snapshot, advice: Sequence[WorkloadAdvice], plan: Plan, quote: Quote, node_price: NodePrice
 ) -> RightsizingReport:
     """Plan the fleet as it is and as it would be, and with each change alone."""
-    pods = all_pods(snapshot)
     by_key = {item.key: item for item in advice if item.is_proposal}
+    demand = PlannedDemand(snapshot)
+    now = plan(demand.with_proposals({}))
+    kept = kept_nodes(snapshot, now.unschedulable)
+    if kept:
+        demand = PlannedDemand(snapshot, kept)
+        now = plan(demand.with_proposals({}))
+    after = plan(demand.with_proposals(by_key))
+    prices = {node.name: node_price(node) for node in snapshot.nodes if not node.deleting}
+    kept_price = _sum(prices[node.name] for node in kept)
 
-    def changed(chosen: Mapping[WorkloadKey, WorkloadAdvice]) -> Snapshot:
-        daemons = tuple(_resized_daemon(daemon, chosen) for daemon in snapshot.daemons)
-        return afresh(
-            replace(snapshot, daemons=daemons),
-            (resized(pod, chosen[key]) if (key := workload_of(pod)) in chosen else pod for pod in pods),
-        )
+    def with_kept(per_hour: float | None) -> float | None:
+        return None if per_hour is None or kept_price is None else per_hour + kept_price
 
-    now, after = plan(changed({})), plan(changed(by_key))
+    return RightsizingReport(
+        workloads=_with_savings(advice, by_key, demand, plan, quote),
+        cost=FleetCost(
+            nodes_now=_sum(prices.values()) if prices else None,
+            planned_now=None if now.unschedulable else with_kept(now.per_hour),
+            planned_after=None if after.unschedulable else with_kept(after.per_hour),
+            lower_bound_after=with_kept(after.lower_bound),
+            unschedulable_now=now.unschedulable,
+            unschedulable_after=after.unschedulable,
+            kept_nodes=tuple(sorted(node.name for node in kept)),
+            unpriced_nodes=tuple(sorted(name for name, price in prices.items() if price is None)),
+        ),
+    )
+
+
+def _with_savings(
+    advice: Sequence[WorkloadAdvice],
+    by_key: Mapping[WorkloadKey, WorkloadAdvice],
+    demand: PlannedDemand,
+    plan: Plan,
+    quote: Quote,
+) -> list[WorkloadAdvice]:
+    """The advice with what each proposal saves alone; None where the fleet has no place for all pods."""
     whole_plans = len(by_key) <= MAX_WHOLE_PLANS
 
     def cost(chosen: Mapping[WorkloadKey, WorkloadAdvice]) -> float | None:
         if not whole_plans:
-            return quote(changed(chosen))
-        planned = plan(changed(chosen))
+            return quote(demand.with_proposals(chosen))
+        planned = plan(demand.with_proposals(chosen))
         return None if planned.unschedulable else planned.per_hour
 
     base = cost({}) if by_key else None
@@ -440,21 +513,7 @@ def price(
             alone = cost({item.key: item})
             saving = None if alone is None else round((base - alone) * HOURS_A_MONTH, 6) + 0.0  # no minus zero
         priced.append(replace(item, saving_per_month=saving))
-    prices = {node.name: node_price(node) for node in snapshot.nodes if not node.deleting}
-    unpriced = tuple(sorted(name for name, price in prices.items() if price is None))
-    standing = sum(price for price in prices.values() if price is not None) if prices and not unpriced else None
-    return RightsizingReport(
-        workloads=priced,
-        cost=FleetCost(
-            nodes_now=standing,
-            planned_now=None if now.unschedulable else now.per_hour,
-            planned_after=None if after.unschedulable else after.per_hour,
-            lower_bound_after=after.lower_bound,
-            unschedulable_now=now.unschedulable,
-            unschedulable_after=after.unschedulable,
-            unpriced_nodes=unpriced,
-        ),
-    )
+    return priced
 
 
 # For programs
@@ -474,8 +533,9 @@ def as_json(report: RightsizingReport) -> dict[str, Any]:
             "plannedNow": monthly(cost.planned_now),
             "plannedAfter": monthly(cost.planned_after),
             "lowerBoundAfter": monthly(cost.lower_bound_after),
-            "unschedulableNow": cost.unschedulable_now,
-            "unschedulableAfter": cost.unschedulable_after,
+            "nodesKept": list(cost.kept_nodes),
+            "unschedulableNow": list(cost.unschedulable_now),
+            "unschedulableAfter": list(cost.unschedulable_after),
         },
         "workloads": [
             {
