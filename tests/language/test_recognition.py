@@ -128,6 +128,22 @@ def test_what_another_program_says_stays_as_it_says_it(said: str) -> None:
         assert recognized(said) == said
 
 
+@pytest.mark.parametrize(
+    ("recorded", "shown"),
+    [
+        ("the role is not allowed", "the role is not allowed"),
+        (
+            "0 nodes; not ready: EC2NodeClass default is not ready; see its status.conditions (NO_NODEPOOL)",
+            "노드 0개; 준비 안 됨: EC2NodeClass default는 ready가 아닙니다; "
+            "status.conditions를 확인하세요 (NO_NODEPOOL)",
+        ),
+    ],
+)
+def test_no_particle_is_added_to_a_sentence_of_another_program(korean: None, recorded: str, shown: str) -> None:
+    """`{name} is not {kind}` fits it, with half of a sentence as the name."""
+    assert recognized(recorded) == shown
+
+
 def test_a_text_inside_another_is_read_before_a_short_template_around_it() -> None:
     with speaking("ko"):
         shown = recognized("rolled back, n1: it is no longer drifted: x")

@@ -72,7 +72,9 @@ def with_totals(view: FleetView, bound: float | None = None) -> FleetView:
     view = msgspec.structs.replace(view, totals=summed(view))
     if bound is None:
         return view
-    return msgspec.structs.replace(view, totals=msgspec.structs.replace(view.totals, bound=LowerBound(bound, "words")))
+    return msgspec.structs.replace(
+        view, totals=msgspec.structs.replace(view.totals, bound=LowerBound(bound, ("words",)))
+    )
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from dovetail.cloud.aws import catalog
+from dovetail.cluster.nominations import NominationTarget
 from dovetail.cluster.state import ClusterState
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.view import Fleet, FleetView
@@ -74,14 +75,44 @@ def test_pods_that_wait_for_a_node_on_its_way_are_among_those_that_the_bound_is_
         fleet = Fleet(state)
         _pool(state, "m5.large")
         _managed(state, "a", "p1")
-        state.claims._put("c-b", a_claim("c-b", provider="aws:///z/b", price=str(M5_LARGE)))
         state.pods._put("shop/big", a_pod("big", "", cpu="1500m"))
-        alone = fleet.view()
-        assert _bound(state, alone) == pytest.approx(M5_LARGE)
-        waiting = msgspec.structs.replace(alone.pending["shop/big"], waits_for="nodeclaim/c-b")
-        view = msgspec.structs.replace(alone, pending={waiting.key: waiting})
+        assert _bound(state, fleet.view()) == pytest.approx(M5_LARGE)
+        state.claims._put("c-b", a_claim("c-b", provider="aws:///z/b", pods="uid-big", price=str(M5_LARGE)))
+        view = fleet.view()
+        assert view.pending["shop/big"].waits_for == "nodeclaim/c-b"
         found = _bound(state, view)
         assert found is not None and 1.2 * M5_LARGE < found <= 2 * M5_LARGE
+
+    in_cluster(story)
+
+
+def test_a_pod_on_its_way_is_counted_once() -> None:
+    """A fleet of one node that its pods fill is at its bound while the node joins, not above it."""
+
+    async def story(state: ClusterState) -> None:
+        fleet = Fleet(state)
+        _pool(state, "m5.large")
+        for name in ("a", "b", "c"):
+            state.pods._put(f"shop/{name}", a_pod(name, "", cpu="600m"))
+        state.claims._put("c-b", a_claim("c-b", provider="aws:///z/b", pods="uid-a,uid-b,uid-c", price=str(M5_LARGE)))
+        state.nodes._put("own", a_node("own", capacity_type="on-demand"))  # a node has the region
+        state.pods._put("shop/full", a_pod("full", "own", cpu="1900m"))
+        view = fleet.view()
+        assert {pod.waits_for for pod in view.pending.values()} == {"nodeclaim/c-b"}
+        assert _bound(state, view) == pytest.approx(2 * M5_LARGE)  # the node of its own, and one for the three
+
+    in_cluster(story)
+
+
+def test_a_pod_that_moves_to_a_replacement_is_counted_once() -> None:
+    async def story(state: ClusterState) -> None:
+        fleet = Fleet(state)
+        _pool(state, "m5.large")
+        _managed(state, "a", "p1", "p2", "p3")
+        state.claims._put("c-b", a_claim("c-b", provider="aws:///z/b", price=str(M5_LARGE)))
+        for name in ("p1", "p2", "p3"):
+            state.nominate(state.pods.store.get(f"shop/{name}"), NominationTarget("claim", "c-b"))
+        assert _bound(state, fleet.view()) == pytest.approx(M5_LARGE)
 
     in_cluster(story)
 
@@ -130,6 +161,6 @@ def test_a_bound_with_spot_says_that_its_prices_are_estimates() -> None:
         _pool(state, "m5.large", capacity_type="spot")
         _managed(state, "a", "p1")
         problem = Bounds(state).problem(fleet.view())
-        assert problem is not None and "spot prices are estimates" in problem.note
+        assert problem is not None and "spot prices are estimates" in problem.notes
 
     in_cluster(story)

@@ -11,7 +11,20 @@ import msgspec
 from dovetail.controllers.history.decisions import Decision
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.view.decisions import summary_of
-from dovetail.view.model import FleetView, HourlyPrice, Money, NodePhase, NodeView, PodView, PoolView, WatchHealth
+from dovetail.view.model import (
+    NANO,
+    FleetView,
+    HourlyPrice,
+    LowerBound,
+    Money,
+    NodePhase,
+    NodeView,
+    PodView,
+    PoolView,
+    Sum,
+    Totals,
+    WatchHealth,
+)
 from dovetail.web import figures
 from dovetail.web.autoscaler_pages import (
     hpa_facts,
@@ -25,7 +38,7 @@ from dovetail.web.blocks import block
 from dovetail.web.budget_pages import allowed
 from dovetail.web.fleet_page import controls, now_panel
 from dovetail.web.funnel import funnels
-from dovetail.web.layout import table
+from dovetail.web.layout import fleet_figures, table
 from dovetail.web.look import Look, comfortable_zoom, look_of
 from dovetail.web.manifest import without_secrets
 from dovetail.web.markup import tag, text
@@ -288,6 +301,25 @@ def test_a_node_on_its_way_shows_how_long_it_has_been_and_how_long_it_may_be() -
     claim = a_node(has_node=False, state=NodePhase.JOINING, pods=(), created=START, until=until)
     drawn = now_panel(FleetView(nodes={"nodeclaim/n": claim}), START, T)
     assert f'data-since="{START.isoformat()}"' in drawn and f'data-until="{until.isoformat()}"' in drawn
+    assert 'data-late="overdue"' in drawn
+
+
+def test_a_narrow_block_of_unknown_price_has_a_sign_that_is_not_cut_off() -> None:
+    node = msgspec.structs.replace(a_node(4), price=None)
+    assert "> $?<" in block(node, Look(zoom="m"), Palette(), T)
+    assert "price unknown<" in block(node, Look(zoom="xxl"), Palette(), T)
+
+
+def test_the_bound_of_another_fleet_is_not_shown_and_its_words_are_the_viewers() -> None:
+    paid = Sum(1, 0, 0, 0, Money(2 * NANO, 1, 0))
+    korean = page_language("ko")
+    current = Totals(fleet=paid, bound=LowerBound(1.5, ("at packaged prices",), 2.0))
+    drawn = fleet_figures(FleetView(totals=current), korean)
+    assert "$1.5000" in drawn and "at packaged prices" not in drawn
+    for other in (LowerBound(1.5, (), 4.0), LowerBound(2.5, (), 2.0)):
+        assert "being computed" in fleet_figures(FleetView(totals=Totals(fleet=paid, bound=other)), T)
+    empty = fleet_figures(FleetView(totals=Totals(fleet=paid, bound=LowerBound(0.0, (), 2.0))), T)
+    assert "$0.0000" in empty and "no pod needs a node" in empty
 
 
 def test_the_size_of_blocks_goes_one_step_each_way_and_no_further() -> None:

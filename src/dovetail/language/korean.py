@@ -93,6 +93,12 @@ class _Formatter(string.Formatter):
 FORMATTER = _Formatter()
 
 
+def has_particle(spec: str) -> bool:
+    """Whether the format of a fact adds a particle to it; one after quotation marks is no part of it."""
+    particle = spec.rpartition("|")[2]
+    return _is_particle(particle) and not particle.startswith("-")
+
+
 def _is_particle(spec: str) -> bool:
     return spec.removeprefix("-") in PARTICLES
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from dovetail.language.korean import FORMATTER
+from dovetail.language.korean import FORMATTER, has_particle
 from dovetail.language.reader import catalogue_of, current
 
 #: Letters beside the facts that a template needs to be recognized by: `{name}: {why}` would fit everything.
@@ -32,6 +32,8 @@ _ADDITIONS = ("; ", ", ", " (")
 _USUAL_NAME = "default"
 #: The part of the words that a reading may leave in English; shorter texts than this consist of names for the most.
 MAX_LEFT_IN_ENGLISH, MIN_WORDS_OF_ANOTHER = 0.7, 8
+#: A fact with so many words is no name: Korean grammar has no place for it.
+MIN_WORDS_OF_A_SENTENCE = 2
 _WORD = re.compile(r"[A-Za-z]{2,}")
 #: Words that say nothing of what a text is about.
 _FUNCTION_WORDS = frozenset(("and", "at", "by", "for", "from", "in", "is", "of", "on", "or", "the", "to", "with"))
@@ -99,9 +101,32 @@ def _filled(text: str, templates: Iterable[_Template]) -> str | None:
     for template in templates:
         match = _pattern(template).fullmatch(text) if template.fragment in text else None
         if match is not None and all(map(_is_fact, match.groups())):
-            facts = {name: _Fact(_fact(fact)) for name, fact in match.groupdict().items()}
-            readings.append(FORMATTER.vformat(template.translation, (), facts))
+            recorded = match.groupdict()
+            facts = {name: _Fact(_fact(fact)) for name, fact in recorded.items()}
+            sentences = {name for name, fact in facts.items() if _is_sentence(recorded[name], fact)}
+            if sentences.isdisjoint(_inflected(template.translation)):
+                readings.append(FORMATTER.vformat(template.translation, (), facts))
     return min(readings, key=_english_words, default=None)
+
+
+def _is_sentence(recorded: str, shown: str) -> bool:
+    """Whether a fact is several texts in a row, or several words that stay English: `the role` is no name."""
+    return "; " in recorded or len(_PLAIN_WORD.findall(shown)) >= MIN_WORDS_OF_A_SENTENCE
+
+
+@cache
+def _inflected(translation: str) -> frozenset[str]:
+    """The facts to which a translation adds a particle or an ending. They have to be names, or texts of ours.
+
+    `{name} is not {kind}` fits half of all sentences of other programs.
+    """
+    pieces = list(string.Formatter().parse(translation))
+    following = [literal for literal, _, _, _ in pieces[1:]] + [""]
+    return frozenset(
+        name
+        for (_, name, spec, _), literal in zip(pieces, following, strict=True)
+        if name and (literal[:1].isalpha() or has_particle(spec or ""))
+    )
 
 
 def _english_words(text: str) -> int:

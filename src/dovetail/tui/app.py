@@ -15,7 +15,7 @@ from textual.events import Resize
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
-from dovetail.language import message, source
+from dovetail.language import message, source, translated
 from dovetail.language.columns import left
 from dovetail.tui import text
 from dovetail.tui.explanation import Evidence, explanation, subject_of
@@ -313,7 +313,8 @@ class ViewApp(App[None]):
     def _help(self, width: int) -> list[str]:
         notes = [*self._notes, ""] if self._notes else []
         bound = self._source.view().totals.bound
-        about = ["", message("lower bound: {of}", of=bound.of)] if bound is not None and bound.of else []
+        of = "; ".join(map(translated, bound.of)) if bound is not None else ""
+        about = ["", message("lower bound: {of}", of=of)] if of else []
         return [
             *(part for note in notes for part in wrapped(note, width)),
             *(line for keys, meaning in KEYS for line in _key_help(message(keys), message(meaning), width)),

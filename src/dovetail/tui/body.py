@@ -15,6 +15,7 @@ API_VERSION = "dovetail.sh/v1"
 
 def body(view: FleetView, *, pods: bool = True) -> dict[str, Any]:
     total = view.totals
+    bound = total.current_bound
     return {
         "apiVersion": API_VERSION,
         "kind": "FleetView",
@@ -24,8 +25,8 @@ def body(view: FleetView, *, pods: bool = True) -> dict[str, Any]:
             "pending": total.pending,
             "cost": _money(total.fleet.money),
             "lowerBound": None
-            if total.bound is None
-            else {"perHour": total.bound.per_hour, "of": total.bound.of, "gap": total.gap},
+            if bound is None
+            else {"perHour": bound.per_hour, "of": "; ".join(bound.of), "gap": total.gap},
             "savedPerHour": total.saved_per_hour,
             "requests": {"cpu": total.fleet.cpu / 1000, "memory": total.fleet.memory},
             "allocatable": {"cpu": total.allocatable_cpu / 1000, "memory": total.allocatable_memory},

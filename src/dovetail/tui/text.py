@@ -62,8 +62,9 @@ def _costs(total: Totals, look: TableLook) -> list[str]:
             month=figures.monthly(cost, look.glyphs),
         )
     ]
-    if total.bound is not None:
-        facts.append(message("lower bound {bound}/hour", bound=figures.dollars(total.bound.per_hour)))
+    bound = total.current_bound
+    if bound is not None:
+        facts.append(message("lower bound {bound}/hour", bound=figures.dollars(bound.per_hour)))
         if total.gap is not None:
             facts.append(message("at most {gap} above it", gap=_gap(total.gap)))
     if cost.unpriced:

@@ -39,7 +39,7 @@ class BoundProblem(msgspec.Struct, frozen=True):
     snapshot: Snapshot
     prices: Mapping[str, float]
     memory: PlannerCache
-    note: str
+    notes: tuple[str, ...]
     #: What the fleet costs while the problem is as it is.
     cost: float | None = None
 
@@ -72,10 +72,9 @@ class Bounds:
             return None
         prices = {node.name: node.price.per_hour for node in view.nodes.values() if node.price is not None}
         spot = any(_may_be_spot(pool) for pool in pools)
-        note = f"{PACKAGED}; {SPOT_ESTIMATED}" if spot else PACKAGED
-        waiting = (self._state.pods.store.get(pod.key) for pod in view.pending.values() if pod.waits_for)
-        snapshot = self._builder.build(pools, filter(None, waiting))
-        return BoundProblem(snapshot, prices, self._memory, note, cost)
+        notes = (PACKAGED, SPOT_ESTIMATED) if spot else (PACKAGED,)
+        snapshot = self._builder.build(pools, ())  # pods that wait for a node on its way are on it already
+        return BoundProblem(snapshot, prices, self._memory, notes, cost)
 
     def _pools(self, region: str, paid: Offerings) -> Iterable[Pool]:
         for pool in self._state.pools.store.all():
@@ -103,11 +102,16 @@ def bound(problem: BoundProblem) -> LowerBound | None:
     names = {pool.name for pool in problem.snapshot.pools}
     remaining = [state for state in problem.snapshot.nodes if not state.deleting]
     staying = tuple(state for state in remaining if state.pool not in names)
-    moved = tuple(_unbound(pod) for state in remaining if state.pool in names for pod in state.pods if _moves(pod))
+    moved = {
+        pod.metadata.uid: _unbound(pod)  # once, though it may be on a node and nominated for its replacement
+        for state in remaining
+        if state.pool in names
+        for pod in state.pods
+        if _moves(pod)
+    }
     price_of_staying = sum(problem.prices.get(state.name, 0.0) for state in staying)
-    placed_anew = (*moved, *problem.snapshot.pending)
     compiled = Problem(
-        msgspec.structs.replace(problem.snapshot, nodes=staying, pending=placed_anew, memory=problem.memory)
+        msgspec.structs.replace(problem.snapshot, nodes=staying, pending=tuple(moved.values()), memory=problem.memory)
     )
     nowhere = {
         pod_class.index: pod_class.count for pod_class in compiled.classes if not _is_offered(compiled, pod_class)
@@ -116,7 +120,7 @@ def bound(problem: BoundProblem) -> LowerBound | None:
     return (
         None
         if bound_of_new_nodes is None
-        else LowerBound(price_of_staying + bound_of_new_nodes, f"{problem.note}; {WORDS}", problem.cost)
+        else LowerBound(price_of_staying + bound_of_new_nodes, (*problem.notes, WORDS), problem.cost)
     )
 
 

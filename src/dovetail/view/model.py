@@ -182,10 +182,13 @@ class Sum(msgspec.Struct, frozen=True):
 
 
 class LowerBound(msgspec.Struct, frozen=True):
-    """What no fleet for the same pods costs less than, for the relaxation that `of` names."""
+    """What no fleet for the same pods costs less than, for the prices and the relaxation that `of` names.
+
+    `of` is untranslated: viewers may speak any language.
+    """
 
     per_hour: float
-    of: str = ""
+    of: tuple[str, ...] = ()
     #: What the fleet cost that it was computed for.
     cost: float | None = None
 
@@ -209,18 +212,22 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     saved_per_hour: float | None = None
 
     @property
-    def gap(self) -> float | None:
-        """How far the fleet is above the lower bound at most; None where either is unknown, or the bound lags.
+    def current_bound(self) -> LowerBound | None:
+        """The lower bound, unless it lags: a bound of a fleet of quite another price says nothing of this one.
 
-        A bound of a fleet of quite another price says nothing of this one: it is computed anew meanwhile.
+        One above the cost lags as well: the pods changed, and the price did not.
         """
         cost = self.fleet.money.per_hour
-        if cost is None or self.bound is None or not 0 < self.bound.per_hour <= cost * (1 + 1e-9):
+        if cost is None or self.bound is None or self.bound.per_hour > cost * (1 + 1e-9):
             return None
         bounded = self.bound.cost if self.bound.cost is not None else cost
-        if abs(cost - bounded) > MAX_COST_CHANGE * bounded:
-            return None
-        return max(0.0, cost / self.bound.per_hour - 1)
+        return None if abs(cost - bounded) > MAX_COST_CHANGE * bounded else self.bound
+
+    @property
+    def gap(self) -> float | None:
+        """How far the fleet is above the lower bound at most; None where either is unknown, or no pod needs a node."""
+        cost, bound = self.fleet.money.per_hour, self.current_bound
+        return None if cost is None or bound is None or not bound.per_hour else max(0.0, cost / bound.per_hour - 1)
 
 
 class PoolView(msgspec.Struct, frozen=True, kw_only=True):

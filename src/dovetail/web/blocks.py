@@ -46,7 +46,8 @@ def block(node: NodeView, look: Look, palette: Palette, t: PageLanguage) -> Mark
     width, height, split = _size(node, look)
     caption = ""
     if width >= MIN_CAPTION_PX:
-        cost = figures.dollars(node.price.per_hour, t) if node.price is not None else t("price unknown")
+        unknown = t("price unknown") if width >= _MIN_NAME_PX else "$?"
+        cost = figures.dollars(node.price.per_hour, t) if node.price is not None else unknown
         name = f"<i>{escaped(short_name(node))}</i>" if width >= _MIN_NAME_PX else ""
         kind = escaped(node.instance_type or "?")
         caption = f'<span class="cap" aria-hidden="true"><b>{kind}</b> {escaped(cost)}{name}</span>'

@@ -236,7 +236,9 @@ def table_of(view: FleetView, look: Look, t: PageLanguage) -> Markup:
     rows = [_row(node, look, t) for node in shown[:MAX_ROWS]]
     more = len(shown) - MAX_ROWS
     note = tag("p", t("{count} more; filter to see them.", count=more), class_="empty") if more > 0 else None
-    return tag("div", table(t("Nodes"), columns, rows, t("There are no nodes."), hidden=True), note, id="picture")
+    return tag(
+        "div", table(t("Nodes"), columns, rows, t("There are no nodes."), hidden=True, wide=True), note, id="picture"
+    )
 
 
 def _row(node: NodeView, look: Look, t: PageLanguage) -> list[Markup | str]:
@@ -282,8 +284,9 @@ def _without_pools(view: FleetView, t: PageLanguage) -> Markup | None:
 def _busy(node: NodeView, waiting: int, t: PageLanguage) -> Markup:
     until = None
     if node.until is not None:
-        countdown = tag("time", "", datetime=node.until.isoformat(), data_until=node.until.isoformat())
-        until = tag("span", _elapsed(node), t("at most"), " ", countdown, class_="until", title=_ends(node, t))
+        ends = node.until.isoformat()
+        countdown = tag("time", "", datetime=ends, data_until=ends, data_most=t("at most"), data_late=t("overdue"))
+        until = tag("span", _elapsed(node), countdown, class_="until", title=_ends(node, t))
     kind = ", ".join(filter(None, (node.instance_type, node.capacity_type, node.zone)))
     moving = sum(1 for pod in node.pods if not pod.daemon)
     leaves = node.state in (NodePhase.DRAINING, NodePhase.REPLACING)

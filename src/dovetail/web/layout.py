@@ -169,7 +169,7 @@ def fleet_figures(view: FleetView, t: PageLanguage) -> Markup:
     fleet = totals.fleet
     unpriced = t("{count} without a price", count=fleet.money.unpriced) if fleet.money.unpriced else ""
     month = t("{amount} a month", amount=figures.monthly(fleet.money, t))
-    bound = totals.bound
+    bound = totals.current_bound
     cells = [
         _figure(
             "cost",
@@ -181,10 +181,10 @@ def fleet_figures(view: FleetView, t: PageLanguage) -> Markup:
         _figure(
             "bound",
             t("Lower bound"),
-            figures.dollars(bound.per_hour if bound is not None and totals.gap is not None else None, t),
+            figures.dollars(bound.per_hour if bound is not None else None, t),
             _gap(view, t),
             t("No fleet for the same pods costs less; the gap is what could be saved at most.")
-            + (f" ({bound.of})" if bound is not None and bound.of else ""),
+            + (f" ({'; '.join(map(t, bound.of))})" if bound is not None and bound.of else ""),
         ),
         _figure("nodes", t("Nodes"), f"{fleet.nodes:,}", states(totals.states, t)),
         _figure("pods", t("Pods"), t("unknown") if totals.pods is None else f"{totals.pods:,}", t("on nodes")),
@@ -227,6 +227,8 @@ def _gap(view: FleetView, t: PageLanguage) -> str:
     totals = view.totals
     if totals.gap is not None:
         return t("gap {share}", share=figures.percent(totals.gap, t))
+    if totals.current_bound is not None:
+        return t("no pod needs a node")
     if totals.bound is not None:
         return t("being computed")
     if totals.fleet.money.per_hour is None:
@@ -293,12 +295,21 @@ def card(title: Markup | str, *content: Markup | None, id_: str | None = None, c
 
 
 def table(
-    caption: str, columns: list[tuple[str, str]], rows: list[list[Markup | str]], empty: str, *, hidden: bool = False
+    caption: str,
+    columns: list[tuple[str, str]],
+    rows: list[list[Markup | str]],
+    empty: str,
+    *,
+    hidden: bool = False,
+    wide: bool = False,
 ) -> Markup:
-    """A table; `columns` are headings with a class (`num` is right-aligned)."""
+    """A table; `columns` are headings with a class (`num` is right-aligned).
+
+    On a small screen the cells of a row stand below each other where texts are long, or the columns many (`wide`).
+    """
     if not rows:
         return tag("p", empty, class_="empty")
-    stacked = any(kind == "long" for _, kind in columns)
+    stacked = wide or any(kind == "long" for _, kind in columns)
     head = tag(
         "tr",
         *(

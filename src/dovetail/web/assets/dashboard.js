@@ -119,8 +119,10 @@
   function countdown() {
     const base = byId("updated");
     const skew = base ? Date.parse(base.dateTime) - heard : 0; // a lab's time is not ours
-    for (const element of document.querySelectorAll("[data-until]"))
-      element.textContent = span((Date.parse(element.dataset.until) - Date.now() - skew) / 1000);
+    for (const element of document.querySelectorAll("[data-until]")) {
+      const left = (Date.parse(element.dataset.until) - Date.now() - skew) / 1000;
+      element.textContent = left > 0 ? `${element.dataset.most} ${span(left)}` : element.dataset.late;
+    }
     for (const element of document.querySelectorAll("[data-since]"))
       element.textContent = span((Date.now() + skew - Date.parse(element.dataset.since)) / 1000);
   }
