@@ -7,10 +7,12 @@ from typing import Any
 import msgspec
 
 from dovetail.cluster import state_node
+from dovetail.cluster.nodepools import types_by_pool
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node
 from dovetail.model.volumes import CSINode
+from dovetail.planner.snapshot import Pool
 
 LARGE = InstanceType(
     name="m.large",
@@ -134,3 +136,17 @@ def test_an_unreadable_price_is_none_and_never_zero() -> None:
     claims = [msgspec.convert({"metadata": {"annotations": {"dovetail.sh/price": text}}}, NodeClaim) for text in texts]
     assert [state_node.launch_price(claim) for claim in claims] == [0.096, None, None, None, None]
     assert state_node.launch_price(_claim()) is None
+
+
+def test_types_that_nodepools_share_are_listed_once() -> None:
+    def pool(name: str, *types: InstanceType) -> Pool:
+        return Pool(name=name, types=types)
+
+    cheaper = msgspec.structs.replace(LARGE, offerings=(Offering(zone="a", capacity_type="spot", price=0.01),))
+    shared = (LARGE, XLARGE)
+    pools = [pool("first", *shared), *(pool(f"team-{number}", *shared) for number in range(50)), pool("own", cheaper)]
+    types = types_by_pool(pools)
+    assert types == {("", "m.large"): LARGE, ("", "m.xlarge"): XLARGE, ("own", "m.large"): cheaper}
+    labels = {"node.kubernetes.io/instance-type": "m.large"}
+    assert state_node.type_of({**labels, "karpenter.sh/nodepool": "own"}, types) is cheaper
+    assert state_node.type_of({**labels, "karpenter.sh/nodepool": "team-7"}, types) is LARGE

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from dovetail.model.kinds.overlay import NodeOverlay
-from dovetail.model.node_overlays import agreed, overlaid
+from dovetail.model.node_overlays import agreed, overlaid, selection
 from tests.planner.conftest import LARGE, SMALL, kind
 
 _POOL = {"karpenter.sh/nodepool": "general", "team": "a"}
@@ -55,3 +55,17 @@ def test_capacity_that_an_overlay_adds_is_there() -> None:
     disk = _overlay("disk", "node.kubernetes.io/instance-type", "big", capacity={"example.com/disk": "2"})
     (found,) = overlaid((kind("big", 4, 16, 0.2),), (disk,))
     assert found.capacity["example.com/disk"] == 2
+
+
+def test_a_type_that_no_overlay_selects_stays_the_same_object() -> None:
+    """Thousands of NodePools share one; the planner takes NodePools with the same objects for one."""
+    discount = _overlay("discount", "node.kubernetes.io/instance-type", "small", price="0.01")
+    small, large = overlaid((SMALL, LARGE), (discount,))
+    assert small is not SMALL
+    assert large is LARGE
+
+
+def test_pools_are_alike_to_overlays_that_select_them_alike() -> None:
+    discount = _overlay("discount", "team", "a", price="0.01")
+    views = [selection((discount,), labels) for labels in ({"team": "a", "x": "1"}, {"team": "b"}, {"team": "c"}, {})]
+    assert views == [(True,), (False,), (False,), (None,)]

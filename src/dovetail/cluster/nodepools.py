@@ -66,12 +66,20 @@ def labels(pool: NodePool) -> dict[str, str]:
 
 
 def types_by_pool(pools: Iterable[Pool]) -> dict[tuple[str, str], InstanceType]:
-    """Instance types by NodePool and name; for nodes of no NodePool ("") the first NodePool that has a type decides."""
+    """Instance types by NodePool and name; for nodes of no NodePool ("") the first NodePool that has a type decides.
+
+    A NodePool has an entry only for a type that differs from that one; thousands of NodePools may offer the same types.
+    """
     types_by_name: dict[tuple[str, str], InstanceType] = {}
+    undiffering: set[int] = set()
+    """Tuples of types, by identity, without a type that differs."""
     for pool in pools:
-        for t in pool.types:
-            types_by_name[pool.name, t.name] = t
-            types_by_name.setdefault(("", t.name), t)
+        if id(pool.types) in undiffering:
+            continue
+        differing = [t for t in pool.types if types_by_name.setdefault(("", t.name), t) is not t]
+        types_by_name |= {(pool.name, t.name): t for t in differing}
+        if not differing:
+            undiffering.add(id(pool.types))
     return types_by_name
 
 

@@ -22,7 +22,7 @@ from dovetail.controllers.logs import ref
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION, with_kubelet
 from dovetail.model.kinds.nodepool import NodePool
-from dovetail.model.node_overlays import overlaid
+from dovetail.model.node_overlays import overlaid, selection
 from dovetail.model.reasons import REASONS
 from dovetail.planner.snapshot import Pool, UnusablePool
 
@@ -143,7 +143,8 @@ class InstanceTypes:
         versions = tuple(overlay.metadata.resource_version for overlay in overlays)
         source = self._cluster_state.pools.store.get(pool) if overlays else None
         of_pool = nodepools.labels(source) if source is not None else {}
-        key = (id(types), self.discovered.scope(pool), self.discovered.generation, versions, *sorted(of_pool.items()))
+        selected = selection(overlays, of_pool)
+        key = (id(types), self.discovered.scope(pool), self.discovered.generation, versions, selected)
         cached = self._corrected.get(key)
         if cached is None or cached[0] is not types:
             if len(self._corrected) > _REMEMBERED:

@@ -42,6 +42,15 @@ def overlaid(
     return tuple(_overlaid(kind, lightest_first, given) for kind in types) if lightest_first else tuple(types)
 
 
+def selection(overlays: Iterable[NodeOverlay], labels: Mapping[str, str]) -> tuple[bool | None, ...]:
+    """What overlays make of a pool's labels, requirement by requirement: where pools agree, the same types are sold."""
+    return tuple(
+        need.has(labels[key]) if key in labels else None
+        for overlay in overlays
+        for key, need in Requirements.of_entries(overlay.spec.requirements).items()
+    )
+
+
 def _weight(overlay: NodeOverlay) -> int:
     return overlay.spec.weight or 0
 
@@ -69,22 +78,17 @@ def _speaks_of(overlay: NodeOverlay, shop: Shop) -> Iterable[tuple[object, ...]]
 def _overlaid(kind: InstanceType, overlays: Sequence[NodeOverlay], labels: Mapping[str, str]) -> InstanceType:
     capacity = dict(kind.capacity)
     offerings = list(kind.offerings)
+    is_selected = False
     for overlay in overlays:
         requirements = Requirements.of_entries(overlay.spec.requirements)
         touched = [index for index, offering in enumerate(offerings) if _selected(requirements, kind, offering, labels)]
         if touched:
+            is_selected = True
             capacity.update(resources(overlay.spec.capacity))
         for index in touched if _priced(overlay) else ():
             price = _price(overlay, kind.offerings[index].price)
             offerings[index] = replace(offerings[index], price=price, price_source=f"{OVERLAY}{overlay.metadata.name}")
-    return InstanceType(
-        name=kind.name,
-        capacity=capacity,
-        overhead=kind.overhead,
-        labels=kind.labels,
-        offerings=tuple(offerings),
-        attach_limits=kind.attach_limits,
-    )
+    return replace(kind, capacity=capacity, offerings=tuple(offerings)) if is_selected else kind
 
 
 def _selected(requirements: Requirements, kind: InstanceType, offering: Offering, labels: Mapping[str, str]) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dovetail.cloud.aws import catalog
 from dovetail.errors import UserError
 from dovetail.model.instance_type import InstanceType
-from dovetail.model.kinds.kubelet import with_kubelet
+from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION, with_kubelet
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.labels import REGION, ZONE
 from dovetail.model.nodes import Node
@@ -52,9 +52,20 @@ def _named(objects: Objects) -> str | None:
     return counts.most_common(1)[0][0] if counts else None
 
 
-def of_class(pool: NodePool, classes: Mapping[str, Mapping[str, Any]], region: str) -> tuple[InstanceType, ...]:
-    """The types of a region as nodes of the pool's class show them."""
-    node_class = with_kubelet(
-        classes.get(pool.spec.template.spec.node_class_ref.name, _USUAL), pool.metadata.annotations
-    )
-    return catalog.load(region) if node_class is _USUAL else catalog.of_class(region, node_class)
+def types_of_pools(
+    pools: Iterable[NodePool], classes: Mapping[str, Mapping[str, Any]], region: str
+) -> dict[str, tuple[InstanceType, ...]]:
+    """The types of a region by NodePool, as nodes of its NodeClass show them.
+
+    NodePools of one NodeClass share one tuple: the planner recognises what is alike by identity.
+    """
+    shown: dict[tuple[str, str | None], tuple[InstanceType, ...]] = {}
+    types: dict[str, tuple[InstanceType, ...]] = {}
+    for pool in pools:
+        name, annotations = pool.spec.template.spec.node_class_ref.name, pool.metadata.annotations
+        key = (name, annotations.get(KUBELET_ANNOTATION))
+        if key not in shown:
+            node_class = with_kubelet(classes.get(name, _USUAL), annotations)
+            shown[key] = catalog.load(region) if node_class is _USUAL else catalog.of_class(region, node_class)
+        types[pool.name] = shown[key]
+    return types

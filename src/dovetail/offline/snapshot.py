@@ -5,6 +5,7 @@ Workloads stand for their pods unless those are in the input as well.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -19,7 +20,7 @@ from dovetail.model.instance_type import InstanceType
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.kinds.overlay import NodeOverlay
-from dovetail.model.node_overlays import agreed, overlaid
+from dovetail.model.node_overlays import Shop, agreed, overlaid, selection
 from dovetail.model.nodes import Namespace, Node, PriorityClass
 from dovetail.model.pod_defaults import stored
 from dovetail.model.pods import Pod
@@ -30,7 +31,7 @@ from dovetail.model.wellknown import NODEPOOL
 from dovetail.model.workload_pods import count, pods_of
 from dovetail.model.workloads import DaemonSet, Deployment, Job, PodDisruptionBudget, ReplicaSet, StatefulSet
 from dovetail.offline.objects import Objects
-from dovetail.offline.region import of_class
+from dovetail.offline.region import types_of_pools
 from dovetail.offline.volume_claims import claims_of
 from dovetail.planner.snapshot import NodeState, Pool, PoolRequirement, Snapshot, UnusablePool
 
@@ -134,14 +135,11 @@ def _pools(
     if not objects.of(NodePool):
         requirements = () if any_type else DEFAULT_POOL.requirements
         return (replace(DEFAULT_POOL, types=overlaid(types, overlays), requirements=requirements),), ()
-    sold = {
-        pool.name: of_class(pool, objects.node_classes, region) if region else types for pool in objects.of(NodePool)
-    }
-    valid = agreed(overlays, [(labels(pool), sold[pool.name]) for pool in objects.of(NodePool)]) if overlays else ()
+    offered = _types_by_pool(objects, types, overlays, region)
     usable: list[Pool] = []
     unusable: list[UnusablePool] = []
     for pool in objects.of(NodePool):
-        planned = for_planner(pool, overlaid(sold[pool.name], valid, labels(pool)))
+        planned = for_planner(pool, offered[pool.name])
         cause = why_unusable(pool, objects)
         if cause is not None:
             unusable.append(
@@ -158,6 +156,24 @@ def _pools(
         elif not pool.static:
             usable.append(planned)
     return tuple(usable), tuple(unusable)
+
+
+def _types_by_pool(
+    objects: Objects, types: tuple[InstanceType, ...], overlays: Sequence[NodeOverlay], region: str
+) -> dict[str, tuple[InstanceType, ...]]:
+    """What each NodePool launches, with overlays; the types of pools that nothing distinguishes are one object."""
+    pools = objects.of(NodePool)
+    sold = types_of_pools(pools, objects.node_classes, region) if region else {pool.name: types for pool in pools}
+    if not overlays:
+        return sold
+    shops: dict[object, Shop] = {}
+    key_of: dict[str, object] = {}
+    for pool in pools:
+        key = key_of[pool.name] = (id(sold[pool.name]), selection(overlays, labels(pool)))
+        shops.setdefault(key, (labels(pool), sold[pool.name]))
+    valid = agreed(overlays, [*shops.values()])
+    corrected = {key: overlaid(shop_types, valid, shop_labels) for key, (shop_labels, shop_types) in shops.items()}
+    return {name: corrected[key] for name, key in key_of.items()}
 
 
 def why_unusable(pool: NodePool, objects: Objects) -> UnusableCause | None:

@@ -77,12 +77,15 @@ class Bounds:
         return BoundProblem(snapshot, prices, self._memory, notes, cost)
 
     def _pools(self, region: str, paid: Offerings) -> Iterable[Pool]:
+        lowered: dict[str, tuple[InstanceType, ...]] = {}
         for pool in self._state.pools.store.all():
-            reference = pool.spec.template.spec.node_class_ref
-            node_class = self._state.node_classes.store.get(reference.name)
+            name = pool.spec.template.spec.node_class_ref.name
+            node_class = self._state.node_classes.store.get(name)
             if nodepools.usable(pool) and node_class is not None:
-                types = self._types_of(reference.name, node_class, region)
-                yield nodepools.for_planner(pool, tuple(_lowered(instance_type, paid) for instance_type in types))
+                if name not in lowered:
+                    types = self._types_of(name, node_class, region)
+                    lowered[name] = tuple(_lowered(instance_type, paid) for instance_type in types)
+                yield nodepools.for_planner(pool, lowered[name])
 
     def _types_of(self, name: str, node_class: Mapping[str, Any], region: str) -> tuple[InstanceType, ...]:
         held = self._types.get(name)
