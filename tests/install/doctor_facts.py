@@ -118,6 +118,8 @@ def facts(**given: Any) -> Facts:
         "cluster subnets": SourceAnswer(data=[subnet("subnet-1", "a"), subnet("subnet-2", "b")]),
         "control plane groups": SourceAnswer(data=[SHARED_GROUP]),
         "route tables": SourceAnswer(data=[OPEN_TABLE]),
+        "network ACLs": SourceAnswer(data=[]),
+        "VPC DNS": SourceAnswer(data={"enableDnsSupport": True}),
         "VPC endpoints": SourceAnswer(data=[]),
         "denied to the controller": SourceAnswer(data=EXPECTED_DENIALS),
         LAB_FAULTS: SourceAnswer(state=State.REFUSED),
@@ -384,7 +386,10 @@ def with_queue(value: str) -> dict[str, Any]:
 
 
 SPOT = [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}]
-OPEN_QUEUE = {"QueueArn": "arn:q", "Policy": '{"Statement": [{"Principal": {"Service": "events.amazonaws.com"}}]}'}
+OPEN_QUEUE = {
+    "QueueArn": "arn:q",
+    "Policy": '{"Statement": [{"Effect": "Allow", "Principal": {"Service": "events.amazonaws.com"}}]}',
+}
 ALL_RULES = [
     {"EventPattern": f'{{"detail-type": ["{kind}"]}}'}
     for kind in (
@@ -408,7 +413,11 @@ ANNOTATED = {
         }
     ],
     "role controller": {
-        "AssumeRolePolicyDocument": {"Statement": [{"Effect": "Allow", "Principal": {"Federated": "a/oidc/A"}}]}
+        "AssumeRolePolicyDocument": {
+            "Statement": [
+                {"Effect": "Allow", "Principal": {"Federated": "arn:aws:iam::111122223333:oidc-provider/oidc/A"}}
+            ]
+        }
     },
     "eks:DescribeCluster": {"identity": {"oidc": {"issuer": "https://oidc/A"}}},
     "iam:ListOpenIDConnectProviders": [{"Arn": "arn:aws:iam::111122223333:oidc-provider/oidc/A"}],

@@ -178,7 +178,8 @@ EVERYTHING, NO_FLEETS = statement("Allow", "*"), statement("Deny", "ec2:CreateFl
 def test_a_boundary_and_the_policies_beside_it_are_judged_apart(
     role: BoundedRole, causes: set[tuple[bool, str, str]]
 ) -> None:
-    answer = asyncio.run(simulate(cast("Calls", role), ControllerRole(arn=ROLE, cluster=CLUSTER, region=REGION)))
+    controller = ControllerRole(arn=ROLE, cluster=CLUSTER, region=REGION)
+    answer = asyncio.run(simulate(cast("Calls", role), ROLE, trials(controller)))
     denials = [msgspec.convert(row, Denial) for row in answer.data]
     fleets = [row for row in denials if (row.purpose, row.action) == (LAUNCH, "ec2:CreateFleet")]
     assert {(row.by_boundary, row.decision, row.policy) for row in fleets} == causes

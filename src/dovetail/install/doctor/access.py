@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from fnmatch import fnmatchcase
 from typing import Any
-from urllib.parse import unquote
 
 import yaml
 
@@ -22,6 +20,18 @@ from dovetail.install.doctor.facts import (
     failure,
     warning,
 )
+from dovetail.install.doctor.principals import (
+    POD_IDENTITY_ACTIONS,
+    PODS_SERVICE,
+    STS_AUDIENCE,
+    WEB_IDENTITY,
+    is_for_pods,
+    policy_document,
+    service_is_allowed,
+    token_refusal,
+    trust_statements,
+    trusted_services,
+)
 from dovetail.install.iam import bounded_name
 from dovetail.kube.resources import DAEMONSETS, EC2NODECLASSES, SERVICEACCOUNTS
 from dovetail.language import message
@@ -29,8 +39,8 @@ from dovetail.model import yaml_document
 from dovetail.model.formats import yaml_problem
 
 NODE_GROUPS = frozenset(("system:bootstrappers", "system:nodes"))
-#: What tokens of service accounts are for.
-STS_AUDIENCE = "sts.amazonaws.com"
+#: Tags of the sessions of Pod Identity: the namespace and the name of the service account.
+POD_TAGS = ("namespace", "service-account")
 NODE_USER = "system:node:{{EC2PrivateDNSName}}"
 
 
@@ -87,7 +97,7 @@ def _join_faults(facts: Facts, name: str, windows: bool, role: str, arn: str, mo
     )
     entry = facts.read(f"access entry {role}") if "API" in mode else None
     if entry is not None:
-        accepted = {entry_type, "EC2", "EC2_WINDOWS"}
+        accepted = {entry_type, "EC2_WINDOWS"}
         if entry.get("type") not in accepted:
             yield failure(
                 f"accessentry/{role}",
@@ -166,6 +176,10 @@ def _mapped_arn(arn: str) -> str:
     return f"{account}:role/{name.rsplit('/', 1)[-1]}"
 
 
+def _is_same(written: Any, arn: str) -> bool:
+    return str(written).lower() == arn.lower()
+
+
 def _aws_auth_fault(data: Mapping[str, str] | None, arn: str) -> str:
     """Why aws-auth does not let this role in; empty if it does."""
     if data is None:
@@ -177,9 +191,10 @@ def _aws_auth_fault(data: Mapping[str, str] | None, arn: str) -> str:
         return message("mapRoles of the ConfigMap kube-system/aws-auth is not YAML ({why})", why=why)
     if not isinstance(roles, list):
         return message("mapRoles of the ConfigMap kube-system/aws-auth is not a list")
-    mapped = [row for row in roles if isinstance(row, dict) and row.get("rolearn") == _mapped_arn(arn)]
+    # The last entry of an ARN counts, and its case does not.
+    mapped = [row for row in roles if isinstance(row, dict) and _is_same(row.get("rolearn"), _mapped_arn(arn))][-1:]
     if not mapped:
-        written = [row for row in roles if isinstance(row, dict) and row.get("rolearn") == arn]
+        written = [row for row in roles if isinstance(row, dict) and _is_same(row.get("rolearn"), arn)]
         if written:
             return message(
                 "the ConfigMap kube-system/aws-auth maps {arn} with its path, which EKS never matches", arn=arn
@@ -225,7 +240,17 @@ def check_controller_identity(facts: Facts) -> Iterator[Fault]:
         )
         return
     arn = (service_account["metadata"].get("annotations") or {}).get(ROLE_ANNOTATION, "")
-    if arn:
+    if arn and ":role/" not in arn:
+        yield failure(
+            subject,
+            message(
+                "annotation {role_annotation} is {arn!r}: the ARN of a role is expected",
+                role_annotation=ROLE_ANNOTATION,
+                arn=arn,
+            ),
+            _annotation(facts, deployment, account),
+        )
+    elif arn:
         yield from _role_for_account_faults(facts, cluster, arn, account)
     elif not is_associated(facts, account):
         yield failure(
@@ -247,13 +272,14 @@ def _usual_role(facts: Facts) -> str:
     return bounded_name(f"KarpenterControllerRole-{facts.cluster}")
 
 
-def _annotation(facts: Facts, deployment: Json, account: tuple[str, str]) -> str:
-    """The command that gives the service account the role that installations make; pods read it when they start."""
+def _annotation(facts: Facts, deployment: Json, account: tuple[str, str], role: str = "") -> str:
+    """The command that gives the service account a role, or the one that installations make; pods read it at start."""
     _, partition, _, _, owner, *_ = (eks_cluster(facts).get("arn") or "arn:aws:eks::ACCOUNT:cluster").split(":")
     namespace, name = account
+    role = role or f"arn:{partition}:iam::{owner}:role/{_usual_role(facts)}"
     return (
         f"kubectl annotate serviceaccount {name} -n {namespace} --overwrite"
-        f" {ROLE_ANNOTATION}=arn:{partition}:iam::{owner}:role/{_usual_role(facts)}"
+        f" {ROLE_ANNOTATION}={role}"
         f" && kubectl rollout restart deployment/{deployment['metadata']['name']} -n {namespace}"
     )
 
@@ -273,30 +299,22 @@ def _associated_role_faults(facts: Facts, account: tuple[str, str]) -> Iterator[
     arn = str(association.get("roleArn") or "")
     name = arn.rsplit("/", 1)[-1]
     role = facts.read(f"role {name}") if name else None
-    trust = json.dumps(
-        {
-            "Version": "2012-10-17",
-            "Statement": [
-                {
-                    "Effect": "Allow",
-                    "Principal": {"Service": "pods.eks.amazonaws.com"},
-                    "Action": ["sts:AssumeRole", "sts:TagSession"],
-                }
-            ],
-        }
-    )
+    statement = {"Effect": "Allow", "Principal": {"Service": PODS_SERVICE}, "Action": list(POD_IDENTITY_ACTIONS)}
+    trust = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
     if role is None:
         yield failure(
             f"serviceaccount/{account[0]}/{account[1]}",
             message("its Pod Identity association names the role {arn}, and IAM has no such role", arn=arn),
             f"aws iam create-role --role-name {name} --assume-role-policy-document '{trust}'",
         )
-    elif "pods.eks.amazonaws.com" not in trusted_services(role):
+        return
+    cause = _agent_refusal(facts, role, account)
+    if cause:
         yield failure(
             f"role/{name}",
             message(
-                "its trust policy does not name pods.eks.amazonaws.com, so the Pod Identity agent gets "
-                "no credentials for {account}/{account_2}",
+                "its trust policy {cause}, so the Pod Identity agent gets no credentials for {account}/{account_2}",
+                cause=cause,
                 account=account[0],
                 account_2=account[1],
             ),
@@ -304,21 +322,29 @@ def _associated_role_faults(facts: Facts, account: tuple[str, str]) -> Iterator[
         )
 
 
-def trusted_services(role: Json) -> list[str]:
-    """The services that a role's trust policy admits."""
-    return [
-        str(service)
-        for statement in listed(policy_document(role.get("AssumeRolePolicyDocument")).get("Statement"))
-        if statement.get("Effect") == "Allow" and isinstance(statement.get("Principal"), Mapping)
-        for service in listed(statement["Principal"].get("Service"))
+def _agent_refusal(facts: Facts, role: Json, account: tuple[str, str]) -> str:
+    """Why the Pod Identity agent gets no credentials by a role's trust policy; empty if it does."""
+    if PODS_SERVICE not in trusted_services(role):
+        return message("does not name {service}", service=PODS_SERVICE)
+    cluster = str(eks_cluster(facts).get("arn") or "")
+    context = {
+        "aws:RequestTag/kubernetes-namespace": account[0],
+        "aws:RequestTag/kubernetes-service-account": account[1],
+    }
+    if cluster:
+        context |= {
+            "aws:SourceArn": cluster,
+            "aws:SourceAccount": cluster.split(":")[4],
+            "aws:RequestTag/eks-cluster-arn": cluster,
+            "aws:RequestTag/eks-cluster-name": facts.cluster,
+        }
+    statements = trust_statements(role)
+    refused = [
+        action
+        for action in POD_IDENTITY_ACTIONS
+        if not service_is_allowed(statements, PODS_SERVICE, action, None, context)
     ]
-
-
-def is_for_pods(role: Json) -> bool:
-    """Whether a role's trust policy admits service accounts of any cluster, rightly or not."""
-    statements = listed(policy_document(role.get("AssumeRolePolicyDocument")).get("Statement"))
-    principals = [row.get("Principal") for row in statements if isinstance(row.get("Principal"), Mapping)]
-    return "pods.eks.amazonaws.com" in trusted_services(role) or any("Federated" in row for row in principals)
+    return message("does not allow it {actions}", actions=", ".join(refused)) if refused else ""
 
 
 def _agent_faults(facts: Facts) -> Iterator[Fault]:
@@ -357,6 +383,19 @@ def _role_for_account_faults(facts: Facts, cluster: Json, arn: str, account: tup
             _annotation(facts, controller(facts), account)
             if role_name != _usual_role(facts)
             else f"dovetail install --namespace {namespace} --no-node-pool",
+        )
+        return
+    if role.get("Arn", arn) != arn:
+        yield failure(
+            f"serviceaccount/{namespace}/{name}",
+            message(
+                "annotation {role_annotation} names {arn}, and the account's role of this name is {actual}: STS knows "
+                "no other",
+                role_annotation=ROLE_ANNOTATION,
+                arn=arn,
+                actual=role["Arn"],
+            ),
+            _annotation(facts, controller(facts), account, role["Arn"]),
         )
         return
     if not is_for_pods(role) and role_name != _usual_role(facts):
@@ -404,8 +443,7 @@ def _role_for_account_faults(facts: Facts, cluster: Json, arn: str, account: tup
             safe=True,
         )
         return
-    subject = f"system:serviceaccount:{namespace}:{name}"
-    cause = _trust_fault(policy_document(role.get("AssumeRolePolicyDocument")), issuer, subject)
+    cause = token_refusal(policy_document(role.get("AssumeRolePolicyDocument")), provider, f"{namespace}:{name}")
     if cause:
         yield failure(
             f"role/{role_name}",
@@ -416,68 +454,21 @@ def _role_for_account_faults(facts: Facts, cluster: Json, arn: str, account: tup
                 name=name,
             ),
             f"aws iam update-assume-role-policy --role-name {role_name} --policy-document"
-            f" '{_account_trust(arn, issuer, subject)}'",
+            f" '{_account_trust(provider, f'{namespace}:{name}')}'",
         )
 
 
-def _account_trust(arn: str, issuer: str, subject: str) -> str:
-    """The trust policy that admits this service account."""
-    provider = f"{arn.partition(':role/')[0]}:oidc-provider/{issuer}"
-    equal = {f"{issuer}:sub": subject, f"{issuer}:aud": STS_AUDIENCE}
+def _account_trust(provider: str, service_account: str) -> str:
+    """The trust policy that admits this service account (`namespace:name`)."""
+    issuer = provider.partition(":oidc-provider/")[2]
+    equal = {f"{issuer}:sub": f"system:serviceaccount:{service_account}", f"{issuer}:aud": STS_AUDIENCE}
     statement = {
         "Effect": "Allow",
         "Principal": {"Federated": provider},
-        "Action": "sts:AssumeRoleWithWebIdentity",
+        "Action": WEB_IDENTITY,
         "Condition": {"StringEquals": equal},
     }
     return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
-
-
-def policy_document(value: Any) -> Json:
-    """A policy as IAM returns it: parsed, or as (quoted) text."""
-    if isinstance(value, str):
-        value = json.loads(unquote(value))
-    return value if isinstance(value, Mapping) else {}
-
-
-def listed(value: Any) -> list[Any]:
-    if value is None:
-        return []
-    return value if isinstance(value, list) else [value]
-
-
-def _trust_fault(document: Json, issuer: str, subject: str) -> str:
-    """Why a token of this subject is refused; empty if a statement admits it."""
-    cause = message("has no statement for the OIDC provider {issuer}", issuer=issuer)
-    for statement in listed(document.get("Statement")):
-        principal = statement.get("Principal")
-        federated = listed(principal.get("Federated")) if isinstance(principal, Mapping) else []
-        if statement.get("Effect") != "Allow" or not any(str(row).endswith(issuer) for row in federated):
-            continue
-        conditions = statement.get("Condition") or {}
-        wrong = [
-            message(
-                "requires {key} {map}, not {actual}", key=key, map=", ".join(map(str, listed(values))), actual=actual
-            )
-            for operator, rows in conditions.items()
-            for key, values in rows.items()
-            if (actual := {f"{issuer}:sub": subject, f"{issuer}:aud": STS_AUDIENCE}.get(key))
-            and not _is_met(operator, listed(values), actual)
-        ]
-        if not wrong:
-            return ""
-        cause = wrong[0]
-    return cause
-
-
-def _is_met(operator: str, values: list[Any], actual: str) -> bool:
-    """Operators other than these two are not judged."""
-    operator = operator.rpartition(":")[2]
-    if operator == "StringEquals":
-        return actual in values
-    if operator == "StringLike":
-        return any(fnmatchcase(actual, str(value)) for value in values)
-    return True
 
 
 def interruption_queue(facts: Facts) -> str:

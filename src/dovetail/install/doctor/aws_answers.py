@@ -27,9 +27,11 @@ QUEUE_AGE_WINDOW = timedelta(minutes=10)
 ACTIONS = (
     "autoscaling:DescribeAutoScalingGroups",
     "cloudwatch:GetMetricStatistics",
+    "ec2:DescribeNetworkAcls",
     "ec2:DescribeRouteTables",
     "ec2:DescribeSecurityGroups",
     "ec2:DescribeSubnets",
+    "ec2:DescribeVpcAttribute",
     "ec2:DescribeVpcEndpoints",
     "eks:DescribeAccessEntry",
     "eks:DescribeCluster",
@@ -88,6 +90,7 @@ async def collect_account(
         _keys(calls, classes, _data(answers, kinds.STORAGECLASSES.name), made),
         _controller(calls, answers, now, made),
         _scaling_groups(calls, answers, made),
+        _cni_role(calls, answers, made),
     )
     progress(message("the controller's permissions"))
     await _permissions(calls, answers, name, made)
@@ -165,15 +168,33 @@ async def _network(calls: Calls, made: Answers) -> None:
     subnets, named = network.get("subnetIds") or [], sorted({group for group in groups if group})
     (
         made["route tables"],
+        made["network ACLs"],
+        made["VPC DNS"],
         made["VPC endpoints"],
         made["cluster subnets"],
         made["control plane groups"],
     ) = await asyncio.gather(
         ask(calls, "ec2", "describe_route_tables", "ec2:DescribeRouteTables", "RouteTables", Filters=in_vpc),
+        ask(calls, "ec2", "describe_network_acls", "ec2:DescribeNetworkAcls", "NetworkAcls", Filters=in_vpc),
+        _dns(calls, network["vpcId"]),
         ask(calls, "ec2", "describe_vpc_endpoints", "ec2:DescribeVpcEndpoints", "VpcEndpoints", Filters=in_vpc),
         _by_id(calls, "describe_subnets", "Subnets", "subnet-id", subnets),
         _by_id(calls, "describe_security_groups", "SecurityGroups", "group-id", named),
     )
+
+
+async def _dns(calls: Calls, vpc: str) -> SourceAnswer:
+    """Whether the VPC resolves names, and whether its instances have some."""
+    right, held = "ec2:DescribeVpcAttribute", {}
+    for attribute in ("enableDnsSupport", "enableDnsHostnames"):
+        field = attribute[0].upper() + attribute[1:]
+        answer = await ask(
+            calls, "ec2", "describe_vpc_attribute", right, field, VpcId=vpc, Attribute=attribute
+        )  # fmt: skip
+        if answer.state is not State.READ:
+            return answer
+        held[attribute] = (answer.data or {}).get("Value")
+    return SourceAnswer(data=held, right=right)
 
 
 async def _by_id(calls: Calls, operation: str, field: str, key: str, ids: list[str]) -> SourceAnswer:
@@ -233,6 +254,8 @@ async def _node_role(calls: Calls, role: str, cluster: str, made: Answers) -> No
             clusterName=cluster,
             principalArn=arn,
         )
+    if arn:
+        made[f"denied to {role}"] = await permissions.simulate(calls, arn, permissions.node_trials())
 
 
 def _mode(made: Answers) -> str:
@@ -317,6 +340,15 @@ async def _controller(calls: Calls, answers: Mapping[str, SourceAnswer], now: da
         arn = role_of_account(answers, deployment)
         if arn:
             await _role(calls, arn.rsplit("/", 1)[-1], made)
+
+
+async def _cni_role(calls: Calls, answers: Mapping[str, SourceAnswer], made: Answers) -> None:
+    """The role that the Amazon VPC CNI has of its own, if it has one."""
+    for workload in _data(answers, kinds.DAEMONSETS.name):
+        if (workload["metadata"]["name"], workload["metadata"].get("namespace")) == ("aws-node", "kube-system"):
+            arn = role_of_account(answers, workload)
+            if arn:
+                await _role(calls, arn.rsplit("/", 1)[-1], made)
 
 
 def role_of_account(answers: Mapping[str, SourceAnswer], workload: Json) -> str:
@@ -449,24 +481,22 @@ async def _permissions(calls: Calls, answers: Mapping[str, SourceAnswer], cluste
         )
     }
     keys = [made[f"key {key}"].data for key in volume_keys(classes, ()) if made[f"key {key}"].data]
-    made["denied to the controller"] = await permissions.simulate(
-        calls,
-        permissions.ControllerRole(
-            arn=described.data["Arn"],
-            cluster=cluster,
-            region=calls.region,
-            queue_arn=(made.get(f"queue {queue}", SourceAnswer()).data or {}).get("QueueArn", ""),
-            node_roles=sorted(
-                made[f"role {role}"].data["Arn"] for role in roles if made.get(f"role {role}", SourceAnswer()).data
-            ),
-            makes_profiles=any(spec.get("role") for spec in specs),
-            reads_aliases=any(term.get("alias") for spec in specs for term in spec.get("amiSelectorTerms") or ()),
-            keys=sorted(key["Arn"] for key in keys if key.get("KeyManager") != "AWS" and key.get("Arn")),
-            names_provisioners=all(_is_derived(node_class) for node_class in classes),
-            spot="spot" in str([pool["spec"]["template"]["spec"].get("requirements") for pool in pools]),
-            dovetail=any("dovetail" in image for image in images(deployment)),
+    role = permissions.ControllerRole(
+        arn=described.data["Arn"],
+        cluster=cluster,
+        region=calls.region,
+        queue_arn=(made.get(f"queue {queue}", SourceAnswer()).data or {}).get("QueueArn", ""),
+        node_roles=sorted(
+            made[f"role {name}"].data["Arn"] for name in roles if made.get(f"role {name}", SourceAnswer()).data
         ),
+        makes_profiles=any(spec.get("role") for spec in specs),
+        reads_aliases=any(term.get("alias") for spec in specs for term in spec.get("amiSelectorTerms") or ()),
+        keys=sorted(key["Arn"] for key in keys if key.get("KeyManager") != "AWS" and key.get("Arn")),
+        names_provisioners=all(_is_derived(node_class) for node_class in classes),
+        spot="spot" in str([pool["spec"]["template"]["spec"].get("requirements") for pool in pools]),
+        dovetail=any("dovetail" in image for image in images(deployment)),
     )
+    made["denied to the controller"] = await permissions.simulate(calls, role.arn, permissions.trials(role))
 
 
 def _is_derived(node_class: Json) -> bool:

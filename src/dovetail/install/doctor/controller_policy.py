@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from dovetail.install.doctor.access import is_for_pods, node_roles
+from dovetail.install.doctor.access import node_roles
 from dovetail.install.doctor.aws_answers import ROLE_ANNOTATION
 from dovetail.install.doctor.controller import controller, controller_account
 from dovetail.install.doctor.facts import (
@@ -29,6 +29,7 @@ from dovetail.install.doctor.permissions import (
     REMOVAL,
     Denial,
 )
+from dovetail.install.doctor.principals import is_for_pods
 from dovetail.kube.resources import EC2NODECLASSES, SERVICEACCOUNTS
 from dovetail.language import message, source
 
@@ -76,12 +77,17 @@ def put_policy(facts: Facts) -> str:
 
 
 def grant(facts: Facts, *denied: Denial) -> str:
-    """The command that ends denials of one cause. A further policy does not undo a Deny: that has to go."""
-    role, denial = controller_role(facts), denied[0]
+    """The command that ends denials of one cause at the controller's role."""
+    if denied[0].by_boundary or denied[0].is_explicit:
+        return end_denial(controller_role(facts), *denied)
+    return put_policy(facts)
+
+
+def end_denial(role: str, *denied: Denial) -> str:
+    """The command that ends a Deny, or shows a boundary. A further policy does not undo a Deny: that has to go."""
+    denial = denied[0]
     if denial.by_boundary:
         return extend_boundary(role, *denied)
-    if not denial.is_explicit:
-        return put_policy(facts)
     if denial.policy.startswith("arn:"):
         return f"aws iam detach-role-policy --role-name {role} --policy-arn {denial.policy}"
     if denial.policy:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from dovetail.install.doctor.access import eks_cluster
 from dovetail.install.doctor.facts import Facts, Fault, Json, condition, failure, warning
+from dovetail.install.doctor.network_acls import network_acl_faults
 from dovetail.kube.resources import EC2NODECLASSES
 from dovetail.language import message
 
@@ -16,10 +17,25 @@ MIN_FREE_ADDRESSES = 16
 
 def check_network(facts: Facts) -> Iterator[Fault]:
     """D02."""
-    for node_class in facts.items(EC2NODECLASSES.name):
+    classes = facts.items(EC2NODECLASSES.name)
+    for node_class in classes:
+        name = node_class["metadata"]["name"]
         yield from _reported_faults(facts, node_class)
-        yield from _subnet_faults(facts, node_class["metadata"]["name"])
-        yield from _security_group_faults(facts, node_class["metadata"]["name"])
+        yield from _subnet_faults(facts, name)
+        yield from _security_group_faults(facts, name)
+        yield from network_acl_faults(facts, f"ec2nodeclass/{name}", facts.items(f"subnets of {name}"))
+    if classes:
+        yield from _name_resolution_faults(facts)
+
+
+def _name_resolution_faults(facts: Facts) -> Iterator[Fault]:
+    vpc = (eks_cluster(facts).get("resourcesVpcConfig") or {}).get("vpcId")
+    if vpc and (facts.read("VPC DNS") or {}).get("enableDnsSupport") is False:
+        yield failure(
+            f"vpc/{vpc}",
+            message("enableDnsSupport is false: its instances resolve no name, and cannot join"),
+            f"aws ec2 modify-vpc-attribute --vpc-id {vpc} --enable-dns-support --region {facts.region}",
+        )
 
 
 def _reported_faults(facts: Facts, node_class: Json) -> Iterator[Fault]:
@@ -221,11 +237,12 @@ def _security_group_faults(facts: Facts, name: str) -> Iterator[Fault]:
 def _path_faults(facts: Facts, subject: str, groups: Sequence[Json]) -> Iterator[Fault]:
     """Nodes reach the API server at 443, it reaches their kubelets at 10250, and nodes reach everything else."""
     ids = sorted(str(row["GroupId"]) for row in groups)
-    if all(row.get("IpPermissionsEgress") == [] for row in groups):
+    outbound = [row["IpPermissionsEgress"] for row in groups if "IpPermissionsEgress" in row]
+    if len(outbound) == len(groups) and not any(_admit(rules, 443, None) for rules in outbound):
         yield failure(
             subject,
-            message("none of its security groups ({ids}) has a rule for outbound traffic: nodes reach nothing, and "
-                    "cannot join", ids=", ".join(ids)),
+            message("none of its security groups ({ids}) has a rule for outbound traffic at port 443: nodes reach "
+                    "neither the API server nor AWS, and cannot join", ids=", ".join(ids)),
             f"aws ec2 authorize-security-group-egress --group-id {ids[0]} --ip-permissions"
             f" 'IpProtocol=-1,IpRanges=[{{CidrIp=0.0.0.0/0}}]' --region {facts.region}",
         )  # fmt: skip
@@ -271,17 +288,22 @@ def _ingress(facts: Facts, group: str, port: int, source: str) -> str:
 
 
 def _admits(group: Json, port: int, sources: set[str]) -> bool:
-    """Whether an ingress rule admits one of the groups, or addresses at all, at this port.
+    """Whether an ingress rule admits one of the groups, or addresses at all, at this port."""
+    return _admit(group.get("IpPermissions") or (), port, sources)
+
+
+def _admit(rules: Sequence[Json], port: int, groups: set[str] | None) -> bool:
+    """Whether rules admit TCP at a port for one of the groups, or for any.
 
     Whose addresses a range holds is not judged.
     """
-    for rule in group.get("IpPermissions") or ():
+    for rule in rules:
         everything = str(rule.get("IpProtocol")) == "-1"
         in_range = (rule.get("FromPort") or 0) <= port <= (rule.get("ToPort") or 65535)
         if not everything and (rule.get("IpProtocol") not in ("tcp", "6") or not in_range):
             continue
         if rule.get("IpRanges") or rule.get("Ipv6Ranges") or rule.get("PrefixListIds"):
             return True
-        if any(row.get("GroupId") in sources for row in rule.get("UserIdGroupPairs") or ()):
+        if any(groups is None or row.get("GroupId") in groups for row in rule.get("UserIdGroupPairs") or ()):
             return True
     return False

@@ -5,11 +5,27 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from dovetail.install.doctor.access import is_associated, node_roles, partition, trusted_services
-from dovetail.install.doctor.aws_answers import ROLE_ANNOTATION, usual_node_role
-from dovetail.install.doctor.controller_policy import controller_role, denials, grant, narrow_policy
-from dovetail.install.doctor.facts import Facts, Fault, State, failure, warning
-from dovetail.install.doctor.permissions import BROAD_PASS_ROLE, PASS_ROLE
+import msgspec
+
+from dovetail.install.doctor.access import eks_cluster, is_associated, node_roles, partition
+from dovetail.install.doctor.aws_answers import ROLE_ANNOTATION, oidc_issuer, usual_node_role
+from dovetail.install.doctor.controller_policy import controller_role, denials, end_denial, grant, narrow_policy
+from dovetail.install.doctor.facts import Facts, Fault, State, failure, shortened, warning
+from dovetail.install.doctor.permissions import (
+    ADDRESSES,
+    BROAD_PASS_ROLE,
+    JOINING,
+    PASS_ROLE,
+    PULLING,
+    Denial,
+)
+from dovetail.install.doctor.principals import (
+    policy_document,
+    service_is_allowed,
+    token_refusal,
+    trust_statements,
+    trusted_services,
+)
 from dovetail.kube.resources import DAEMONSETS, EC2NODECLASSES, SERVICEACCOUNTS
 from dovetail.language import message
 
@@ -22,7 +38,8 @@ PULL_POLICIES = frozenset(
         "AmazonEC2ContainerRegistryFullAccess",
     )
 )
-CNI_POLICY = "AmazonEKS_CNI_Policy"
+#: The Amazon VPC CNI's DaemonSet and service account.
+CNI, CNI_POLICY = "aws-node", "AmazonEKS_CNI_Policy"
 #: Managed policies that grant neither joining nor pulling; any other policy may grant it, and is not read.
 UNRELATED_POLICIES = frozenset(
     ("AmazonSSMManagedInstanceCore", "CloudWatchAgentServerPolicy", "AmazonEBSCSIDriverPolicy", CNI_POLICY)
@@ -56,6 +73,7 @@ def check_node_role(facts: Facts) -> Iterator[Fault]:
         if role not in judged:
             judged.add(role)
             yield from _role_faults(facts, name, role)
+    yield from _cni_role_faults(facts)
     yield from _pass_role_faults(facts)
 
 
@@ -123,15 +141,24 @@ def _role_faults(facts: Facts, name: str, role: str) -> Iterator[Fault]:
             _role_remedy(facts, name, role),
         )
         return
-    if not any(service.startswith("ec2.amazonaws.com") for service in trusted_services(described)):
+    services = [service for service in trusted_services(described) if service.startswith("ec2.amazonaws.com")]
+    statements = trust_statements(described)
+    if not any(service_is_allowed(statements, service, "sts:AssumeRole", None, {}) for service in services):
+        cause = (
+            message("does not allow ec2.amazonaws.com sts:AssumeRole")
+            if services
+            else message("does not name ec2.amazonaws.com")
+        )
         yield failure(
             f"role/{role}",
             message(
-                "its trust policy does not name ec2.amazonaws.com, so no instance of EC2NodeClass {name} can use it",
+                "its trust policy {cause}, so no instance of EC2NodeClass {name} can use it",
+                cause=cause,
                 name=name,
             ),
             f"aws iam update-assume-role-policy --role-name {role} --policy-document '{EC2_TRUST}'",
         )
+    yield from _denied_faults(facts, role)
     attached = {row["PolicyName"] for row in facts.items(f"policies of {role}")}
     if facts.items(f"inline policies of {role}") or attached - JOIN_POLICIES - PULL_POLICIES - UNRELATED_POLICIES:
         return  # a policy of the operator's own may grant what the managed ones do
@@ -172,6 +199,71 @@ def _role_faults(facts: Facts, name: str, role: str) -> Iterator[Fault]:
         )
 
 
+def _denied_faults(facts: Facts, role: str) -> Iterator[Fault]:
+    """What a Deny or a boundary keeps from the node role, whatever else grants it; only where it was simulated."""
+    answer = facts.answers.get(f"denied to {role}")
+    if answer is None or answer.state is not State.READ:
+        return
+    rows = [msgspec.convert(row, Denial) for row in answer.data or ()]
+    purposes = {
+        JOINING: message("join the cluster"),
+        PULLING: message("pull images from ECR"),
+        ADDRESSES: message("get addresses for pods"),
+    }
+    for purpose, effect in purposes.items():
+        denied = [row for row in rows if row.purpose == purpose and (row.is_explicit or row.by_boundary)]
+        if denied and (purpose != ADDRESSES or _cni_uses_node_role(facts)):
+            first = denied[0]
+            yield failure(
+                f"role/{role}",
+                message(
+                    "{policies} {verb} {actions}: its nodes cannot {purpose}",
+                    policies=message("its permissions boundary") if first.by_boundary else message("its policies"),
+                    verb=message("does not allow") if first.by_boundary else message("deny"),
+                    actions=shortened([row.action for row in denied if row.by_boundary == first.by_boundary]),
+                    purpose=effect,
+                ),
+                end_denial(role, *denied),
+            )
+            return  # the policy that denies one of them is the first to go
+
+
+def _cni_role_faults(facts: Facts) -> Iterator[Fault]:
+    """The Amazon VPC CNI's own role, by the annotation of its service account: it exists, and trusts the account."""
+    account = facts.named(SERVICEACCOUNTS.name, CNI, "kube-system") or {"metadata": {}}
+    arn = (account["metadata"].get("annotations") or {}).get(ROLE_ANNOTATION, "")
+    if not arn or facts.named(DAEMONSETS.name, CNI, "kube-system") is None:
+        return
+    role = facts.read(f"role {arn.rsplit('/', 1)[-1]}") if ":role/" in arn else None
+    issuer = oidc_issuer(eks_cluster(facts))
+    provider = f"{arn.partition(':role/')[0]}:oidc-provider/{issuer}"
+    cause = ""
+    if role is None or role.get("Arn", arn) != arn:
+        cause = message("IAM has no such role")
+    elif issuer:
+        document = policy_document(role.get("AssumeRolePolicyDocument"))
+        refusal = token_refusal(document, provider, f"kube-system:{CNI}")
+        cause = message("that role's trust policy {refusal}", refusal=refusal) if refusal else ""
+    if cause:
+        yield failure(
+            f"serviceaccount/kube-system/{CNI}",
+            message(
+                "annotation {role_annotation} names {arn}, and {cause}: pods on new nodes get no addresses, and the "
+                "nodes stay NotReady",
+                role_annotation=ROLE_ANNOTATION,
+                arn=arn,
+                cause=cause,
+            ),
+            message(
+                "kubectl annotate serviceaccount {name} -n kube-system {role_annotation}- && kubectl rollout restart "
+                "daemonset/{name} -n kube-system  # the node role is used then: {policy}",
+                name=CNI,
+                role_annotation=ROLE_ANNOTATION,
+                policy=CNI_POLICY,
+            ),
+        )
+
+
 def _managed(facts: Facts, policy: str) -> str:
     """The ARN of a policy of AWS's, in the partition of the cluster: GovCloud and China have their own."""
     return f"arn:{partition(facts)}:iam::aws:policy/{policy}"
@@ -190,9 +282,9 @@ def _role_remedy(facts: Facts, name: str, role: str) -> str:
 
 def _cni_uses_node_role(facts: Facts) -> bool:
     """Whether the Amazon VPC CNI runs here and has no role of its own."""
-    if facts.named(DAEMONSETS.name, "aws-node", "kube-system") is None:
+    if facts.named(DAEMONSETS.name, CNI, "kube-system") is None:
         return False
-    account = facts.named(SERVICEACCOUNTS.name, "aws-node", "kube-system") or {"metadata": {}}
+    account = facts.named(SERVICEACCOUNTS.name, CNI, "kube-system") or {"metadata": {}}
     if (account["metadata"].get("annotations") or {}).get(ROLE_ANNOTATION):
         return False
-    return not is_associated(facts, ("kube-system", "aws-node"))
+    return not is_associated(facts, ("kube-system", CNI))

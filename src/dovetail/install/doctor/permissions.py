@@ -24,6 +24,8 @@ from dovetail.model.labels import PROVISIONER_NAME
 RIGHT = "iam:SimulatePrincipalPolicy"
 LAUNCH, REMOVAL, INTERRUPTIONS, PRICES, FEATURES = "launch", "removal", "interruptions", "prices", "features"
 PASS_ROLE, VOLUME_KEY, SPOT_ROLE_CREATION = "pass role", "volume key", "spot role"
+#: What nodes do with their role: join, pull images, and hold addresses for pods.
+JOINING, PULLING, ADDRESSES = "joining", "pulling", "addresses"
 #: Requests that ought to be denied.
 BROAD_TERMINATION, BROAD_PASS_ROLE = "terminate any instance", "pass any role"
 UNWANTED = (BROAD_TERMINATION, BROAD_PASS_ROLE)
@@ -225,20 +227,32 @@ def _key_and_spot_trials(role: ControllerRole) -> list[Trial]:
     return made
 
 
-async def simulate(calls: Calls, role: ControllerRole) -> SourceAnswer:
-    """All denials of the role; the first refused simulation stands for all."""
-    answers = await asyncio.gather(*(_simulated(calls, role, trial) for trial in trials(role)))
+def node_trials() -> list[Trial]:
+    """What a node does with its own role."""
+    return [
+        Trial(purpose=JOINING, actions=("ec2:DescribeInstances", "eks:DescribeCluster")),
+        Trial(
+            purpose=PULLING,
+            actions=("ecr:GetAuthorizationToken", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"),
+        ),
+        Trial(purpose=ADDRESSES, actions=("ec2:AssignPrivateIpAddresses", "ec2:CreateNetworkInterface")),
+    ]
+
+
+async def simulate(calls: Calls, arn: str, trials: Sequence[Trial]) -> SourceAnswer:
+    """All denials of a role; the first refused simulation stands for all."""
+    answers = await asyncio.gather(*(_simulated(calls, arn, trial) for trial in trials))
     refused = next((answer for answer in answers if answer.state is not State.READ), None)
     if refused is not None:
         return refused
     denials = [
         (trial, msgspec.convert(denial, Denial))
-        for trial, answer in zip(trials(role), answers, strict=True)
+        for trial, answer in zip(trials, answers, strict=True)
         for denial in answer.data
     ]
     needed = [denial for trial, denial in denials if trial.purpose not in UNWANTED]
     if any(denial.is_explicit or denial.by_boundary for denial in needed):
-        policies = await _policies(calls, role.arn.rsplit("/", 1)[-1])
+        policies = await _policies(calls, arn.rsplit("/", 1)[-1])
         causes = [cause for trial, denial in denials for cause in _causes(policies, trial, denial)]
     else:
         causes = [denial for _, denial in denials]
@@ -323,7 +337,7 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value] if value else []
 
 
-async def _simulated(calls: Calls, role: ControllerRole, trial: Trial) -> SourceAnswer:
+async def _simulated(calls: Calls, arn: str, trial: Trial) -> SourceAnswer:
     entries = [
         {"ContextKeyName": key, "ContextKeyValues": [value], "ContextKeyType": "string"}
         for key, value in trial.context.items()
@@ -334,7 +348,7 @@ async def _simulated(calls: Calls, role: ControllerRole, trial: Trial) -> Source
         "simulate_principal_policy",
         RIGHT,
         "EvaluationResults",
-        PolicySourceArn=role.arn,
+        PolicySourceArn=arn,
         ActionNames=list(trial.actions),
         ResourceArns=[trial.resource],
         ContextEntries=entries,

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
-from dovetail.install.doctor.access import interruption_queue, listed, policy_document
+from dovetail.install.doctor.access import interruption_queue
 from dovetail.install.doctor.aws_answers import INTERRUPTION, SPOT_ROLE
 from dovetail.install.doctor.controller import controller
 from dovetail.install.doctor.controller_policy import denials
@@ -26,17 +26,21 @@ from dovetail.install.doctor.facts import (
     warning,
 )
 from dovetail.install.doctor.permissions import SPOT_ROLE_CREATION
+from dovetail.install.doctor.principals import listed, policy_document, service_is_allowed
 from dovetail.kube.resources import DAEMONSETS, NODECLAIMS, NODEPOOLS
 from dovetail.language import message
 
 EVENTS = "events.amazonaws.com"
+HEALTH = "AWS Health Event"
 CAPACITY_TYPE = "karpenter.sh/capacity-type"
 #: What else reaches the controller by the queue.
 OTHER_NOTICES = (
     "EC2 Instance Rebalance Recommendation",
     "EC2 Instance State-change Notification",
-    "AWS Health Event",
+    HEALTH,
 )
+#: What EventBridge does with a queue, and with the key that encrypts its messages.
+SEND, KEY_USE = "sqs:SendMessage", ("kms:Decrypt", "kms:GenerateDataKey")
 #: How alike names are, from 0 to 1, of which one may be the other misspelt.
 SIMILAR_NAME = 0.8
 #: A message that has waited longer is read by no controller.
@@ -65,7 +69,8 @@ def _allows_spot(pool: Json) -> bool:
     """Whether its requirements name spot instances."""
     for row in pool["spec"]["template"]["spec"].get("requirements") or ():
         if row.get("key") == CAPACITY_TYPE:
-            return row.get("operator") == "In" and "spot" in (row.get("values") or ())
+            named = "spot" in (row.get("values") or ())
+            return named if row.get("operator") == "In" else row.get("operator") == "NotIn" and not named
     return False
 
 
@@ -172,33 +177,23 @@ def _meant_queue(facts: Facts, queue: str) -> str:
 
 def _delivery_faults(facts: Facts, queue: str, attributes: Json) -> Iterator[Fault]:
     """EventBridge may write, by rules that exist; the queue's key lets it; messages are read."""
-    if not _events_admitted(policy_document(attributes.get("Policy") or "{}"), str(attributes.get("QueueArn", ""))):
+    arn = str(attributes.get("QueueArn", ""))
+    policy = policy_document(attributes.get("Policy") or "{}")
+    rules = facts.items(f"rules of {queue}")
+    admitted = [rule for rule in rules if _may_send(policy, arn, rule)]
+    if not (admitted if rules else _may_send(policy, arn, {})):
         yield failure(
             f"queue/{queue}",
             message(
                 "its policy does not let events.amazonaws.com send messages, so no interruption reaches the controller"
             ),
             f"aws sqs set-queue-attributes --queue-url {attributes.get('QueueUrl', 'QUEUE_URL')} --attributes"
-            f" {shlex.quote(_events_may_send(attributes.get('QueueArn', '')))} --region {facts.region}",
+            f" {shlex.quote(_events_may_send(arn))} --region {facts.region}",
             safe="QueueUrl" in attributes,
         )
-    key = attributes.get("KmsMasterKeyId")
-    if key and "alias/aws/" not in key:
-        policy = policy_document(facts.read(f"policy of key {key}") or "{}")
-        if "events.amazonaws.com" not in json.dumps(policy):
-            yield failure(
-                f"queue/{queue}",
-                message(
-                    "its key {key} has a policy without events.amazonaws.com: EventBridge cannot encrypt "
-                    "messages, so no interruption reaches the controller",
-                    key=key,
-                ),
-                f"aws sqs set-queue-attributes --queue-url {attributes.get('QueueUrl', 'QUEUE_URL')} --attributes"
-                f' \'{{"KmsMasterKeyId":"","SqsManagedSseEnabled":"true"}}\' --region {facts.region}',
-            )
-    rules = facts.items(f"rules of {queue}")
-    patterns = " ".join(str(rule.get("EventPattern")) for rule in rules if _is_enabled(rule))
-    missing = [notice for notice in (INTERRUPTION, *OTHER_NOTICES) if notice not in patterns]
+        admitted = list(rules)
+    yield from _queue_key_faults(facts, queue, attributes)
+    missing = [notice for notice in (INTERRUPTION, *OTHER_NOTICES) if not _is_sent(admitted, notice, arn)]
     if missing:
         yield warning(
             f"queue/{queue}",
@@ -206,7 +201,7 @@ def _delivery_faults(facts: Facts, queue: str, attributes: Json) -> Iterator[Fau
                 "no EventBridge rule that is enabled sends {missing} to it: the controller does not see them",
                 missing=", ".join(missing),
             ),
-            " && ".join(_deliver(facts, rules, notice, attributes.get("QueueArn", "QUEUE_ARN")) for notice in missing),
+            " && ".join(_deliver(facts, rules, notice, arn or "QUEUE_ARN") for notice in missing),
         )
     answer = facts.answers.get(f"age of {queue}")
     age = answer.data if answer is not None and answer.state is State.READ else None
@@ -221,27 +216,93 @@ def _delivery_faults(facts: Facts, queue: str, attributes: Json) -> Iterator[Fau
         )
 
 
-def _events_admitted(policy: Json, queue_arn: str) -> bool:
-    """Whether EventBridge may send: allowed by a statement, and denied by none without conditions."""
-    about = [row for row in listed(policy.get("Statement")) if _is_sending(row, queue_arn)]
-    denied = any(row.get("Effect") == "Deny" and not row.get("Condition") for row in about)
-    return not denied and any(row.get("Effect", "Allow") == "Allow" for row in about)
+def _queue_key_faults(facts: Facts, queue: str, attributes: Json) -> Iterator[Fault]:
+    """EventBridge encrypts each message with the queue's key; AWS's own key for queues is not open to it."""
+    key = attributes.get("KmsMasterKeyId")
+    if not key:
+        return
+    described = facts.answers.get(f"key {key}")
+    state = str(((described.data if described is not None else None) or {}).get("KeyState") or "Enabled")
+    cause = ""
+    if "alias/aws/" in key:
+        cause = message("its key {key} is AWS's own, whose policy admits no other service", key=key)
+    elif state != "Enabled":
+        cause = message("its key {key} is {state}", key=key, state=state)
+    else:
+        statements = listed(policy_document(facts.read(f"policy of key {key}") or "{}").get("Statement"))
+        denied = [action for action in KEY_USE if not service_is_allowed(statements, EVENTS, action, None, {})]
+        if denied:
+            cause = message(
+                "its key {key} has a policy that does not let {service} use {actions}",
+                key=key,
+                service=EVENTS,
+                actions=", ".join(denied),
+            )
+    if cause:
+        yield failure(
+            f"queue/{queue}",
+            message(
+                "{cause}: EventBridge cannot encrypt messages, so no interruption reaches the controller", cause=cause
+            ),
+            f"aws sqs set-queue-attributes --queue-url {attributes.get('QueueUrl', 'QUEUE_URL')} --attributes"
+            f' \'{{"KmsMasterKeyId":"","SqsManagedSseEnabled":"true"}}\' --region {facts.region}',
+        )
 
 
-def _is_sending(statement: Json, queue_arn: str) -> bool:
-    """Whether a statement is of EventBridge and of messages to this queue; what it does not state is not compared."""
-    principal = statement.get("Principal", "*")
-    services = listed(principal.get("Service")) if isinstance(principal, Mapping) else []
-    everyone = principal == "*" or (isinstance(principal, Mapping) and "*" in listed(principal.get("AWS")))
-    return (
-        (everyone or any(str(service) in (EVENTS, "*") for service in services))
-        and _matches("sqs:SendMessage", listed(statement.get("Action", "*")))
-        and _matches(queue_arn, listed(statement.get("Resource", "*")))
-    )
+def _may_send(policy: Json, queue_arn: str, rule: Json) -> bool:
+    """Whether EventBridge may send messages of a rule to the queue; a Resource that is not stated is not compared."""
+    context = {"aws:SecureTransport": "true"}
+    parts = queue_arn.split(":")
+    if len(parts) > 4:
+        context["aws:SourceAccount"] = parts[4]
+    if rule.get("Arn"):
+        context["aws:SourceArn"] = str(rule["Arn"])
+    return service_is_allowed(listed(policy.get("Statement")), EVENTS, SEND, queue_arn or None, context)
 
 
-def _matches(text: str, patterns: Sequence[Any]) -> bool:
-    return any(fnmatchcase(text.lower(), str(pattern).lower()) for pattern in patterns)
+def _is_sent(rules: Sequence[Json], notice: str, queue_arn: str) -> bool:
+    return any(_is_enabled(rule) and _is_of(rule, notice, queue_arn) for rule in rules)
+
+
+def _is_of(rule: Json, notice: str, queue_arn: str) -> bool:
+    """Whether a rule's pattern admits a notice; what the pattern says of a notice's detail is not judged."""
+    try:
+        pattern = json.loads(rule.get("EventPattern") or "null")
+    except ValueError:
+        return False
+    if not isinstance(pattern, Mapping):
+        return False
+    event = {"source": _source(notice), "detail-type": notice}
+    parts = queue_arn.split(":")
+    if len(parts) > 4:
+        event |= {"region": parts[3], "account": parts[4]}
+    return all(_admits(pattern[key], value) for key, value in event.items() if key in pattern)
+
+
+def _admits(patterns: Any, value: str) -> bool:
+    """Whether one of an event pattern's matchers admits a value; those that are not known here are taken to."""
+    for pattern in listed(patterns):
+        if not isinstance(pattern, Mapping):
+            admitted = pattern == value
+        elif "prefix" in pattern and isinstance(pattern["prefix"], str):
+            admitted = value.startswith(pattern["prefix"])
+        elif "suffix" in pattern and isinstance(pattern["suffix"], str):
+            admitted = value.endswith(pattern["suffix"])
+        elif "equals-ignore-case" in pattern:
+            admitted = value.lower() == str(pattern["equals-ignore-case"]).lower()
+        elif "wildcard" in pattern:
+            admitted = any(fnmatchcase(value, str(text)) for text in listed(pattern["wildcard"]))
+        elif "anything-but" in pattern and not isinstance(pattern["anything-but"], Mapping):
+            admitted = value not in listed(pattern["anything-but"])
+        else:
+            admitted = True
+        if admitted:
+            return True
+    return False
+
+
+def _source(notice: str) -> str:
+    return "aws.health" if notice == HEALTH else "aws.ec2"
 
 
 def _is_enabled(rule: Json) -> bool:
@@ -250,11 +311,10 @@ def _is_enabled(rule: Json) -> bool:
 
 def _deliver(facts: Facts, rules: Sequence[Json], notice: str, queue_arn: str) -> str:
     """The command by which a notice reaches the queue: its rule enabled, or a rule for it."""
-    disabled = [rule for rule in rules if not _is_enabled(rule) and notice in str(rule.get("EventPattern"))]
+    disabled = [rule for rule in rules if not _is_enabled(rule) and _is_of(rule, notice, queue_arn)]
     if disabled:
         return f"aws events enable-rule --name {disabled[0]['Name']} --region {facts.region}"
-    source = "aws.health" if notice == "AWS Health Event" else "aws.ec2"
-    pattern = json.dumps({"source": [source], "detail-type": [notice]}, separators=(",", ":"))
+    pattern = json.dumps({"source": [_source(notice)], "detail-type": [notice]}, separators=(",", ":"))
     name = f"{facts.cluster}-{notice.replace(' ', '')}"[:64]
     return (
         f"aws events put-rule --name {name} --event-pattern '{pattern}' --region {facts.region} && aws events"

@@ -10,10 +10,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dovetail.install.doctor.access import policy_document
-from dovetail.install.doctor.controller_policy import controller_role, denials, extend_boundary
+from dovetail.install.doctor.controller_policy import controller_role, denials, end_denial, extend_boundary
 from dovetail.install.doctor.facts import Facts, Fault, Json, State, failure
 from dovetail.install.doctor.permissions import VOLUME_KEY, Denial
+from dovetail.install.doctor.principals import policy_document
 from dovetail.kube.resources import EC2NODECLASSES, STORAGECLASSES
 from dovetail.language import message
 
@@ -146,11 +146,8 @@ def _allow_use(role: str, key: Json, refused: Sequence[Denial]) -> str:
     by_policies = [row for row in refused if not row.by_boundary]
     if not by_policies:
         return extend_boundary(role, *refused)
-    first = by_policies[0]
-    if first.is_explicit and first.policy:
-        option = "--policy-arn" if first.policy.startswith("arn:") else "--policy-name"
-        command = "detach-role-policy" if first.policy.startswith("arn:") else "delete-role-policy"
-        return f"aws iam {command} --role-name {role} {option} {first.policy}"
+    if by_policies[0].is_explicit and by_policies[0].policy:
+        return end_denial(role, *by_policies)
     statement = {"Effect": "Allow", "Action": list(GRANTED), "Resource": key["Arn"]}
     document = json.dumps({"Version": "2012-10-17", "Statement": [statement]}, separators=(",", ":"))
     return f"aws iam put-role-policy --role-name {role} --policy-name volume-key --policy-document '{document}'"
