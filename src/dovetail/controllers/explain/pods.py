@@ -291,10 +291,11 @@ def _running(
     launched = [
         decision for decision in decisions if claim and any(made.claim == claim.name for made in decision.node_claims)
     ]
+    trouble = container_trouble(pod)
     created = [made for decision in launched for made in decision.node_claims if claim and made.claim == claim.name]
     return Answer(
         subject=f"pod/{pod.metadata.key}",
-        line=_phase(pod, name) + cost + _trouble(pod),
+        line=_phase(pod, name) + cost + (f"; {trouble}" if trouble else ""),
         details=(
             *(
                 message("blocks its node: {describe}", describe=candidates.describe(blocker))
@@ -324,13 +325,13 @@ def _phase(pod: Pod, node: str) -> str:
     return message("runs on {node}", node=node)
 
 
-def _trouble(pod: Pod) -> str:
+def container_trouble(pod: Pod) -> str:
     """What keeps its containers from starting, if the kubelet says so."""
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         waiting = status.state.waiting
         if waiting is not None and waiting.reason not in ("", "ContainerCreating", "PodInitializing"):
             return message(
-                "; container {container} waits: {reason}",
+                "container {container} waits: {reason}",
                 container=status.name,
                 reason=f"{waiting.reason} {waiting.message}".rstrip(),
             )

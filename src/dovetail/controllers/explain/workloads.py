@@ -7,12 +7,26 @@ from typing import Any
 
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.explain.answer import Answer, Event, about_object, event_lines, shortened
-from dovetail.language import message
+from dovetail.controllers.explain.pods import container_trouble
+from dovetail.language import message, source
 from dovetail.model.meta import OwnerReference
 from dovetail.model.pods import Pod
 
 #: So many names of pods are shown for a cause.
 MAX_NAMES = 3
+#: What the API server says of pods that it does not let be made, and what to do about it.
+_CREATION_REMEDIES = (
+    ("exceeded quota", source("raise the quota or lower the requests: kubectl describe resourcequota -n {namespace}")),
+    ("no PriorityClass", source("create the PriorityClass, or correct spec.template.spec.priorityClassName")),
+    ("error looking up service account", source("create the ServiceAccount, or correct its serviceAccountName")),
+    (
+        "violates PodSecurity",
+        source("correct the securityContext, or the labels pod-security.kubernetes.io/* of {namespace}"),
+    ),
+    ("failed calling webhook", source("dovetail doctor --only D19 says what is wrong with the webhook")),
+    ("denied the request", source("change what the admission webhook objects to")),
+    ("usage per", source("ask for what the LimitRange allows: kubectl describe limitrange -n {namespace}")),
+)
 
 
 def pods_of(
@@ -67,7 +81,13 @@ def workload(
         line += _causes(ordered)
     elif missing > 0:
         line += message("; {missing} not created yet", missing=missing) + (f": {failed[0]}" if failed else "")
-    details = [
+    troubled = [(pod, trouble) for pod in running if (trouble := container_trouble(pod))]
+    if troubled:
+        line += message("; {count} of them do not run: {trouble}", count=len(troubled), trouble=troubled[0][1])
+    remedy = _creation_remedy(failed, key.partition("/")[0]) if not ordered and missing > 0 else ""
+    line += f"; {remedy}" if remedy else ""
+    details = [f"{pod.metadata.key}: {trouble}" for pod, trouble in troubled[:MAX_NAMES]]
+    details += [
         message(
             "{count} pod(s): {common} [{names}]",
             count=len(group),
@@ -87,8 +107,8 @@ def workload(
         subject=subject,
         line=line,
         code=best.code if best is not None else "",
-        object=subject if owner_to_change else best.object if best is not None else "",
-        remedy=best.remedy if best is not None else "",
+        object=subject if owner_to_change or remedy else best.object if best is not None else "",
+        remedy=best.remedy if best is not None else remedy,
         source=best.source if best is not None else "objects",
         details=(*failed, *details),
         deep=(
@@ -101,6 +121,14 @@ def workload(
             "causes": [_cause(group) for group in ordered],
         },
     )
+
+
+def _creation_remedy(failed: Sequence[str], namespace: str) -> str:
+    """What makes the API server accept pods that it refuses; empty where its words are not known."""
+    text = " ".join(failed)
+    templates = (template for words, template in _CREATION_REMEDIES if words in text)
+    template = next(templates, None)
+    return message(template, namespace=namespace) if template is not None else ""
 
 
 def _causes(groups: Sequence[Sequence[tuple[Pod, Answer]]]) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
 
@@ -19,8 +20,15 @@ from dovetail.model.pod_autoscalers import conflicting_resources, workload
 #: Programs that apply a repository again and again.
 GITOPS_MANAGERS = ("argocd", "flux", "helm-controller", "kustomize-controller")
 EXPIRY_WARNING = timedelta(days=14)
-#: Groups whose objects a node autoscaler or a pod autoscaler writes.
-WATCHED_GROUPS = frozenset(("", "*", "karpenter.sh", "karpenter.k8s.aws", "autoscaling.k8s.io"))
+#: The port of a webhook that states none.
+HTTPS = 443
+#: Groups of objects that a node autoscaler, a pod autoscaler or a workload's controller writes; others only warn.
+WATCHED_GROUPS = frozenset(
+    (
+        *("", "*", "apps", "autoscaling", "autoscaling.k8s.io", "batch", "coordination.k8s.io", "policy"),
+        *("karpenter.sh", "karpenter.k8s.aws"),
+    )
+)
 
 
 # D19: webhooks
@@ -33,9 +41,7 @@ def check_webhooks(facts: Facts) -> Iterator[Fault]:
     ):
         for configuration in facts.items(source.name):
             for webhook in configuration.get("webhooks") or ():
-                groups = {group for rule in webhook.get("rules") or () for group in rule.get("apiGroups") or ()}
-                if groups & WATCHED_GROUPS:
-                    yield from _webhook_faults(facts, kind, configuration["metadata"]["name"], webhook)
+                yield from _webhook_faults(facts, kind, configuration["metadata"]["name"], webhook)
 
 
 def _webhook_faults(facts: Facts, kind: str, name: str, webhook: Json) -> Iterator[Fault]:
@@ -46,11 +52,13 @@ def _webhook_faults(facts: Facts, kind: str, name: str, webhook: Json) -> Iterat
         if blocks
         else message("so it is skipped")
     )
-    make = failure if blocks else warning
+    groups = {group for rule in webhook.get("rules") or () for group in rule.get("apiGroups") or ()}
+    make = failure if blocks and groups & WATCHED_GROUPS else warning
     service = client.get("service")
     if service:
         namespace, short = service["namespace"], service["name"]
-        if facts.named(SERVICES.name, short, namespace) is None:
+        item = facts.named(SERVICES.name, short, namespace)
+        if item is None:
             yield make(
                 subject,
                 message(
@@ -61,6 +69,24 @@ def _webhook_faults(facts: Facts, kind: str, name: str, webhook: Json) -> Iterat
                     effect=effect,
                 ),
                 f"kubectl delete {kind} {name}",
+            )
+            return
+        port = int(service.get("port") or HTTPS)
+        ports = [int(row["port"]) for row in (item.get("spec") or {}).get("ports") or ()]
+        if ports and port not in ports:
+            yield make(
+                subject,
+                message(
+                    "webhook {name} calls port {port} of the Service {namespace}/{short}, which has {ports} alone, "
+                    "{effect}",
+                    name=webhook["name"],
+                    port=port,
+                    namespace=namespace,
+                    short=short,
+                    ports=", ".join(map(str, ports)),
+                    effect=effect,
+                ),
+                _port_remedy(kind, name, webhook, ports),
             )
             return
         served = facts.answers[ENDPOINTSLICES.name].state is not State.ABSENT
@@ -77,6 +103,14 @@ def _webhook_faults(facts: Facts, kind: str, name: str, webhook: Json) -> Iterat
                 f"kubectl describe endpointslices -n {namespace} -l kubernetes.io/service-name={short}",
             )
     yield from _expiry_faults(facts, subject, webhook, client.get("caBundle") or "")
+
+
+def _port_remedy(kind: str, name: str, webhook: Json, ports: Sequence[int]) -> str:
+    """The only port of the Service; among several the operator chooses."""
+    if len(ports) > 1:
+        return f"kubectl edit {kind} {name}"
+    patch = {"webhooks": [{"name": webhook["name"], "clientConfig": {"service": {"port": ports[0]}}}]}
+    return f"kubectl patch {kind} {name} --type=strategic -p '{json.dumps(patch, separators=(',', ':'))}'"
 
 
 def _expiry_faults(facts: Facts, subject: str, webhook: Json, bundle: str) -> Iterator[Fault]:

@@ -26,7 +26,7 @@ from dovetail.install.doctor.facts import (
     warning,
 )
 from dovetail.install.doctor.pending import check_pending
-from dovetail.kube.resources import DAEMONSETS, DEPLOYMENTS, EC2NODECLASSES, NODECLAIMS, NODEPOOLS, NODES, PODS
+from dovetail.kube.resources import CRDS, DAEMONSETS, DEPLOYMENTS, EC2NODECLASSES, NODECLAIMS, NODEPOOLS, NODES, PODS
 from dovetail.language import message
 from dovetail.model import quantity
 from dovetail.model.labels import INSTANCE_TYPE
@@ -48,6 +48,8 @@ MAX_MEMORY_EXCESS_BYTES = 50 * 2**20
 #: What lint finds in a NodePool that can launch nothing.
 IMPOSSIBLE_CODES = frozenset(("DV104", "DV105", "DV108", "DV201", "DV202"))
 ARCHITECTURE = "kubernetes.io/arch"
+#: The kind of class that a NodePool of AWS names.
+EC2_CLASS = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass"}
 #: Conditions of an EC2NodeClass that other checks report.
 REPORTED_ELSEWHERE = frozenset(("SubnetsReady", "SecurityGroupsReady", "InstanceProfileReady"))
 
@@ -353,6 +355,18 @@ def check_ready(facts: Facts) -> Iterator[Fault]:
     for pool in own_pools(facts.items(NODEPOOLS.name)):
         name = pool["metadata"]["name"]
         reference = pool["spec"]["template"]["spec"].get("nodeClassRef") or {}
+        if not _is_served(facts, reference):
+            yield failure(
+                f"nodepool/{name}",
+                message(
+                    "spec.template.spec.nodeClassRef names the kind {kind} of {group}: there is no such kind",
+                    kind=reference.get("kind"),
+                    group=reference.get("group"),
+                ),
+                f"kubectl patch nodepool {name} --type=merge -p"
+                f' \'{{"spec":{{"template":{{"spec":{{"nodeClassRef":{json.dumps(EC2_CLASS)}}}}}}}}}\'',
+            )
+            continue
         if reference.get("kind", "EC2NodeClass") == "EC2NodeClass" and reference.get("name") not in names:
             yield failure(
                 f"nodepool/{name}",
@@ -383,6 +397,14 @@ def check_ready(facts: Facts) -> Iterator[Fault]:
             )
             continue
         yield from _node_pool_condition_faults(pool)
+
+
+def _is_served(facts: Facts, reference: Json) -> bool:
+    """Whether there is a kind as this one; of others than EC2NodeClass no more than the group's definition is known."""
+    group, kind = reference.get("group", EC2_CLASS["group"]), reference.get("kind", EC2_CLASS["kind"])
+    if group == EC2_CLASS["group"]:
+        return bool(kind == EC2_CLASS["kind"])
+    return any(row["metadata"]["name"].partition(".")[2] == group for row in facts.items(CRDS.name))
 
 
 def _node_pool_condition_faults(pool: Json) -> Iterator[Fault]:

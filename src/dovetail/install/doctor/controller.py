@@ -27,6 +27,7 @@ from dovetail.model.kinds import crds
 LABEL = "app.kubernetes.io/name"
 HELM = "meta.helm.sh"
 LEASE = "karpenter-leader-election"
+DNS_NAMES = ("coredns", "kube-dns")
 NODEPOOL_LABEL = "karpenter.sh/nodepool"
 DEFINITIONS = ("nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "ec2nodeclasses.karpenter.k8s.aws")
 #: The oldest Karpenter for a minor version of Kubernetes 1.
@@ -67,6 +68,12 @@ def controllers(facts: Facts) -> list[Json]:
         )
     ]
     return sorted(deployments, key=lambda deployment: not is_dovetail(deployment))
+
+
+def dns_deployments(facts: Facts) -> list[Json]:
+    """The cluster's DNS, where it runs as a Deployment."""
+    found = (facts.named(DEPLOYMENTS.name, name, "kube-system") for name in DNS_NAMES)
+    return [deployment for deployment in found if deployment is not None]
 
 
 def controller(facts: Facts) -> Json:

@@ -8,9 +8,26 @@ from functools import partial
 from typing import Any
 
 from dovetail.install.doctor.controller import NODEPOOL_LABEL, controller
-from dovetail.install.doctor.facts import Facts, Fault, Json, condition, environment, failure, moment, name_of, warning
+from dovetail.install.doctor.facts import (
+    Facts,
+    Fault,
+    Json,
+    condition,
+    environment,
+    failure,
+    moment,
+    name_of,
+    warning,
+)
 from dovetail.install.doctor.own_state import safe_mode_event
-from dovetail.kube.resources import NODES, PODS
+from dovetail.install.doctor.system_pods import (
+    pods_of,
+    selector_remedy,
+    stuck_pods,
+    unschedulable_message,
+    waiting_reason,
+)
+from dovetail.kube.resources import NODES
 from dovetail.language import message
 from dovetail.model import quantity
 
@@ -37,7 +54,8 @@ def check_controller_runs(facts: Facts) -> Iterator[Fault]:
         return
     yield from _cluster_name_faults(facts, deployment, subject)
     yield from _cluster_endpoint_faults(facts, deployment, subject)
-    pods = _pods_of(facts, deployment)
+    yield from _region_faults(facts, deployment, subject)
+    pods = pods_of(facts, deployment)
     pending = [pod for pod in pods if unschedulable_message(pod)]
     make = warning if _is_rolling(deployment) else failure
     if pending:
@@ -53,7 +71,7 @@ def check_controller_runs(facts: Facts) -> Iterator[Fault]:
             _way_to_run(facts, deployment, len(pods) - len(pending)),
         )
     if not (deployment.get("status") or {}).get("readyReplicas") and not pending:
-        states = [state for pod in pods if (state := _waiting_reason(pod))] or _creation_failures(deployment)
+        states = [state for pod in pods if (state := waiting_reason(pod))] or _creation_failures(deployment)
         starting = not states and any(_is_new(facts, pod) for pod in pods)
         safe_mode = not states and pods and safe_mode_event(facts) is not None
         make = partial(failure, symptom=not any("Image" in state or FORBIDDEN in state for state in states))
@@ -73,6 +91,7 @@ def check_controller_runs(facts: Facts) -> Iterator[Fault]:
             else f"kubectl logs -n {namespace} deployment/{name} --tail=50",
         )
     yield from _own_node_faults(facts, pods)
+    yield from stuck_pods(facts, deployment)
     for pod in pods:
         yield from _restart_faults(facts, pod)
     yield from _request_faults(facts, deployment, subject)
@@ -140,6 +159,26 @@ def _cluster_endpoint_faults(facts: Facts, deployment: Json, subject: str) -> It
     )
 
 
+def _region_faults(facts: Facts, deployment: Json, subject: str) -> Iterator[Fault]:
+    """Where the controller calls AWS in another region than that of the cluster."""
+    stated = environment(deployment).get("AWS_REGION", "")
+    described = facts.answers.get("eks:DescribeCluster")
+    parts = str(((described.data if described is not None else None) or {}).get("arn") or "").split(":")
+    if not stated or len(parts) < 4 or stated == parts[3]:
+        return
+    yield failure(
+        subject,
+        message(
+            "AWS_REGION is {stated}, and the cluster is in {region}: the controller finds neither its subnets nor its "
+            "instances",
+            stated=stated,
+            region=parts[3],
+        ),
+        f"kubectl set env deployment/{deployment['metadata']['name']} -n {deployment['metadata']['namespace']}"
+        f" AWS_REGION={parts[3]}",
+    )
+
+
 def _creation_failures(deployment: Json) -> list[str]:
     """Why the API server refuses its pods: a quota, an admission rule, a priority class that does not exist."""
     row = condition(deployment, "ReplicaFailure") or {}
@@ -150,7 +189,9 @@ def _way_out_of_failure(deployment: Json, states: list[str]) -> str:
     name, namespace = deployment["metadata"]["name"], deployment["metadata"]["namespace"]
     if any("exceeded quota" in state for state in states):
         return f"kubectl describe resourcequota -n {namespace}"
-    return _former_template(deployment) if states else f"kubectl logs -n {namespace} deployment/{name} --tail=50"
+    if any(FORBIDDEN in state for state in states):  # no pod was made, so none has a log
+        return f"kubectl rollout undo deployment/{name} -n {namespace}"
+    return _former_template(deployment)
 
 
 def _way_to_run(facts: Facts, deployment: Json, running: int) -> str:
@@ -158,6 +199,9 @@ def _way_to_run(facts: Facts, deployment: Json, running: int) -> str:
     name, namespace = deployment["metadata"]["name"], deployment["metadata"]["namespace"]
     if running:
         return f"kubectl scale deployment {name} -n {namespace} --replicas={running}"
+    without_selector = selector_remedy(facts, deployment)
+    if without_selector:
+        return without_selector
     requests: dict[str, int] = {}
     for box in deployment["spec"]["template"]["spec"]["containers"]:
         for key, amount in quantity.resources((box.get("resources") or {}).get("requests") or {}).items():
@@ -190,18 +234,6 @@ def _former_template(deployment: Json) -> str:
     )
 
 
-def _pods_of(facts: Facts, deployment: Json) -> list[Json]:
-    labels = (deployment["spec"].get("selector") or {}).get("matchLabels") or {}
-    return [
-        pod
-        for pod in facts.items(PODS.name)
-        if pod["metadata"].get("namespace") == deployment["metadata"]["namespace"]
-        and not pod["metadata"].get("deletionTimestamp")
-        and labels
-        and labels.items() <= (pod["metadata"].get("labels") or {}).items()
-    ]
-
-
 def _is_rolling(deployment: Json) -> bool:
     """Whether pods of a former template are being replaced: one more than its replicas may wait meanwhile."""
     status = deployment.get("status") or {}
@@ -212,23 +244,6 @@ def _is_rolling(deployment: Json) -> bool:
 def _is_new(facts: Facts, pod: Json) -> bool:
     created = moment(pod["metadata"].get("creationTimestamp"))
     return created is not None and facts.time - created < STARTING
-
-
-def _waiting_reason(pod: Json) -> str:
-    """Why a container of it does not start; empty if none waits."""
-    for row in (pod.get("status") or {}).get("containerStatuses") or ():
-        waiting = (row.get("state") or {}).get("waiting") or {}
-        if waiting.get("reason"):
-            return f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
-    return ""
-
-
-def unschedulable_message(pod: Json) -> str:
-    """What the scheduler says of a pod that fits nowhere; empty for others."""
-    for row in (pod.get("status") or {}).get("conditions") or ():
-        if row.get("type") == "PodScheduled" and row.get("status") == "False" and row.get("reason") == "Unschedulable":
-            return str(row.get("message") or message("no node fits"))
-    return ""
 
 
 def _restart_faults(facts: Facts, pod: Json) -> Iterator[Fault]:

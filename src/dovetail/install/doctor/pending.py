@@ -9,8 +9,20 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dovetail.install.doctor.addresses import requirements
 from dovetail.install.doctor.collect import REFUSAL_TEXT, REFUSALS
+from dovetail.install.doctor.controller import controllers, dns_deployments
 from dovetail.install.doctor.daemon_sets import tolerated
-from dovetail.install.doctor.facts import Facts, Fault, Json, condition, event_time, failure, moment, name_of, warning
+from dovetail.install.doctor.facts import (
+    Facts,
+    Fault,
+    Json,
+    condition,
+    event_time,
+    failure,
+    moment,
+    name_of,
+    warning,
+)
+from dovetail.install.doctor.system_pods import pods_of
 from dovetail.install.plan import general_node_pool
 from dovetail.kube.resources import (
     EC2NODECLASSES,
@@ -30,6 +42,8 @@ from dovetail.model.reasons import REASONS
 
 #: More causes than these are not listed: the first ones have to be mended anyway.
 MAX_CAUSES = 5
+#: Resources of limits that each instance takes from.
+LIMITED = ("cpu", "memory", "nodes")
 ZONES = (labels.ZONE, "failure-domain.beta.kubernetes.io/zone", "topology.ebs.csi.aws.com/zone")
 
 
@@ -49,7 +63,12 @@ def check_pending(facts: Facts, offered: InstanceCatalog | None) -> Iterator[Fau
 
 
 def unschedulable(facts: Facts) -> list[Json]:
-    """Pods for which the scheduler has no node, without those of DaemonSets."""
+    """Pods for which the scheduler has no node; those of DaemonSets, controllers and DNS have checks of their own."""
+    reported = {
+        name_of(pod)
+        for deployment in (*controllers(facts), *dns_deployments(facts))
+        for pod in pods_of(facts, deployment)
+    }
     rows = []
     for pod in facts.items(PODS.name):
         scheduled = condition(pod, "PodScheduled") or {}
@@ -57,7 +76,7 @@ def unschedulable(facts: Facts) -> list[Json]:
         waits = scheduled.get("reason") == "Unschedulable" and scheduled.get("status") == "False"
         if waits and "DaemonSet" not in owners and not pod["metadata"].get("deletionTimestamp"):
             rows.append(pod)
-    return rows
+    return [pod for pod in rows if name_of(pod) not in reported]
 
 
 # What the controller says of them
@@ -235,11 +254,11 @@ def _exhausted(pool: Json, offered: InstanceCatalog) -> tuple[str, str, int, Ins
     limits: Mapping[str, str] = pool["spec"].get("limits") or {}
     in_use = quantity.resources((pool.get("status") or {}).get("resources") or {})
     types = offered.meeting(requirements(pool["spec"]["template"]["spec"].get("requirements") or ()))
-    for resource in ("cpu", "memory"):
+    for resource in LIMITED:
         if resource not in limits or not types or not in_use.get(resource):
             continue
         smallest = min(types, key=lambda kind: kind.capacity.get(resource, 0))
-        needed = smallest.capacity.get(resource, 0)
+        needed = 1 if resource == "nodes" else smallest.capacity.get(resource, 0)
         if in_use[resource] + needed > quantity.resources({resource: limits[resource]})[resource]:
             return resource, str(limits[resource]), in_use[resource], smallest, needed
     return None
@@ -252,9 +271,10 @@ def _budget_faults(facts: Facts) -> Iterator[Fault]:
     by_namespace: dict[str, list[Json]] = defaultdict(list)
     for budget in facts.items(PDBS.name):
         by_namespace[budget["metadata"]["namespace"]].append(budget)
-        spec = budget.get("spec") or {}
+        spec, status = budget.get("spec") or {}, budget.get("status") or {}
         never = str(spec.get("maxUnavailable")) in ("0", "0%") or str(spec.get("minAvailable")) == "100%"
-        if never and (budget.get("status") or {}).get("expectedPods", 1):
+        pods = int(status.get("expectedPods", 1))
+        if pods and (never or int(status.get("desiredHealthy", 0)) >= pods):
             field = "maxUnavailable" if "maxUnavailable" in spec else "minAvailable"
             name, namespace = budget["metadata"]["name"], budget["metadata"]["namespace"]
             yield warning(
@@ -264,6 +284,14 @@ def _budget_faults(facts: Facts) -> Iterator[Fault]:
                     "consolidated, replaced or drained",
                     field=field,
                     spec=spec[field],
+                )
+                if never
+                else message(
+                    "spec.{field} is {spec}, and it selects {count} pods: none of them may be evicted, so their nodes "
+                    "are never consolidated, replaced or drained",
+                    field=field,
+                    spec=spec.get(field),
+                    count=pods,
                 ),
                 f"kubectl patch pdb {name} -n {namespace} --type=merge -p"
                 ' \'{"spec":{"maxUnavailable":1,"minAvailable":null}}\'',

@@ -10,10 +10,20 @@ from ipaddress import ip_address, ip_network
 from typing import Any
 
 from dovetail.install.doctor.access import eks_cluster
-from dovetail.install.doctor.controller import controllers, karpenter_version
-from dovetail.install.doctor.controller_pods import unschedulable_message
-from dovetail.install.doctor.facts import Facts, Fault, Json, condition, environment, failure, moment, name_of, warning
-from dovetail.kube.resources import DEPLOYMENTS, EC2NODECLASSES, NODECLAIMS, NODEPOOLS, NODES, PODS, SERVICES
+from dovetail.install.doctor.controller import controllers, dns_deployments, karpenter_version
+from dovetail.install.doctor.facts import (
+    Facts,
+    Fault,
+    Json,
+    condition,
+    environment,
+    failure,
+    moment,
+    name_of,
+    warning,
+)
+from dovetail.install.doctor.system_pods import pods_of, selector_remedy, stuck_pods, unschedulable_message
+from dovetail.kube.resources import EC2NODECLASSES, NODECLAIMS, NODEPOOLS, NODES, SERVICES
 from dovetail.language import message
 from dovetail.model import cron, duration, quantity
 
@@ -23,7 +33,6 @@ FIRST_DRIFT = (0, 32, 0)
 #: A drifted node that stays for longer is held by something.
 DRIFT_LIMIT = timedelta(hours=1)
 WEEK_HOURS = 7 * 24
-DNS_NAMES = ("coredns", "kube-dns")
 #: CoreDNS with its cache, beside the agents of a node.
 SMALLEST_DNS_NODE_BYTES = 2**30
 
@@ -126,10 +135,8 @@ def _is_permanent(budget: Json, now: datetime) -> bool:
 
 def check_dns(facts: Facts) -> Iterator[Fault]:
     """Only where CoreDNS is a Deployment of the cluster."""
-    for name in DNS_NAMES:
-        deployment = facts.named(DEPLOYMENTS.name, name, "kube-system")
-        if deployment is not None:
-            yield from _dns_faults(facts, deployment)
+    for deployment in dns_deployments(facts):
+        yield from _dns_faults(facts, deployment)
     yield from _resolver_faults(facts)
 
 
@@ -181,30 +188,24 @@ def _is_local(address: str) -> bool:
 def _dns_faults(facts: Facts, deployment: Json) -> Iterator[Fault]:
     name = deployment["metadata"]["name"]
     subject = f"deployment/kube-system/{name}"
-    labels = (deployment["spec"].get("selector") or {}).get("matchLabels") or {}
-    pods = [
-        pod
-        for pod in facts.items(PODS.name)
-        if pod["metadata"].get("namespace") == "kube-system"
-        and labels
-        and labels.items() <= (pod["metadata"].get("labels") or {}).items()
-        and not pod["metadata"].get("deletionTimestamp")
-    ]
+    pods = pods_of(facts, deployment)
     nodes = {node["metadata"]["name"]: node for node in facts.items(NODES.name)}
     waiting = [pod for pod in pods if unschedulable_message(pod)]
+    without_selector = selector_remedy(facts, deployment)
     for pod in waiting:
         yield failure(
             f"pod/{name_of(pod)}",
             message(
-                "a replica of the cluster's DNS cannot be scheduled: {unschedulable_message}; the nodes "
-                "are too small or full",
+                "a replica of the cluster's DNS cannot be scheduled: {unschedulable_message}",
                 unschedulable_message=unschedulable_message(pod),
             ),
-            message(
+            without_selector
+            or message(
                 "kubectl describe nodes  # then use a larger instance type for the nodes that run the "
                 "controller and DNS"
             ),
         )
+    yield from stuck_pods(facts, deployment)
     killed = [pod for pod in pods if _was_killed(facts, pod)]
     for pod in killed:
         node = pod["spec"].get("nodeName")
@@ -272,6 +273,10 @@ def _dns_service_faults(facts: Facts, deployment: Json, subject: str) -> Iterato
 
 def _dns_service(facts: Facts, labels: Json) -> str:
     """The Service with the address that kubelets give to pods: the tenth of the range whose first the API has."""
+    selector = {"k8s-app": labels["k8s-app"]} if "k8s-app" in labels else dict(labels)
+    if facts.named(SERVICES.name, "kube-dns", "kube-system") is not None:
+        patch = json.dumps([{"op": "replace", "path": "/spec/selector", "value": selector}], separators=(",", ":"))
+        return f"kubectl patch service kube-dns -n kube-system --type=json -p '{patch}'"
     api = facts.named(SERVICES.name, "kubernetes", "default") or {}
     try:
         address = str(ip_address(str((api.get("spec") or {}).get("clusterIP"))) + 9)
@@ -281,7 +286,6 @@ def _dns_service(facts: Facts, labels: Json) -> str:
             f" --region {facts.region}"
         )
     ports = [{"name": f"dns{suffix}", "port": 53, "protocol": name} for suffix, name in (("", "UDP"), ("-tcp", "TCP"))]
-    selector = {"k8s-app": labels["k8s-app"]} if "k8s-app" in labels else dict(labels)
     service = {
         "apiVersion": "v1",
         "kind": "Service",
