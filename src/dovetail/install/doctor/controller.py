@@ -72,8 +72,8 @@ def controllers(facts: Facts) -> list[Json]:
 
 def dns_deployments(facts: Facts) -> list[Json]:
     """The cluster's DNS, where it runs as a Deployment."""
-    found = (facts.named(DEPLOYMENTS.name, name, "kube-system") for name in DNS_NAMES)
-    return [deployment for deployment in found if deployment is not None]
+    deployments = (facts.named(DEPLOYMENTS.name, name, "kube-system") for name in DNS_NAMES)
+    return [deployment for deployment in deployments if deployment is not None]
 
 
 def controller(facts: Facts) -> Json:
