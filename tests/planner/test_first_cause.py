@@ -107,6 +107,12 @@ def test_a_pool_that_is_not_ready_and_has_the_misspelt_value_is_blamed_before_on
     assert "did you mean pay?" in reason.message
 
 
+def test_an_architecture_is_no_other_one_misspelt() -> None:
+    refused = why(pod("p", nodeSelector={"kubernetes.io/arch": "arm64"}), pool("default"))
+    assert "(there is amd64)" in refused.message
+    assert "did you mean amd64?" in why(pod("p", nodeSelector={"kubernetes.io/arch": "amd46"}), pool("default")).message
+
+
 def test_zones_of_ready_pools_are_domains_of_a_spread_for_a_pool_that_is_not_ready() -> None:
     """Pods run in z1 alone: the pool that is not ready is in z1 too, so its readiness would not help."""
     spread = {

@@ -123,11 +123,16 @@ def _pending(
         return refused_by_groups(key, growing, mine)
     scheduled = condition(pod.status.conditions, "PodScheduled")
     if pod.spec.scheduler_name != "default-scheduler" and scheduled is None:
+        remedy = message("start that scheduler, or take spec.schedulerName out")
         line = message(
             "pending: it asks for the scheduler {scheduler_name}, which has not tried it",
             scheduler_name=pod.spec.scheduler_name,
         )
-    elif scheduled is None:
+        subject = f"pod/{key}"
+        return Answer(
+            subject=subject, line=f"{line}; {remedy}", object=subject, remedy=remedy, deep=tuple(event_lines(mine))
+        )
+    if scheduled is None:
         line = message("pending: kube-scheduler has not tried it yet")
     else:
         waited = age(pod.metadata.creation_timestamp, now)

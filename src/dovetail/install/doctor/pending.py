@@ -89,7 +89,8 @@ def _refusal_faults(facts: Facts, pods: Sequence[Json]) -> Iterator[Fault]:
         for event in sorted(facts.items(REFUSALS), key=event_time)
         if (about := event.get("involvedObject"))
     }
-    launched = max((str(row["metadata"].get("creationTimestamp")) for row in facts.items(NODECLAIMS.name)), default="")
+    starting = (row for row in facts.items(NODECLAIMS.name) if not _is_initialised(row))
+    launched = max((str(row["metadata"].get("creationTimestamp")) for row in starting), default="")
     waiting: dict[str, list[Json]] = defaultdict(list)
     for pod in pods:
         metadata = pod["metadata"]
@@ -106,6 +107,10 @@ def _refusal_faults(facts: Facts, pods: Sequence[Json]) -> Iterator[Fault]:
             _refusal_remedy(facts, held[0], text),
             symptom=True,
         )
+
+
+def _is_initialised(claim: Json) -> bool:
+    return (condition(claim, "Initialized") or {}).get("status") == "True"
 
 
 def _refusal_remedy(facts: Facts, pod: Json, text: str) -> str:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from dovetail.language import message, plural
 from dovetail.model.instance_type import InstanceType
-from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, WELL_KNOWN, ZONE
+from dovetail.model.labels import ARCH, CAPACITY_TYPE, CAPACITY_TYPES, HOSTNAME, INSTANCE_TYPE, OS, WELL_KNOWN, ZONE
 from dovetail.model.selector import integer
 from dovetail.model.spelling import nearest
 from dovetail.planner.explain.filters import all_label_keys, amount_text, is_known_label
@@ -22,6 +22,8 @@ from dovetail.planner.snapshot import Pool
 
 #: Values that a text lists; of more, only a similar one.
 _MAX_LISTED = 6
+#: Labels with few values, all known: one of them is no other one misspelt.
+_ALL_VALUES = {ARCH: ("amd64", "arm64"), OS: ("linux", "windows"), CAPACITY_TYPE: CAPACITY_TYPES}
 
 
 class Suggestion(NamedTuple):
@@ -94,9 +96,10 @@ def value_suggestion(term: Term, there: Iterable[str], offered: Set[str]) -> Sug
         return Suggestion(message("there is none"))
     numbers = all(integer(value) is not None for value in existing)
     required_values = [value for _, operator, named in term if operator == "In" for value in named]
+    right = {*offered, *_ALL_VALUES.get(term[0][0], ())}
     meant = (
         nearest(required_values[0], existing)
-        if len(required_values) == 1 and required_values[0] not in offered and not numbers
+        if len(required_values) == 1 and required_values[0] not in right and not numbers
         else None
     )
     if meant:
