@@ -98,7 +98,8 @@ def acl(*entries: Any) -> dict[str, Any]:
     return {"NetworkAclId": "acl-1", "Associations": [{"SubnetId": "subnet-1"}], "Entries": rows}
 
 
-ALLOW_IN, ALLOW_OUT = (100, False, "allow", "-1", "0.0.0.0/0", {}), (100, True, "allow", "-1", "0.0.0.0/0", {})
+ANY: dict[str, Any] = {}
+ALLOW_IN, ALLOW_OUT = (100, False, "allow", "-1", "0.0.0.0/0", ANY), (100, True, "allow", "-1", "0.0.0.0/0", ANY)
 HTTPS: dict[str, Any] = {"PortRange": {"From": 443, "To": 443}}
 NODE_ARN = {"Arn": ARN, "AssumeRolePolicyDocument": EC2_TRUST}
 CNI_ROLE = {"name": "aws-node", "namespace": "kube-system", "annotations": {}}
