@@ -17,6 +17,7 @@ from dovetail.controllers.history.decisions import DecisionHistory
 from dovetail.controllers.instance_types import InstanceTypes
 from dovetail.controllers.metrics.definitions import Metrics
 from dovetail.controllers.metrics.pod_latency import PodLatency
+from dovetail.controllers.nodeclaim.creation import NodeClaimCreator
 from dovetail.controllers.nodepool.registration_health import RegistrationHealth
 from dovetail.controllers.rights import MissingRights
 from dovetail.controllers.safemode import SafeMode
@@ -42,6 +43,7 @@ class Context:
     cluster_state: ClusterState
     snapshot_builder: SnapshotBuilder
     instance_types: InstanceTypes
+    nodeclaim_creator: NodeClaimCreator
     decision_history: DecisionHistory
     safety: SafeMode
     health: RegistrationHealth

@@ -45,6 +45,7 @@ from dovetail.controllers.node.termination.controller import Termination
 from dovetail.controllers.node.termination.do_not_disrupt import DoNotDisruptController
 from dovetail.controllers.nodeclaim.capacity_reservation import CapacityReservations
 from dovetail.controllers.nodeclaim.consistency import Consistency
+from dovetail.controllers.nodeclaim.creation import NodeClaimCreator
 from dovetail.controllers.nodeclaim.disruption_conditions import DisruptionConditions
 from dovetail.controllers.nodeclaim.garbage_collection import GarbageCollection
 from dovetail.controllers.nodeclaim.lifecycle import Lifecycle
@@ -227,6 +228,7 @@ class Autoscaler:
                 overlays=settings.gate("NodeOverlay"),
                 without_status=settings.dry_run,
             ),
+            nodeclaim_creator=NodeClaimCreator(kube, self.cluster_state),
             decision_history=self.decision_history,
             safety=self.safety,
             health=RegistrationHealth(),
@@ -291,6 +293,7 @@ class Autoscaler:
         except (KubeError, OSError) as problem:
             self.log.error("history not read, continuing without", error=str(problem))
         await self._recover_instances()
+        self.context.nodeclaim_creator.begin()
         with self.cluster_state.listening():
             self.context.pod_latency.follow(self.cluster_state)
             chosen = SHADOW_CONTROLLERS if self.settings.dry_run else self._controllers

@@ -234,7 +234,7 @@ class Kube:
             query = query_of(labelSelector=labels, fieldSelector=fields, limit=limit or None)
             query += query_of(**{"continue": token}) if token else query_of(resourceVersion=resource_version)
             response = await self.request("GET", resource.path(namespace), query)
-            page = _ENVELOPE.decode(response.body)
+            page = _envelope(response.body, resource.path(namespace))
             with uncollected():
                 for raw in page.items or ():
                     try:
@@ -246,7 +246,7 @@ class Kube:
             # No list: to take it for an empty one would remove all that is known. Lists that are computed for each
             # request (metrics.k8s.io) have items and no resourceVersion.
             if not listing.resource_version and page.items is None:
-                raise Disconnected(message("GET {path}: the answer is no list", path=resource.path(namespace)))
+                raise _no_list(resource.path(namespace))
             token = page.metadata.continue_
             if not token:
                 return listing
@@ -518,9 +518,29 @@ class Kube:
         return (*query, ("dryRun", "All")) if dry_run else query
 
 
+def _envelope(body: bytes, path: str) -> Envelope:
+    try:
+        return _ENVELOPE.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise _no_list(path) from problem
+
+
+def _no_list(path: str) -> Disconnected:
+    return Disconnected(message("GET {path}: the answer is no list", path=path))
+
+
 def _object(body: bytes, type: type[T]) -> T:
-    """An answer that is an object. One without a name is none, whatever its status said."""
-    answer = decode(body, type)
+    """An answer that is an object. One without a name, or that is no JSON, is none, whatever its status said."""
+    try:
+        answer = decode(body, type)
+    except msgspec.ValidationError as problem:
+        raise BadObject("answer", key_of_raw(body), str(problem)) from problem
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise _no_object(body) from problem
     if getattr(getattr(answer, "metadata", None), "name", "unknown") == "":
-        raise Disconnected(message("the answer is no object: {body!r}", body=body[:100]))
+        raise _no_object(body)
     return answer
+
+
+def _no_object(body: bytes) -> Disconnected:
+    return Disconnected(message("the answer is no object: {body!r}", body=body[:100]))

@@ -41,8 +41,6 @@ from dovetail.controllers.metrics.definitions import snake
 from dovetail.controllers.nodeclaim.deletion import delete
 from dovetail.controllers.worker import EXPLAINED
 from dovetail.kube.errors import KubeError
-from dovetail.kube.resources import NODECLAIMS
-from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.planner.plan import Plan
 from dovetail.planner.snapshot import Pool
@@ -122,22 +120,18 @@ class DisruptionController:
                 await self._pause(1.0 if acted else PERIOD_S)
 
     async def _read_marks(self) -> None:
-        """The NodeClaims as the server has them now, once for each leadership.
+        """Before anything is disrupted: a replica that stood by may have missed what the last leader marked.
 
-        A replica that stood by may have missed what the last leader marked: a node that is disrupted already would not
-        count for its budget (`dovetail simulate --random 1005`).
+        A node that is disrupted already would not count for its budget (`dovetail simulate --random 1005`).
         """
-        context = self._context
         while True:
             try:
-                claims = await context.kube.list(NODECLAIMS, type=NodeClaim)
+                return await self._context.nodeclaim_creator.complete()
             except KubeError as problem:
-                context.log.error("nodeclaims not read, no disruption yet", controller="disruption", error=str(problem))
-                await asyncio.sleep(PERIOD_S)
-                continue
-            for claim in claims.items:
-                context.cluster_state.assume(claim)
-            return
+                self._context.log.error(
+                    "nodeclaims not read, no disruption yet", controller="disruption", error=str(problem)
+                )
+            await asyncio.sleep(PERIOD_S)
 
     async def _pause(self, seconds: float) -> None:
         seconds = min(seconds, self._consolidation_state.left())
@@ -162,6 +156,7 @@ class DisruptionController:
         context = self._context
         if not context.cluster_state.synced.is_set():
             return False
+        await context.nodeclaim_creator.complete()
         if self._cleans and not self._consolidation_state.none:
             await self._clean()
         repairable = not context.safety.stops(DisruptionReason.UNHEALTHY) and self._repair.due()

@@ -38,8 +38,9 @@ from dovetail.controllers.nodeclaim.deletion import delete, termination_mode
 from dovetail.controllers.nodepool.static import remaining_nodes
 from dovetail.controllers.provisioning import nodeclaim_template
 from dovetail.controllers.settings import BindingMode
-from dovetail.kube.errors import ApiError, Conflict, KubeError, NotFound
+from dovetail.kube.errors import Conflict, KubeError, NotFound
 from dovetail.kube.resources import NODECLAIMS
+from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.planner.plan import Plan
@@ -262,15 +263,14 @@ class Queue:
         made: list[str] = []
         for pool, body in self._replacement_bodies(command, plan, copy):
             if pool is None or (copy is not None and remaining_nodes(context.cluster_state, pool) < 1):
-                await self._delete_replacements(command, made)
+                await self._delete_replacements(command)
                 return None
             try:
-                claim = await context.kube.create(NODECLAIMS, body, type=NodeClaim)
-            except ApiError as problem:
-                context.log.error("creating nodeclaim", controller="disruption", error=problem.message)
-                await self._delete_replacements(command, made)
+                claim = await context.nodeclaim_creator.create(body)
+            except KubeError as problem:
+                context.log.error("creating nodeclaim", controller="disruption", error=str(problem))
+                await self._delete_replacements(command)
                 return None
-            context.cluster_state.assume(claim)
             made.append(claim.name)
             context.metrics.claims_created.labels(command.reason.lower(), pool.name, "false").inc()
             text = f"Launching NodeClaim: {command.reason}"
@@ -294,9 +294,14 @@ class Queue:
                 body["metadata"]["annotations"][COMMAND] = note
             yield pool, body
 
-    async def _delete_replacements(self, command: Command, made: Sequence[str]) -> None:
-        for claim in filter(None, map(self._context.cluster_state.claims.store.get, made)):
-            await delete(self._context, claim, "rolled_back", decision=command.id)
+    async def _delete_replacements(self, command: Command) -> None:
+        """Delete what was created for a command, also where the server's answer was lost."""
+        context = self._context
+        with suppress(KubeError):  # what cannot be read now counts as capacity once it is
+            await context.nodeclaim_creator.complete()
+        for claim in tuple(context.cluster_state.claims.store.all()):
+            if claim.metadata.annotations.get(wellknown.DECISION) == command.id:
+                await delete(context, claim, "rolled_back", decision=command.id)
 
     def _nominate(self, command: Command, plan: Plan | None, made: Sequence[str]) -> None:
         """Nominate the evicted pods for their planned targets: their replacement pods inherit the nominations."""

@@ -18,7 +18,6 @@ from dovetail.controllers.node.termination import do_not_disrupt
 from dovetail.controllers.nodeclaim.deletion import delete
 from dovetail.controllers.provisioning import nodeclaim_template
 from dovetail.controllers.worker import every, reconcile_ids
-from dovetail.kube.resources import NODECLAIMS
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.quantity import resources
@@ -38,6 +37,7 @@ class StaticCapacity:
             await every(PERIOD_S, self.check, "static.provisioning", self._context.log, self._ids)
 
     async def check(self) -> None:
+        await self._context.nodeclaim_creator.complete()
         for pool in tuple(self._context.cluster_state.pools.store.all()):
             if pool.static and pool.metadata.deletion_timestamp is None and pool.spec.replicas is not None:
                 await self._scale(pool, pool.spec.replicas)
@@ -80,8 +80,7 @@ class StaticCapacity:
                 )
 
     async def _create(self, pool: NodePool, decision: str) -> str:
-        claim = await self._context.kube.create(NODECLAIMS, nodeclaim_template.static(pool, decision), type=NodeClaim)
-        self._context.cluster_state.assume(claim)
+        claim = await self._context.nodeclaim_creator.create(nodeclaim_template.static(pool, decision))
         self._context.log.info(
             "created nodeclaim",
             controller="static.provisioning",

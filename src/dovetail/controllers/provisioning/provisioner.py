@@ -40,6 +40,8 @@ from dovetail.planner.snapshot import Snapshot
 
 #: An unschedulable pod is tried again after so many seconds, then after twice as many, up to the last.
 RETRY_MIN_S, RETRY_MAX_S = 10.0, 60.0
+#: And after so many at first, where only the creation of its NodeClaim failed.
+CREATE_RETRY_MIN_S = 1.0
 #: Pool, class and pods are often applied together. For so long after that a pool that is not ready yet is no news, and
 #: its pods are tried again after so many seconds.
 FIRST_WARNING_GRACE, RETRY_EARLY_S = timedelta(seconds=15), 2.0
@@ -158,6 +160,7 @@ class Provisioner:
     async def provision(self) -> None:
         """Plan for all pending pods, and create the NodeClaims of the plan."""
         context = self._context
+        await context.nodeclaim_creator.complete()
         pods = self._pods_to_plan()
         if not pods:
             return
@@ -199,11 +202,11 @@ class Provisioner:
         context.pod_latency.decided(pods, plan.unschedulable)
         self._log_plan(plan, snapshot, decision, context.clock.monotonic() - began)
         by_key = {pod.metadata.key: pod for pod in pods}
-        refused = await self._create_claims(plan, by_key, decision)
+        failed = await self._create_claims(plan, by_key, decision)
         self._nominate(plan, by_key, decision)
         self._report_refused(plan, by_key, decision)
-        self._report_not_created(refused, by_key)
-        left = {key for planned, _ in refused for key in planned.pods}
+        self._report_not_created(failed, by_key)
+        left = {key for planned, _ in failed for key in planned.pods}
         for key in by_key.keys() - plan.unschedulable.keys() - left:
             self._refused.pop(by_key[key].metadata.uid, None)
         return True
@@ -254,7 +257,7 @@ class Provisioner:
     async def _create_claims(
         self, plan: Plan, pods: Mapping[str, Pod], decision: str
     ) -> Sequence[tuple[PlannedNode, KubeError]]:
-        """Create the NodeClaims of a plan; those that the server refused, and why."""
+        """Create the NodeClaims of a plan; those that were not created as far as is known, and why."""
         gate = asyncio.Semaphore(MAX_CONCURRENT_CREATES)
 
         async def create(planned: PlannedNode) -> str | KubeError:
@@ -267,27 +270,31 @@ class Provisioner:
         finally:
             self._context.written.set()
         outcomes = list(zip(plan.nodes, made, strict=True))
-        refused = [(planned, why) for planned, why in outcomes if isinstance(why, FINAL_ERRORS)]
+        failed = [(planned, why) for planned, why in outcomes if not isinstance(why, str)]
         names = {planned.name: why if isinstance(why, str) else "" for planned, why in outcomes}
-        for planned, _ in refused:
-            del names[planned.name]
+        for planned, why in failed:
+            if isinstance(why, FINAL_ERRORS):
+                del names[planned.name]
         if names or any(place.node for place in plan.placements.values()):
             decision_history = self._context.decision_history
             decision_history.record(
                 provisioning.launched(decision_history, self._context.cluster_state, plan, names, decision)
             )
-        return refused
+        return failed
 
-    def _report_not_created(self, refused: Sequence[tuple[PlannedNode, KubeError]], pods: Mapping[str, Pod]) -> None:
-        """Report the pods of NodeClaims that the server refused."""
+    def _report_not_created(self, failed: Sequence[tuple[PlannedNode, KubeError]], pods: Mapping[str, Pod]) -> None:
+        """Report the pods of NodeClaims that the server refused for good; the others are tried again by themselves."""
         message = REASONS["NOT_WRITTEN"].message
+        of_failed = [(pods[key], why) for planned, why in failed for key in planned.pods if key in pods]
         refusals = [
-            (pods[key], Unschedulable(code="NOT_WRITTEN", message=message(problem=why)))
-            for planned, why in refused
-            for key in planned.pods
-            if key in pods
+            (pod, Unschedulable(code="NOT_WRITTEN", message=message(problem=why)))
+            for pod, why in of_failed
+            if isinstance(why, FINAL_ERRORS)
         ]
         self._report_unplanned(refusals)
+        for pod, why in of_failed:
+            if not isinstance(why, FINAL_ERRORS):
+                self._postpone(pod, CREATE_RETRY_MIN_S)
 
     async def _create(self, planned: PlannedNode, pods: Mapping[str, Pod], decision: str) -> str | KubeError:
         """Create one NodeClaim; its name, or why it was not created. Empty, if its NodePool is gone."""
@@ -298,14 +305,12 @@ class Provisioner:
         mine = [pods[key] for key in planned.pods if key in pods]
         body = nodeclaim_template.manifest(planned, pool, decision, [pod.metadata.uid for pod in mine])
         try:
-            claim = await context.kube.create(NODECLAIMS, body, type=NodeClaim)
+            claim = await context.nodeclaim_creator.create(body)
         except KubeError as problem:
-            # Without an answer the NodeClaim may exist all the same; then the watch brings it, with its pods.
             context.log.error(
                 "creating nodeclaim", controller="provisioner", NodePool=logs.ref(pool.name), error=str(problem)
             )
             return problem
-        context.cluster_state.assume(claim)
         self._runaway.launched(mine, context.clock.monotonic(), claim.metadata.uid)
         self._log_created(claim, planned, decision)
         for pod in mine:
@@ -420,9 +425,9 @@ class Provisioner:
     def _try_soon(self, pod: Pod) -> None:
         self._refused[pod.metadata.uid] = (0, self._context.clock.monotonic() + RETRY_EARLY_S)
 
-    def _postpone(self, pod: Pod) -> None:
+    def _postpone(self, pod: Pod, first: float = RETRY_MIN_S) -> None:
         times = self._refused.get(pod.metadata.uid, (0, 0.0))[0] + 1
-        again = self._context.clock.monotonic() + doubled(RETRY_MIN_S, RETRY_MAX_S, times)
+        again = self._context.clock.monotonic() + doubled(first, RETRY_MAX_S, times)
         self._refused[pod.metadata.uid] = (times, again)
 
     def _log_plan(self, plan: Plan, snapshot: Snapshot, decision: str, seconds: float) -> None:
