@@ -50,6 +50,13 @@ def test_a_request_of_more_processors_than_there_are_atoms_has_an_answer(tmp_pat
     assert "NO_TYPE_FITS" in answer.stdout
 
 
+def test_control_characters_of_a_file_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text((POD % "1").replace("name: p", 'name: "\\e[31mp\\0"'))
+    answer = CliRunner().invoke(main, ["plan", str(tmp_path / "pod.yaml"), "--catalog", str(tmp_path / "a\x1b[31m")])
+    assert answer.exit_code == 2
+    assert "a\\x1b[31m" in answer.stderr and "\x1b" not in answer.stderr
+
+
 def test_a_key_that_is_given_twice_is_refused(tmp_path: Path) -> None:
     """The last won without a word, and half of a manifest was planned for."""
     twice = POD % "1" + "  containers: []\n"

@@ -127,6 +127,7 @@ class LazyGroup(click.Group):
                 from dovetail.language.recognition import recognized
 
                 vars(error)["message"] = recognized(error.message)
+            vars(error)["message"] = _printable(error.message)
             raise
         except OSError as error:
             if error.errno not in UNWRITTEN or error.filename is not None:
@@ -135,6 +136,11 @@ class LazyGroup(click.Group):
             raise UserError(
                 message("the output cannot be written: {why}; send it elsewhere", why=system_error(error))
             ) from error
+
+
+def _printable(text: str) -> str:
+    """A message with what a file put into it: control characters would act on the terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 def _language_option(arguments: Sequence[str]) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 
 from dovetail.clock import Clock, run_virtual
 from dovetail.cloud.aws.client import Calls
-from dovetail.cloud.aws.instances import Ec2Instances
+from dovetail.cloud.aws.instances import CLASS_TAG, CLUSTER_TAG, POOL_TAG, Ec2Instances
+from dovetail.cloud.aws.provider import Aws, AwsSettings
 from dovetail.cloud.provider import CloudError
 
 
@@ -84,3 +86,54 @@ def test_throttling_splits_no_batch() -> None:
     ec2 = Ec2({"i-3": "RequestLimitExceeded"})
     assert None not in end(ec2, 10)
     assert set(ec2.calls) == {10}
+
+
+class TwoClusters:
+    """An EC2 that does not filter: it lists the instances of two clusters, and one of neither."""
+
+    def __init__(self) -> None:
+        self.terminated: list[str] = []
+        self._rows = [
+            self._row("i-ours", {CLUSTER_TAG: "demo", POOL_TAG: "default", CLASS_TAG: "default"}),
+            self._row("i-theirs", {CLUSTER_TAG: "prod", POOL_TAG: "default", CLASS_TAG: "default"}),
+            self._row("i-nobodys", {"Name": "bastion"}),
+        ]
+
+    def client(self, service: str, **_: Any) -> Any:
+        return SimpleNamespace(
+            describe_instances=lambda **_: {"Reservations": [{"Instances": self._rows}]},
+            terminate_instances=self._terminate,
+            close=lambda: None,
+        )
+
+    def _row(self, name: str, tags: Mapping[str, str]) -> dict[str, Any]:
+        return {
+            "InstanceId": name,
+            "InstanceType": "m5.large",
+            "LaunchTime": datetime(2026, 1, 1, tzinfo=UTC),
+            "Placement": {"AvailabilityZone": "a"},
+            "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
+        }
+
+    def _terminate(self, InstanceIds: list[str]) -> dict[str, Any]:
+        self.terminated += InstanceIds
+        return {"TerminatingInstances": [{"InstanceId": name, "CurrentState": {}} for name in InstanceIds]}
+
+
+def test_instances_of_another_cluster_are_neither_listed_nor_terminated() -> None:
+    """What is listed and has no NodeClaim is an orphan; and a NodeClaim's provider id may have been edited."""
+    ec2 = TwoClusters()
+
+    async def main() -> None:
+        clock = Clock(asyncio.get_running_loop())
+        calls = Calls(clock, region="eu-west-1", session=ec2)
+        aws = Aws(AwsSettings(cluster_name="demo", region="eu-west-1"), clock, calls)
+        assert [instance.provider_id for instance in await aws.instances()] == ["aws:///a/i-ours"]
+        with pytest.raises(CloudError, match="eks:eks-cluster-name=prod") as refusal:
+            await aws.terminate("aws:///a/i-theirs")
+        assert refusal.value.reason == "InstanceOfOtherCluster"
+        await aws.terminate("aws:///a/i-ours")
+        assert ec2.terminated == ["i-ours"]
+        calls.close()
+
+    run_virtual(main())

@@ -180,7 +180,15 @@ class Ec2Instances:
         ]
         rows = await self._calls.all("ec2", "describe_instances", "Reservations", Filters=search, MaxResults=1000)
         listed = (row for reservation in rows for row in reservation["Instances"])
-        return with_owners([instance(row) for row in listed if CLASS_TAG in tags_of(row)])
+        return with_owners([instance(row) for row in listed if self._is_listed(tags_of(row))])
+
+    def _is_listed(self, tags: Mapping[str, str]) -> bool:
+        """Whether tags are those asked for; EC2's filter alone is not enough, as orphans on the list are terminated."""
+        return tags.get(CLUSTER_TAG) == self._cluster and POOL_TAG in tags and CLASS_TAG in tags
+
+    def is_foreign(self, instance: Instance) -> bool:
+        """Whether the tags say that another cluster owns an instance."""
+        return instance.tags.get(CLUSTER_TAG, self._cluster) != self._cluster
 
     async def get(self, provider: str) -> Instance:
         row = await self._seen.get(instance_id(provider))

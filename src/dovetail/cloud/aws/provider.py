@@ -210,6 +210,14 @@ class Aws:
 
     async def terminate(self, provider_id: str) -> None:
         instance = await self.get(provider_id)
+        if self._instances.is_foreign(instance):
+            owner = instance.tags[instances.CLUSTER_TAG]
+            raise CloudError(
+                "InstanceOfOtherCluster",
+                f"{provider_id} is tagged {instances.CLUSTER_TAG}={owner}, and is not terminated for cluster"
+                f" {self._settings.cluster_name}; correct the providerID of the NodeClaim or Node, or --cluster-name",
+                Remedy.OPERATOR,
+            )
         if instance.state != "shutting-down":
             try:
                 await asked(self._instances.end(provider_id))
