@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import tarfile
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 
@@ -54,6 +55,16 @@ def test_what_there_is_not_is_refused_as_a_registry_does(registry: ChartRegistry
         assert answer.status == 404
         assert json.loads(answer.body)["errors"][0]["code"] == code
     assert registry.answer("/../etc/passwd").status == 404
+
+
+def test_a_push_is_refused_as_a_registry_does(registry: ChartRegistry) -> None:
+    request = urllib.request.Request(
+        f"http://{registry.address}/v2/karpenter/karpenter/blobs/uploads/", b"x", method="POST"
+    )
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request)
+    assert refused.value.code == 405
+    assert json.loads(refused.value.read())["errors"][0]["code"] == "UNSUPPORTED"
 
 
 def test_the_repository_lists_archives_that_exist(registry: ChartRegistry) -> None:

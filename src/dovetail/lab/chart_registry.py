@@ -146,8 +146,16 @@ class ChartRegistry:
             def do_HEAD(self) -> None:
                 self._send(with_body=False)
 
+            def do_POST(self) -> None:
+                self.close_connection = True  # its body is not read
+                self._write(_error(405, "UNSUPPORTED", f"{self.command}: charts are only read"), with_body=True)
+
+            do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_POST
+
             def _send(self, with_body: bool) -> None:
-                response = answer(self.path.partition("?")[0])
+                self._write(answer(self.path.partition("?")[0]), with_body)
+
+            def _write(self, response: RegistryResponse, with_body: bool) -> None:
                 self.send_response(response.status)
                 self.send_header("Content-Type", response.content_type)
                 self.send_header("Content-Length", str(len(response.body)))

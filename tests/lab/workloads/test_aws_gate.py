@@ -203,3 +203,31 @@ def test_a_request_line_that_is_none_has_a_status(endpoint: AwsEndpoint, line: b
         connection.sendall(line + b"\r\nHost: 127.0.0.1\r\n\r\n")
         answer = connection.recv(4096)
     assert answer.startswith((b"HTTP/1.1 4", b"HTTP/1.1 5")), answer[:80]
+
+
+def _exchange(endpoint: AwsEndpoint, head: dict[str, str], content: bytes) -> bytes:
+    host, _, port = endpoint.url.removeprefix("http://").partition(":")
+    lines = "".join(f"{name}: {value}\r\n" for name, value in {**head, "Connection": "close"}.items())
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(f"POST / HTTP/1.1\r\n{lines}\r\n".encode("latin-1") + content)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def test_a_body_in_chunks_is_read_as_any_other(endpoint: AwsEndpoint) -> None:
+    headers, body = _signed(endpoint)
+    headers = {name: value for name, value in headers.items() if name != "Content-Length"}
+    head = {**headers, "Host": endpoint.url.removeprefix("http://"), "Transfer-Encoding": "chunked"}
+    half = len(body) // 2
+    chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (body[:half], body[half:], b""))
+    answer = _exchange(endpoint, head, chunks)
+    assert answer.startswith(b"HTTP/1.1 200 ") and b"DescribeInstancesResponse" in answer
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [({"Transfer-Encoding": "chunked"}, b"400"), ({"Content-Length": "²"}, b"413"), ({"Content-Length": "-1"}, b"413")],
+    ids=["chunks", "superscript", "negative"],
+)
+def test_a_body_whose_length_is_none_is_refused(endpoint: AwsEndpoint, head: dict[str, str], status: bytes) -> None:
+    answer = _exchange(endpoint, {"Host": endpoint.url.removeprefix("http://"), **FORM, **head}, b"no length\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 " + status), answer[:200]

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
-from dovetail.lab.aws.http_forms import Answer, Environ, body_of, refused
+from dovetail.lab.aws.http_forms import Answer, Environ, body_of, refused, take_body
 from dovetail.lab.aws.signatures import Lookup, SignatureRefused, verify
 from dovetail.lab.aws.web_identity import IdentityRefused, WebIdentity, is_web_identity
 
@@ -85,9 +85,11 @@ class Gate:
 
     def _refusal(self, environ: Environ) -> Answer | None:
         """The answer to a request that is not let in."""
-        size = environ.get("CONTENT_LENGTH") or "0"
-        if not size.isdigit() or int(size) > MAX_BODY_BYTES:
-            environ["CONTENT_LENGTH"] = "0"
+        try:
+            size = take_body(environ, MAX_BODY_BYTES)
+        except OSError as problem:
+            return error(environ, 400, "MalformedQueryString", f"The body cannot be read: {problem}.")
+        if size > MAX_BODY_BYTES:
             return error(environ, 413, "RequestEntityTooLarge", f"The body must have at most {MAX_BODY_BYTES} bytes.")
         host = environ.get("HTTP_HOST", "")
         if not _HOST.fullmatch(host):

@@ -16,6 +16,25 @@ Form = dict[str, list[str]]
 EC2_NAMESPACE = 'xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"'
 
 
+def take_body(environ: Environ, limit: int) -> int:
+    """The length of the body, as far as it is claimed or, in chunks, read. A body past the limit is dropped."""
+    if not environ.pop("wsgi.input_terminated", False):
+        claimed = environ.get("CONTENT_LENGTH") or "0"
+        size = int(claimed) if claimed.isascii() and claimed.isdigit() else limit + 1
+        if size > limit:
+            environ["CONTENT_LENGTH"] = "0"
+        return size
+    data = b""
+    environ["CONTENT_LENGTH"] = "0"
+    while len(data) <= limit and (chunk := environ["wsgi.input"].read(1 << 16)):
+        data += chunk
+    if len(data) <= limit:
+        environ.pop("HTTP_TRANSFER_ENCODING", None)
+        environ["CONTENT_LENGTH"] = str(len(data))
+        environ["wsgi.input"] = io.BytesIO(data)
+    return len(data)
+
+
 def body_of(environ: Environ) -> bytes:
     """The request's body, put back for the next reader."""
     claimed = environ.get("CONTENT_LENGTH") or ""
