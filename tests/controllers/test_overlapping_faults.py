@@ -41,7 +41,7 @@ EVERY = (
     *sweep.CALLS,
     *(("list", resource) for verb, resource in sweep.CALLS if verb == "watch"),
 )
-#: Sequences that failed once: 111 bought 421 instances for 13 pods.
+#: Sequences that failed once: 111 launched 421 instances for 13 pods.
 ONCE = (111,)
 
 

@@ -70,3 +70,18 @@ def test_explain_does_not_need_the_kind_that_lists_leave_out() -> None:
     assert "it moves against vpa/shop/web-vpa" in explain.hpa(listed_hpa, vpas=[listed_vpa]).line
     assert "it moves against hpa/shop/web" in explain.vpa(listed_vpa, hpas=[listed_hpa]).line
     assert "moves against" not in explain.hpa(listed_hpa, vpas=[unrelated]).line
+
+
+@pytest.mark.parametrize("odd", ["x", 5, [], [None], {"a": "b"}, None, True])
+def test_a_field_of_the_wrong_type_counts_as_absent(odd: object) -> None:
+    """Lint reads manifests before any schema has."""
+    for field in ("scaleTargetRef", "targetRef", "metrics", "updatePolicy", "resourcePolicy"):
+        obj = {"metadata": odd, "spec": {field: odd}}
+        assert conflicting_resources(obj, obj) in ((), ("cpu",))
+    deep = {
+        "spec": {
+            "metrics": [{"resource": odd}],
+            "resourcePolicy": {"containerPolicies": [{"controlledResources": odd}]},
+        }
+    }
+    assert conflicting_resources(deep, deep) in ((), ("cpu",))

@@ -2,13 +2,15 @@
 
 An HPA that aims at a percentage of requests and a VPA that changes these requests do: more use raises the requests,
 which lowers the percentage, which removes replicas. An HPA with an absolute target (averageValue) does not depend on
-requests, and neither does one on another metric.
+requests, and neither does one on another metric. A field of the wrong type, as manifests may have, counts as absent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+from dovetail.model.kinds.convert_v1beta1 import member, objects
 
 Json = Mapping[str, Any]
 CONTROLLED = frozenset({"cpu", "memory"})
@@ -18,15 +20,13 @@ V1_METRICS = "autoscaling.alpha.kubernetes.io/metrics"
 
 def utilization_resources(hpa: Json) -> frozenset[str]:
     """The resources of which an HPA holds a percentage of requests; without metrics the default is 80 % of cpu."""
-    spec = hpa.get("spec") or {}
-    names = set()
-    for metric in spec.get("metrics") or ():
-        source = metric.get("resource") or metric.get("containerResource") or {}
-        target = source.get("target") or {}
+    spec, names = member(hpa, "spec"), set[str]()
+    for metric in objects(spec.get("metrics")):
+        source = member(metric, "resource") or member(metric, "containerResource")
+        target = member(source, "target")
         if target.get("averageUtilization") is not None or target.get("type") == "Utilization":
             names.add(str(source.get("name")))
-    annotations = (hpa.get("metadata") or {}).get("annotations") or {}
-    defaulted = not spec.get("metrics") and V1_METRICS not in annotations
+    defaulted = not spec.get("metrics") and V1_METRICS not in member(hpa, "metadata", "annotations")
     if defaulted or spec.get("targetCPUUtilizationPercentage") is not None:
         names.add("cpu")
     return frozenset(names)
@@ -34,15 +34,14 @@ def utilization_resources(hpa: Json) -> frozenset[str]:
 
 def controlled_resources(vpa: Json) -> frozenset[str]:
     """The resources whose requests a VPA changes, in any container; none in mode Off."""
-    spec = vpa.get("spec") or {}
-    if (spec.get("updatePolicy") or {}).get("updateMode") == "Off":
+    if member(vpa, "spec", "updatePolicy").get("updateMode") == "Off":
         return frozenset()
-    policies = (spec.get("resourcePolicy") or {}).get("containerPolicies") or ()
+    policies = objects(member(vpa, "spec", "resourcePolicy").get("containerPolicies"))
     names: set[str] = set()
     for policy in policies:
         if policy.get("mode") != "Off":
             listed = policy.get("controlledResources")
-            names |= CONTROLLED if listed is None else set(listed)
+            names |= set(map(str, listed)) if isinstance(listed, list) else CONTROLLED
     if not any(policy.get("containerName") == "*" for policy in policies):
         names |= CONTROLLED  # containers without a policy
     return frozenset(names)
@@ -50,8 +49,8 @@ def controlled_resources(vpa: Json) -> frozenset[str]:
 
 def workload(obj: Json, field: str) -> tuple[str, str, str]:
     """Kind, name and namespace of what `scaleTargetRef` or `targetRef` names."""
-    reference = (obj.get("spec") or {}).get(field) or {}
-    namespace = (obj.get("metadata") or {}).get("namespace") or "default"
+    reference = member(obj, "spec", field)
+    namespace = member(obj, "metadata").get("namespace") or "default"
     return str(reference.get("kind")), str(reference.get("name")), str(namespace)
 
 

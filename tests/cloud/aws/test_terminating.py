@@ -96,7 +96,7 @@ class TwoClusters:
         self._rows = [
             self._row("i-ours", {CLUSTER_TAG: "demo", POOL_TAG: "default", CLASS_TAG: "default"}),
             self._row("i-theirs", {CLUSTER_TAG: "prod", POOL_TAG: "default", CLASS_TAG: "default"}),
-            self._row("i-nobodys", {"Name": "bastion"}),
+            self._row("i-bastion", {"Name": "bastion"}),
         ]
 
     def client(self, service: str, **_: Any) -> Any:
