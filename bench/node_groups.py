@@ -26,7 +26,7 @@ from dovetail.autoscalers.node_groups.options import options
 from dovetail.autoscalers.node_groups.recording import LoopRecorder
 from dovetail.chance import Chance
 from dovetail.clock import Clock, run_virtual
-from dovetail.cloud.node_groups import GroupMember, NodeGroup, NodeTemplate, UnaskedEnding
+from dovetail.cloud.node_groups import GroupInitiatedTermination, GroupMember, NodeGroup, NodeTemplate
 from dovetail.kube.client import Kube
 from dovetail.kube.events import EventRecorder
 from dovetail.kube.transport import Request, Response
@@ -81,7 +81,7 @@ class Groups:
     def prices(self) -> Mapping[str, float]:
         return {}
 
-    def unasked_endings(self) -> Sequence[UnaskedEnding]:
+    def group_initiated_terminations(self) -> Sequence[GroupInitiatedTermination]:
         return ()
 
     def spot_prices(self) -> Mapping[str, float]:

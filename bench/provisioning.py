@@ -27,7 +27,7 @@ from dovetail.clock import Clock
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.config import load
-from dovetail.lab.apiserver_only import Bare
+from dovetail.lab.apiserver_only import ApiServerOnly
 from dovetail.lab.aws import account, eks
 from dovetail.lab.aws.ec2 import Ec2, Timing
 from dovetail.lab.aws.endpoint import AwsEndpoint
@@ -38,7 +38,7 @@ from dovetail.lab.aws.offerings import LabOfferings
 from dovetail.lab.cluster import Lab, LabParts
 from dovetail.lab.in_process import InProcess
 from dovetail.lab.instances import plain_pool
-from dovetail.lab.kubelet.kubelets import Pace
+from dovetail.lab.kubelet.kubelets import ReportingDetail
 from dovetail.lab.server import LabServer
 from dovetail.model.kinds import crds
 from tests.controllers.aws_world import CLASS, CLUSTER, ON_DEMAND, REGION
@@ -67,7 +67,7 @@ def report_fleet(environ: Environ) -> Answer | None:
 
 async def _lab(folder: Path, nodes: int) -> None:
     clock, chance = Clock(asyncio.get_running_loop()), Chance(1)
-    bare = Bare(clock, chance, 0, "bench", None, make=LabServer)
+    bare = ApiServerOnly(clock, chance, 0, "bench", None, make=LabServer)
     url = await bare.start()
     (folder / "kubeconfig").write_text(bare.kubeconfig())
     server = bare.server
@@ -75,7 +75,9 @@ async def _lab(folder: Path, nodes: int) -> None:
     endpoint = AwsEndpoint(LabOfferings(REGION, FAMILIES))
     endpoint.front.services.insert(0, report_fleet)
     made = account.build(endpoint, CLUSTER, version=VERSION, api_url=url, ca=bare.identity.authority)
-    parts = LabParts(pace=Pace(lean=True, heartbeat_seconds=None), quiet=True, check=False, faults=False, storage=False)
+    parts = LabParts(
+        pace=ReportingDetail(lean=True, heartbeat_seconds=None), quiet=True, check=False, faults=False, storage=False
+    )
     transport = InProcess(server, {"authorization": "Bearer bench"})
     async with Lab(transport, clock, chance, parts, server=server) as lab:
         for definition in crds.definitions():

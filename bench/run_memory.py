@@ -126,13 +126,13 @@ def serve(nodes: int, pods: int, kubeconfig: str) -> None:
     from dovetail.kube.client import Kube
     from dovetail.kube.resources import CRDS, EC2NODECLASSES, NAMESPACES, NODEPOOLS, PODS, REPLICASETS
     from dovetail.kube.resources import NODES as NODES_KIND
-    from dovetail.lab.apiserver_only import Bare
+    from dovetail.lab.apiserver_only import ApiServerOnly
     from dovetail.lab.in_process import InProcess
     from dovetail.model.kinds.crds import KINDS, definition
 
     async def main() -> None:
         clock = Clock(asyncio.get_running_loop())
-        bare = Bare(clock, Chance(1), 0, "bench-token")
+        bare = ApiServerOnly(clock, Chance(1), 0, "bench-token")
         await bare.start()
         kube = Kube(InProcess(bare.server, {"authorization": "Bearer bench-token"}), clock)
         for kind in KINDS:

@@ -26,7 +26,7 @@ from dovetail.cloud.aws import catalog
 from dovetail.cloud.simulated.config import SimulatedMarket
 from dovetail.kube import resources as kinds
 from dovetail.lab.cluster import Lab, LabParts
-from dovetail.lab.kubelet.kubelets import Pace
+from dovetail.lab.kubelet.kubelets import ReportingDetail
 from dovetail.lab.scenario.autoscaler import Autoscaled, AutoscalerRequest
 from dovetail.model.instance_type import InstanceType
 from dovetail.planner.provision import provision
@@ -197,7 +197,7 @@ async def measure(
         asked = msgspec.structs.replace(asked, settings=karpenter.SETTINGS, controllers=karpenter.controllers())
     clock = Clock(asyncio.get_running_loop(), EPOCH)
     parts = LabParts(
-        pace=Pace(lean=True, heartbeat_seconds=None, grid_seconds=0.5), quiet=True, faults=False, check=False
+        pace=ReportingDetail(lean=True, heartbeat_seconds=None, grid_seconds=0.5), quiet=True, faults=False, check=False
     )
     scaler = Autoscaled(asked)
     found = []

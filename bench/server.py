@@ -189,14 +189,14 @@ async def kubectl(count: int = 30_000) -> None:
     take it ten seconds, so the server answers such a Table whole. Beside the time: what either side computed, since
     kubectl's own share is the larger one.
     """
-    from dovetail.lab.apiserver_only import Bare
+    from dovetail.lab.apiserver_only import ApiServerOnly
 
     program = Path(sys.executable).parent / "kubectl"
     if not program.exists():
         say("kubectl", "not installed")
         return
     loop = asyncio.get_running_loop()
-    bare = Bare(Clock(loop), Chance(1), 0, "bench-token")
+    bare = ApiServerOnly(Clock(loop), Chance(1), 0, "bench-token")
     await bare.start()
     inside = Kube(InProcess(bare.server, {"authorization": "Bearer bench-token"}), Clock(loop))
     await inside.create(NAMESPACES, {"metadata": {"name": "bench"}})

@@ -25,7 +25,7 @@ from dovetail.cli.view import source_of
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.config import load
-from dovetail.language import speaking
+from dovetail.language import in_language
 from dovetail.tui.app import ViewApp
 from dovetail.view.observer import Observer
 
@@ -181,7 +181,7 @@ async def draw_screen(config: Path, file: str, keys: tuple[str, ...], size: tupl
 def draw_screens(config: Path) -> None:
     quiet_logs()
     for file, keys, size, language in SCREENS:
-        with speaking(language):
+        with in_language(language):
             asyncio.run(draw_screen(config, file, keys, size))
 
 

@@ -21,7 +21,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "dovetail")
 def log_configuration() -> Iterator[None]:
     """A command that was run in process has quieted the logs of its process; the next test reads them."""
     yield
-    log.quiet(False)
+    log.silence(False)
     if "structlog" in sys.modules:
         sys.modules["structlog"].reset_defaults()
 

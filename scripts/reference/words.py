@@ -31,7 +31,7 @@ class Words:
             return text
         if text in self.korean:
             return self.korean[text]
-        with language.speaking("ko"):
+        with language.in_language("ko"):
             translated = language.translated(text)
         if translated == text:
             self.missing[text] = None

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from dovetail.autoscalers.hpa.controller import HorizontalAutoscaling
-from dovetail.autoscalers.hpa.decision import Saying
+from dovetail.autoscalers.hpa.decision import HpaEvent
 from dovetail.autoscalers.hpa.spec import HorizontalPodAutoscaler
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.kube.client import Kube
@@ -109,9 +109,9 @@ def autoscaler(*metrics: dict[str, Any]) -> HorizontalPodAutoscaler:
     )
 
 
-def look(server: Server, *metrics: dict[str, Any]) -> list[Saying]:
+def look(server: Server, *metrics: dict[str, Any]) -> list[HpaEvent]:
     """What one look says."""
-    said: list[Saying] = []
+    said: list[HpaEvent] = []
 
     async def main() -> None:
         clock = Clock(asyncio.get_running_loop(), EPOCH)

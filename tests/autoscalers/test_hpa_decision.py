@@ -8,7 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.autoscalers.hpa.decision import ScaleDecision, Unclear, decide, metrics_wanted, unscalable, unselective
+from dovetail.autoscalers.hpa.decision import (
+    PodSelectionError,
+    ScaleDecision,
+    decide,
+    metrics_wanted,
+    unscalable,
+    unselective,
+)
 from dovetail.autoscalers.hpa.limits import Past, ScaleHistory
 from dovetail.autoscalers.hpa.proposal import Reading, go_text
 from dovetail.autoscalers.hpa.readings import MetricSample, NoCount
@@ -161,7 +168,7 @@ def test_a_metric_below_nothing_asks_for_no_pods_at_all() -> None:
 def test_a_workload_whose_pods_cannot_be_reported_is_remembered_as_it_was_first_seen() -> None:
     """Once its pods are known, it does not shrink at once."""
     decision = unselective(
-        asked(cpu()), scale(5), Unclear("SelectorRequired", "selector is required"), ScaleHistory(), NOW
+        asked(cpu()), scale(5), PodSelectionError("SelectorRequired", "selector is required"), ScaleHistory(), NOW
     )
     assert decision.history.recommendations == (Past(5, NOW),)
     later = NOW + timedelta(minutes=4)

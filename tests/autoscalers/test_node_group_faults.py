@@ -87,7 +87,7 @@ class Storm:
         with suppress(asyncio.CancelledError):
             await self.work
 
-    async def strike(self) -> None:
+    async def inject(self) -> None:
         match self.chance.choice(FAULTS):
             case "scale":
                 name = self.chance.choice(("web", "api", "jobs"))
@@ -147,7 +147,7 @@ def survive(seed: int) -> None:
                 await storm.deploy(name, 1)
             storm.start()
             for _ in range(30):
-                await storm.strike()
+                await storm.inject()
                 await storm.pass_time(120)
             storm.injection.set(0)
             groups.throttled = 0

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from dovetail.chance import Chance
 from dovetail.cli.main import main
 from dovetail.clock import Clock, run_scaled
-from dovetail.lab.apiserver_only import Bare, write_private
+from dovetail.lab.apiserver_only import ApiServerOnly, write_private
 from dovetail.lab.cluster import Lab
 from dovetail.lab.in_process import InProcess
 from dovetail.lab.server import LabServer
@@ -31,7 +31,7 @@ def _at_a_lab(folder: Path, talk: Callable[[], None]) -> None:
 
     async def run() -> None:
         clock, config = Clock(asyncio.get_running_loop()), folder / "kubeconfig.yaml"
-        bare = Bare(clock, Chance(1), 0, "secret", make=LabServer)
+        bare = ApiServerOnly(clock, Chance(1), 0, "secret", make=LabServer)
         url = await bare.start()
         try:
             write_private(config, bare.kubeconfig())

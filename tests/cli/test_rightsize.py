@@ -36,7 +36,7 @@ from dovetail.clock import run_virtual
 from dovetail.errors import UserError
 from dovetail.kube.resources import CRDS, DEPLOYMENTS, Resource
 from dovetail.lab.cluster import Lab
-from dovetail.language import speaking
+from dovetail.language import in_language
 from dovetail.language.columns import width_of
 from dovetail.model.meta import ObjectMeta, OwnerReference
 from dovetail.model.pods import Pod
@@ -398,7 +398,7 @@ def test_too_little_history_is_said_and_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_reader_of_korean_gets_a_korean_table_and_english_data(tmp_path: Path) -> None:
     objects = (deployment("young", 4, "2", "4Gi"), vpa("young"), checkpoint("young", used(5, 100)))
-    with speaking("ko"):
+    with in_language("ko"):
         header, row, *_ = run(tmp_path, *objects, flags=()).splitlines()
         shown = yaml.safe_load(run(tmp_path, *objects, flags=("-o", "yaml")))
     assert header.split()[:3] == ["워크로드", "파드", "컨테이너"]

@@ -30,7 +30,7 @@ from dovetail.lab.aws.ec2 import Ec2, Timing
 from dovetail.lab.aws.endpoint import AwsEndpoint
 from dovetail.lab.aws.offerings import LabOfferings
 from dovetail.lab.cluster import Lab, LabParts
-from dovetail.lab.kubelet.kubelets import Pace
+from dovetail.lab.kubelet.kubelets import ReportingDetail
 from dovetail.model.kinds import crds
 from tests.controllers.conftest import Killed
 
@@ -279,7 +279,9 @@ def run_scenario(account: Account, scenario: Scenario, **settings: Any) -> None:
         account.fresh()
         clock = Clock(asyncio.get_running_loop(), wall())
         account.endpoint.book.now = clock.now
-        parts = LabParts(pace=Pace(lean=True, heartbeat_seconds=None), quiet=True, check=False, storage=False)
+        parts = LabParts(
+            pace=ReportingDetail(lean=True, heartbeat_seconds=None), quiet=True, check=False, storage=False
+        )
         async with Lab.embedded(7, parts, clock=clock) as lab:
             for definition in crds.definitions():
                 await lab.kube.create(kinds.CRDS, definition)

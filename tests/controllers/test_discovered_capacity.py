@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.controllers.discovered_capacity import DiscoveredCapacity, unannounced
+from dovetail.controllers.discovered_capacity import DiscoveredCapacity, undeclared_requests
 from dovetail.controllers.provisioning.runaway import FREE_LAUNCHES, WINDOW_S, RunawayGuard
 from dovetail.kube import resources as kinds
 from dovetail.model.instance_type import InstanceType
@@ -130,4 +130,4 @@ def test_static_pods_and_injected_containers_are_discovered_and_announced_daemon
     template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]}}
     daemon = msgspec.convert({"metadata": {"uid": "d"}, "spec": {"template": template}}, DaemonSet)
     there = [pod("Node", "n", "200m"), pod("DaemonSet", "d", "150m"), pod("ReplicaSet", "r", "900m")]
-    assert unannounced(there, [daemon]) == {"cpu": 250}
+    assert undeclared_requests(there, [daemon]) == {"cpu": 250}

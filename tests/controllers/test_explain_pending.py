@@ -15,7 +15,7 @@ from dovetail.controllers.explain.pods import refused
 from dovetail.controllers.history.decisions import Refusal
 from dovetail.controllers.history.provisioning import never_joined
 from dovetail.kube import resources as kinds
-from dovetail.language import speaking
+from dovetail.language import in_language
 from tests.controllers.test_explain import ask
 
 RunScenario = Callable[..., None]
@@ -257,7 +257,7 @@ def test_an_answer_in_korean_leaves_no_recorded_english() -> None:
         pools={"spot": funnel},
         remedy="ask for less, or allow larger types",
     )
-    with speaking("ko"):
+    with in_language("ko"):
         answer = refused("default/p", refusal)
     for text in (answer.line, *answer.details, *answer.deep):
         assert not any(words in text for words in ("at most", "nearest", "lacks", "there is", "ask for")), text

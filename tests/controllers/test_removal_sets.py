@@ -16,7 +16,7 @@ from dovetail.controllers.disruption.removal_sets import FreeCapacity
 from dovetail.controllers.disruption.types import Candidate
 from dovetail.kube import resources as kinds
 from dovetail.lab.cluster import Lab, LabParts
-from dovetail.lab.kubelet.kubelets import Pace
+from dovetail.lab.kubelet.kubelets import ReportingDetail
 from dovetail.lab.scenario.autoscaler import Autoscaled, AutoscalerRequest
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.meta import ObjectMeta
@@ -136,7 +136,7 @@ SIZES = (("small", "250m", "512Mi"), ("wide", "1", "2Gi"), ("tall", "500m", "5Gi
 async def fleet(replicas: int, market: SimulatedMarket = MARKET) -> AsyncIterator[tuple[Lab, Autoscaled, list[str]]]:
     """A lab whose pods have their nodes, and the evictions from then on."""
     parts = LabParts(
-        pace=Pace(lean=True, heartbeat_seconds=None, grid_seconds=0.5), quiet=True, faults=False, check=True
+        pace=ReportingDetail(lean=True, heartbeat_seconds=None, grid_seconds=0.5), quiet=True, faults=False, check=True
     )
     scaler = Autoscaled(AutoscalerRequest(types=tuple(map(kind, (2, 4, 8))), market=market))
     evicted: list[str] = []

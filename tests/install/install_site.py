@@ -27,7 +27,7 @@ from dovetail.lab.aws.account import AwsAccount, build, client
 from dovetail.lab.aws.endpoint import ACCOUNT, AwsEndpoint
 from dovetail.lab.aws.offerings import LabOfferings
 from dovetail.lab.cluster import Lab, LabParts
-from dovetail.lab.kubelet.kubelets import Pace
+from dovetail.lab.kubelet.kubelets import ReportingDetail
 
 REGION, CLUSTER = "ap-northeast-2", "demo"
 SERVER = "https://127.0.0.1:6443"
@@ -246,7 +246,9 @@ class Site:
 def tell(endpoint: AwsEndpoint, story: Callable[[Site], Awaitable[None]], nodes: int = 0) -> None:
     async def main() -> None:
         clock = Clock(asyncio.get_running_loop(), EPOCH)
-        parts = LabParts(pace=Pace(lean=True, heartbeat_seconds=None), quiet=True, check=False, storage=False)
+        parts = LabParts(
+            pace=ReportingDetail(lean=True, heartbeat_seconds=None), quiet=True, check=False, storage=False
+        )
         async with Lab.embedded(7, parts, clock=clock) as lab:
             roles = (
                 f"- groups:\n  - system:bootstrappers\n  - system:nodes\n"

@@ -14,7 +14,15 @@ from botocore.exceptions import ClientError
 from dovetail.cloud.aws.client import Calls
 from dovetail.install.doctor.checks import report
 from dovetail.install.doctor.facts import SourceAnswer, State, Status
-from dovetail.install.doctor.permissions import LAUNCH, PASS_ROLE, UNWANTED, ControllerRole, Denial, simulate, trials
+from dovetail.install.doctor.permissions import (
+    LAUNCH,
+    PASS_ROLE,
+    UNWANTED,
+    ControllerRole,
+    Denial,
+    permission_checks,
+    simulate,
+)
 from dovetail.install.policy import PolicyDecision, decide
 from dovetail.kube import resources as kinds
 from tests.e2e import installation_steps as steps
@@ -41,7 +49,7 @@ def policy(step: str) -> Mapping[str, Any]:
 def denied(document: Mapping[str, Any], role: ControllerRole) -> set[str]:
     return {
         action
-        for trial in trials(role)
+        for trial in permission_checks(role)
         if trial.purpose not in UNWANTED
         for action in trial.actions
         if decide([document], action, trial.resource, trial.context)[0] is not PolicyDecision.ALLOWED
@@ -63,7 +71,7 @@ def test_a_policy_of_a_walk_through_is_enough_for_its_nodepools(
         names_provisioners=names_provisioners,
         makes_profiles=makes_profiles,
     )
-    assert any(trial.purpose == LAUNCH for trial in trials(role))
+    assert any(trial.purpose == LAUNCH for trial in permission_checks(role))
     assert denied(policy(step), role) == set()
 
 
@@ -179,7 +187,7 @@ def test_a_boundary_and_the_policies_beside_it_are_judged_apart(
     role: BoundedRole, causes: set[tuple[bool, str, str]]
 ) -> None:
     controller = ControllerRole(arn=ROLE, cluster=CLUSTER, region=REGION)
-    answer = asyncio.run(simulate(cast("Calls", role), ROLE, trials(controller)))
+    answer = asyncio.run(simulate(cast("Calls", role), ROLE, permission_checks(controller)))
     denials = [msgspec.convert(row, Denial) for row in answer.data]
     fleets = [row for row in denials if (row.purpose, row.action) == (LAUNCH, "ec2:CreateFleet")]
     assert {(row.by_boundary, row.decision, row.policy) for row in fleets} == causes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from dovetail.clock import EPOCH, Clock, run_virtual
-from dovetail.kube.ratelimit import IN_FLIGHT, Paced
+from dovetail.kube.ratelimit import IN_FLIGHT, RateLimitedTransport
 from dovetail.kube.transport import Request, Response
 
 
@@ -30,7 +30,7 @@ def test_only_so_many_requests_are_on_their_way_and_watches_do_not_wait() -> Non
     async def main() -> None:
         clock = Clock(asyncio.get_running_loop(), EPOCH)
         server = _Slow()
-        paced = Paced(server, clock, rate=1000.0, burst=1000.0)
+        paced = RateLimitedTransport(server, clock, rate=1000.0, burst=1000.0)
         requests = [asyncio.ensure_future(paced.send(Request(method="GET", path="/"))) for _ in range(3 * IN_FLIGHT)]
         await asyncio.sleep(0.5)
         await paced.send(Request(method="GET", path="/", query=(("watch", "1"),)))
@@ -45,7 +45,7 @@ def test_only_so_many_requests_are_on_their_way_and_watches_do_not_wait() -> Non
 def test_after_the_burst_the_rate_holds() -> None:
     async def main() -> None:
         clock = Clock(asyncio.get_running_loop(), EPOCH)
-        paced = Paced(_Slow(), clock, rate=10.0, burst=5.0)
+        paced = RateLimitedTransport(_Slow(), clock, rate=10.0, burst=5.0)
         await asyncio.gather(*(paced.send(Request(method="GET", path="/")) for _ in range(25)))
         assert 2.9 <= clock.monotonic() <= 3.1
 

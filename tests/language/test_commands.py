@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from dovetail.cli.main import main
 from dovetail.install.doctor.checks import CHECKS
-from dovetail.language import columns, message, speaking
+from dovetail.language import columns, in_language, message
 from dovetail.language.recognition import recognized
 from dovetail.offline.evaluation import PlanEvaluation
 from tests.install.doctor_facts import of
@@ -40,7 +40,7 @@ def check_korean() -> ModuleType:
 
 @pytest.fixture
 def korean() -> Iterator[None]:
-    with speaking("ko"):
+    with in_language("ko"):
         yield
 
 

@@ -12,7 +12,7 @@ from babel.messages.catalog import Catalog
 from babel.messages.mofile import write_mo
 
 from dovetail import language
-from dovetail.language import choose, english, message, plural, reader, speaking
+from dovetail.language import choose, english, in_language, message, plural, reader
 from dovetail.language.catalogue import MessageCatalogue
 
 
@@ -24,7 +24,7 @@ def korean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     encoded = io.BytesIO()
     write_mo(encoded, catalogue)
     monkeypatch.setitem(reader._catalogues, "ko", MessageCatalogue(encoded.getvalue()))
-    with speaking("ko"):
+    with in_language("ko"):
         yield
 
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.language import message, recognition, speaking
+from dovetail.language import in_language, message, recognition
 from dovetail.language.recognition import recognized
 from dovetail.model.reasons import REASONS
 
 
 @pytest.fixture
 def korean() -> Iterator[None]:
-    with speaking("ko"):
+    with in_language("ko"):
         yield
 
 
@@ -30,7 +30,7 @@ def test_a_reader_of_english_sees_what_was_recorded() -> None:
 def test_every_reason_is_recognized(korean: None, code: str) -> None:
     reason = REASONS[code]
     facts = {name: f"x-{index}" for index, (_, name, _, _) in enumerate(string.Formatter().parse(reason.text)) if name}
-    with speaking("en"):
+    with in_language("en"):
         recorded = message(reason.text, **facts)
     assert recognized(recorded) == message(reason.text, **facts) != recorded
     assert recognized(reason.remedy) == message(reason.remedy) != reason.remedy
@@ -65,7 +65,7 @@ def test_what_no_template_made_stays(korean: None, text: str) -> None:
 
 @given(st.text(max_size=60))
 def test_any_text_is_read_without_an_error(text: str) -> None:
-    with speaking("ko"):
+    with in_language("ko"):
         assert isinstance(recognized(text), str)
 
 
@@ -75,7 +75,7 @@ def test_both_forms_of_a_plural_are_recognized(korean: None) -> None:
 
 
 def test_a_template_of_facts_alone_fits_nothing() -> None:
-    with speaking("ko"):
+    with in_language("ko"):
         assert all(
             sum(char.isalpha() for literal, _, _, _ in string.Formatter().parse(template.text) for char in literal)
             >= recognition.MIN_LETTERS
@@ -124,7 +124,7 @@ def test_answers_about_nodes_and_pods_are_recognized_whole(korean: None, recorde
     ],
 )
 def test_what_another_program_says_stays_as_it_says_it(said: str) -> None:
-    with speaking("ko"):
+    with in_language("ko"):
         assert recognized(said) == said
 
 
@@ -145,7 +145,7 @@ def test_no_particle_is_added_to_a_sentence_of_another_program(korean: None, rec
 
 
 def test_a_text_inside_another_is_read_before_a_short_template_around_it() -> None:
-    with speaking("ko"):
+    with in_language("ko"):
         shown = recognized("rolled back, n1: it is no longer drifted: x")
     assert shown == "되돌림, n1: 더 이상 드리프트 상태가 아닙니다: x"
 

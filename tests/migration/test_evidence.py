@@ -63,7 +63,7 @@ def test_many_instances_without_nodes_are_not_ended(size: int) -> None:
 def test_the_share_that_may_never_have_joined_is_of_the_group_as_it_was(strangers: int, ended: bool) -> None:
     """What the plan accepts is carried out, also when the nodes that joined are gone."""
     full, joined = group(100), tuple(node(f"n{index}") for index in range(strangers, 100))
-    assert (not plan._strangers([full], joined)) is ended
+    assert (not plan._foreign_groups([full], joined)) is ended
     action = next_action(record(desired=100), seen([group(strangers)], node("other")))
     assert isinstance(action, actions.Terminate if ended else actions.Wait)
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from dovetail.model.kinds.overlay import NodeOverlay
-from dovetail.model.node_overlays import agreed, overlaid, selection
+from dovetail.model.node_overlays import consistent, overlaid, selection
 from tests.planner.conftest import LARGE, SMALL, kind
 
 _POOL = {"karpenter.sh/nodepool": "general", "team": "a"}
@@ -47,8 +47,8 @@ def test_a_contradiction_in_any_pool_counts_for_all() -> None:
     one = _overlay("a", "node.kubernetes.io/instance-type", "small", capacity={"example.com/disk": "1"})
     other = _overlay("b", "team", "a", capacity={"example.com/disk": "2"})
     shops = [({}, (SMALL,)), (_POOL, (SMALL,))]
-    assert [each.metadata.name for each in agreed((one, other), shops)] == ["b"]
-    assert {each.metadata.name for each in agreed((one, other), shops[:1])} == {"a", "b"}
+    assert [each.metadata.name for each in consistent((one, other), shops)] == ["b"]
+    assert {each.metadata.name for each in consistent((one, other), shops[:1])} == {"a", "b"}
 
 
 def test_capacity_that_an_overlay_adds_is_there() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from dovetail.model.meta import view
 from dovetail.model.pods import Pod
-from dovetail.model.selector import Judge, LabelSelector, SelectorError, matches, parse_fields, parse_labels
+from dovetail.model.selector import LabelSelector, NameValidators, SelectorError, matches, parse_fields, parse_labels
 
 LABELS = {"app": "web", "tier": "front", "size": "7"}
 
@@ -83,4 +83,4 @@ def test_a_judge_is_asked_in_the_order_of_the_text() -> None:
         raise SelectorError(f"{key} is no name")
 
     with pytest.raises(SelectorError, match="b is no name"):
-        parse_labels("b in c", Judge(key=refuse))
+        parse_labels("b in c", NameValidators(key=refuse))

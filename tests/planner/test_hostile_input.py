@@ -7,7 +7,7 @@ import pytest
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.reasons import reason
 from dovetail.planner.problem.compile import Problem
-from dovetail.planner.provision import provision, quick
+from dovetail.planner.provision import provision, quick_packing
 from dovetail.planner.snapshot import Snapshot
 from tests.planner.conftest import HOSTNAME, ZONE, ZONES, Solve, kind, near, node, pod, pods, pool, spread
 
@@ -99,7 +99,7 @@ def test_ten_thousand_kinds_of_pods_are_planned_in_one_pass() -> None:
     world = Snapshot(pools=(pool(types=(kind("huge", 64, 256, 3.0), kind("vast", 192, 768, 9.0))),), pending=many)
     problem = Problem(world)
     assert len(problem.classes) == 10_000
-    packing = quick(problem)
+    packing = quick_packing(problem)
     assert sum(packing.left.values()) == 0
     assert packing.state.meter.spent < 20 * len(problem.classes)
 

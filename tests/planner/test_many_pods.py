@@ -10,7 +10,7 @@ import pytest
 from dovetail.model.pods import Pod
 from dovetail.planner.optimise.improve import better_by_work
 from dovetail.planner.problem.compile import Problem
-from dovetail.planner.provision import quick
+from dovetail.planner.provision import quick_packing
 from dovetail.planner.snapshot import Snapshot
 from tests.planner.conftest import HOSTNAME, SHOP, ZONE, Solve, kind, pod, pool
 
@@ -63,7 +63,7 @@ def test_members_of_a_spread_leave_every_zone_open_to_its_owners(solve: Solve) -
 def test_improving_a_large_batch_takes_no_more_work_than_it_was_given() -> None:
     """Else a plan that must not depend on the clock would take as long as it likes."""
     problem = Problem(Snapshot(pools=(pool(types=TYPES),), pending=tuple(mixed(600, 5))))
-    first = quick(problem)
+    first = quick_packing(problem)
     before = first.state.meter.spent
     better_by_work(problem, first, 0, 0.05, 0.0)
     assert first.state.meter.spent - before < 3 * 0.05 * 40_000
@@ -72,13 +72,13 @@ def test_improving_a_large_batch_takes_no_more_work_than_it_was_given() -> None:
 def test_one_impossible_pod_does_not_make_a_large_batch_be_planned_again(solve: Solve) -> None:
     """Nothing could hold it, so no pod goes short for want of a better packing."""
     from dovetail.planner.problem.compile import Problem
-    from dovetail.planner.provision import quick
+    from dovetail.planner.provision import quick_packing
     from dovetail.planner.snapshot import Snapshot
 
     pods = mixed(600, 5)
     alone = Problem(Snapshot(pools=(pool(types=TYPES),), pending=tuple(pods)))
     beside = Problem(Snapshot(pools=(pool(types=TYPES),), pending=(*pods, pod("giant", cpu="1000000"))))
-    without, with_giant = quick(alone), quick(beside)
+    without, with_giant = quick_packing(alone), quick_packing(beside)
     assert sum(without.left.values()) == 0
     assert sum(with_giant.left.values()) == 1
     assert with_giant.state.meter.spent < 1.2 * without.state.meter.spent

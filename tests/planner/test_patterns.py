@@ -17,7 +17,7 @@ from dovetail.planner.optimise.patterns import Patterns
 from dovetail.planner.optimise.relaxation import Demand, PatternUse, relaxation
 from dovetail.planner.optimise.rounding import FINE, Rounding, rounded
 from dovetail.planner.problem.compile import Problem
-from dovetail.planner.provision import quick
+from dovetail.planner.provision import quick_packing
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
 from tests.planner.conftest import HOSTNAME, SHOP, Solve, kind, near, pod, pods, pool, spread
@@ -66,11 +66,11 @@ def test_a_node_offered_whole_is_taken_as_often_as_it_serves() -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_what_is_cut_by_patterns_keeps_every_rule(seed: int) -> None:
     problem = _problem(*mixed(600, seed))
-    start = rounded(problem, quick(problem), lambda: _LONG)
+    start = rounded(problem, quick_packing(problem), lambda: _LONG)
     assert start is not None
     patterns = Patterns(problem, start)
-    assert patterns.learn(start.state)
-    assert not patterns.learn(start.state)
+    assert patterns.add_from(start.state)
+    assert not patterns.add_from(start.state)
     found = patterns.packed(lambda: _LONG)
     assert found is not None
     assert not found.left
@@ -79,7 +79,7 @@ def test_what_is_cut_by_patterns_keeps_every_rule(seed: int) -> None:
 
 def test_nodes_are_filled_along_the_flows_also_where_one_was_relaxed_before() -> None:
     problem = _problem(*mixed(600, 3))
-    rounding = Rounding(problem, quick(problem), FINE)
+    rounding = Rounding(problem, quick_packing(problem), FINE)
     rounding.state.close(rounding.state.open(0))
     state = rounding.run(lambda: _LONG)
     assert state is not None
@@ -88,7 +88,7 @@ def test_nodes_are_filled_along_the_flows_also_where_one_was_relaxed_before() ->
 
 def test_patterns_improve_what_the_flows_came_to() -> None:
     problem = _problem(*mixed(600, 3))
-    first = quick(problem)
+    first = quick_packing(problem)
     flowed = rounded(problem, first, lambda: _LONG)
     bettered = better_by_work(problem, first, 0, 0.1, 0.0)
     assert flowed is not None
@@ -97,9 +97,9 @@ def test_patterns_improve_what_the_flows_came_to() -> None:
 
 def test_a_pattern_seen_in_one_zone_is_offered_in_the_others() -> None:
     problem = _problem(*pods(6, cpu="1500m", **spread()), *pods(6, name="aside", cpu="400m", **spread(app="aside")))
-    first = quick(problem)
+    first = quick_packing(problem)
     patterns = Patterns(problem, first)
-    patterns.learn(first.state)
+    patterns.add_from(first.state)
     places = {problem.frontier.places[cut.offering] for cut in patterns._pattern_uses()}
     assert len(places) == 3
 

@@ -8,7 +8,7 @@ from dovetail.model.labels import INSTANCE_TYPE
 from dovetail.model.pods import Pod
 from dovetail.planner.optimise.improve import better_by_work
 from dovetail.planner.problem.compile import Problem
-from dovetail.planner.provision import provision, quick
+from dovetail.planner.provision import provision, quick_packing
 from dovetail.planner.snapshot import Pool, Snapshot
 from dovetail.planner.verify import verify
 
@@ -18,7 +18,7 @@ _SOFT = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def _unkept(*pending: Pod, pools: tuple[Pool, ...] | None = None, **more: Any) -> int:
-    return quick(Problem(Snapshot(pools=pools or (pool(),), pending=pending, **more))).violated_count
+    return quick_packing(Problem(Snapshot(pools=pools or (pool(),), pending=pending, **more))).violated_count
 
 
 def _prefers(key: str, *values: str) -> dict[str, Any]:
@@ -105,6 +105,7 @@ def test_the_class_with_most_violations_on_all_nodes_together_is_restored_first(
     free = pods(10, "free", cpu="1600m", **_prefers(ZONE, "z2"))
     problem = Problem(Snapshot(pools=(shop,), pending=(*costly, *free)))
     violated = {
-        problem.classes[index].pods[0].rpartition("/")[2].rpartition("-")[0] for index, _, _ in quick(problem).violated
+        problem.classes[index].pods[0].rpartition("/")[2].rpartition("-")[0]
+        for index, _, _ in quick_packing(problem).violated
     }
     assert violated == {f"costly{at}" for at in range(9)}

@@ -13,7 +13,7 @@ import pytest
 from dovetail.planner.optimise.improve import Improvement, better_by_work
 from dovetail.planner.optimise.worker import OptimiserProcess, layout_of, packing_of, serve
 from dovetail.planner.problem.compile import Problem
-from dovetail.planner.provision import provision, quick
+from dovetail.planner.provision import provision, quick_packing
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
 from tests.planner.conftest import ZONE, node, pods, pool, spread
@@ -33,7 +33,7 @@ def test_the_child_finds_what_would_be_found_here(child: OptimiserProcess) -> No
     """Ended by work alone, where it is done makes no difference."""
     here = provision(WORLD, seed=3, deadline=0.1, optimiser=better_by_work)
     problem = Problem(WORLD)
-    start = quick(problem)
+    start = quick_packing(problem)
     sent = pickle.loads(pickle.dumps(problem))
     found = better_by_work(sent, packing_of(sent, layout_of(start), start.state.run), 3, 0.1, 0.0)
     assert found.packing.cost == pytest.approx(here.cost.per_hour)

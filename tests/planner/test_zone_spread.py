@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from dovetail.model.instance_type import Offering
 from dovetail.planner.packing.zone_spread import zones_reached
 from dovetail.planner.problem.compile import Problem
-from dovetail.planner.provision import quick
+from dovetail.planner.provision import quick_packing
 from dovetail.planner.snapshot import Snapshot
 from tests.planner.conftest import HOSTNAME, SHOP, ZONE, ZONES, Solve, kind, near, pods, pool, spread, zones_of
 
@@ -21,7 +21,7 @@ def _reached(zones: tuple[str, ...]) -> int:
     trainer = pods(1, "trainer", cpu="3", requests={_GPU: "1"})
     kept = pods(1, "kept", cpu="3", nodeSelector={ZONE: "z1"}, **spread(ZONE, app="kept"))
     problem = Problem(Snapshot(pools=(pool(types=shop),), pending=(*trainer, *kept)))
-    return zones_reached(quick(problem).state, 3)
+    return zones_reached(quick_packing(problem).state, 3)
 
 
 def test_a_node_may_lie_in_any_zone_that_sells_what_holds_its_pods() -> None:

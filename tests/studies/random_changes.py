@@ -14,7 +14,7 @@ from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.cloud.aws import catalog
 from dovetail.kube import resources as kinds
 from dovetail.lab.cluster import Lab, LabParts
-from dovetail.lab.kubelet.kubelets import Pace
+from dovetail.lab.kubelet.kubelets import ReportingDetail
 from dovetail.lab.scenario.autoscaler import Autoscaled, AutoscalerRequest
 from dovetail.lab.scenario.manifests import Kinds, apply
 from dovetail.model.instance_type import InstanceType
@@ -86,7 +86,7 @@ def compare(seed: int) -> Comparison:
 
 
 def _parts() -> LabParts:
-    pace = Pace(lean=True, heartbeat_seconds=None, grid_seconds=0.5)
+    pace = ReportingDetail(lean=True, heartbeat_seconds=None, grid_seconds=0.5)
     return LabParts(pace=pace, quiet=True, event_sink=lambda *event: None, faults=False)
 
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from dovetail.cli.main import main
 from dovetail.lab.scenario.runner import ScenarioOutcome, SummaryRow
-from dovetail.language import speaking
+from dovetail.language import in_language
 from dovetail.studies import scenario_report, svg
 
 SCENARIO = """
@@ -45,7 +45,7 @@ def test_the_page_says_what_went_wrong_and_escapes_it() -> None:
     shown = scenario_report.html(outcome(["pod <b> stayed pending"]), ROWS, "dovetail simulate burst.yaml")
     assert "pod &lt;b&gt; stayed pending" in shown and "Everything went" not in shown
     assert "$1.50" in shown and "dovetail simulate burst.yaml" in shown
-    with speaking("ko"):
+    with in_language("ko"):
         korean = scenario_report.html(outcome([]), ROWS, "dovetail simulate burst.yaml")
     assert '<html lang="ko">' in korean and "시작한 노드" in korean and "Everything" not in korean
 

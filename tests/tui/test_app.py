@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 
 from dovetail.controllers.explain import Answer
 from dovetail.controllers.history.decisions import Decision
-from dovetail.language import speaking
+from dovetail.language import in_language
 from dovetail.model.nodes import Event
 from dovetail.tui.app import Page, ViewApp, ViewSource
 from dovetail.tui.explanation import SelectedObject
@@ -210,7 +210,7 @@ def test_korean_lines_are_no_wider_than_the_screen(fleet: FleetView) -> None:
         assert "노드" in screen(app)
         assert max(strip.cell_length for strip in strips) <= 80
 
-    with speaking("ko"):
+    with in_language("ko"):
         play(fleet, story)
 
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.language import speaking
+from dovetail.language import in_language
 from dovetail.language.columns import width_of
 from dovetail.tui import figures
 from dovetail.tui.body import body
 from dovetail.tui.figures import ASCII, UNICODE, bar, fit, fit_middle, printable, wrapped
 from dovetail.tui.tables import NODES, PODS, TABLES, TableLook, line, matching, ordered, widths
-from dovetail.tui.text import once, totals, trouble
+from dovetail.tui.text import once, problems, totals
 from dovetail.view import FleetView, Money, PendingPod, WatchHealth
 from tests.tui.conftest import NOW, a_node, a_pod, with_totals
 
@@ -59,7 +59,7 @@ def test_once_in_200_columns_has_usage_zone_and_reason(fleet: FleetView) -> None
 @pytest.mark.parametrize("width", [40, 79, 80, 119, 120, 200])
 @pytest.mark.parametrize("language", ["en", "ko"])
 def test_no_line_is_wider_than_the_terminal(fleet: FleetView, width: int, language: str) -> None:
-    with speaking(language):
+    with in_language(language):
         lines = list(once(fleet, LOOK, width, pods=True))
     assert len(lines) > 15
     assert max(map(width_of, lines)) <= width
@@ -85,12 +85,12 @@ def test_a_lost_connection_and_what_may_not_be_read_are_said() -> None:
         unread={"pods": "not permitted", "nodeclaims.karpenter.sh": "not served"},
         safe_mode="launches fail",
     )
-    lost, safe, refused = trouble(health)
+    lost, safe, refused = problems(health)
     assert lost.startswith("CONNECTION LOST (API server): connection refused")
     assert safe == "safe mode: launches fail"
     assert refused == "cannot be read: pods not permitted"
-    with speaking("ko"):  # what is recorded is English, and so is what the observer says of a kind
-        assert trouble(health)[2] == "읽을 수 없음: pods 권한 없음"
+    with in_language("ko"):  # what is recorded is English, and so is what the observer says of a kind
+        assert problems(health)[2] == "읽을 수 없음: pods 권한 없음"
 
 
 def test_ascii_where_the_output_has_no_unicode(fleet: FleetView) -> None:
@@ -170,7 +170,7 @@ def test_a_recorded_reason_is_in_the_language_of_the_reader() -> None:
         reason="waits for nodeclaim/default-1",
     )
     view = FleetView(pending={pod.key: pod})
-    with speaking("ko"):
+    with in_language("ko"):
         lines = list(once(view, LOOK, 100))
     assert any("nodeclaim/default-1을 기다립니다" in line for line in lines)
     assert any("메모리" in line and "이유" in line for line in lines)

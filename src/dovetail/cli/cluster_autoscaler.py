@@ -73,7 +73,7 @@ async def _run(settings: ParsedFlags) -> None:
     from dovetail.clock import Clock
     from dovetail.kube.client import Kube
     from dovetail.kube.config import load
-    from dovetail.kube.ratelimit import Paced
+    from dovetail.kube.ratelimit import RateLimitedTransport
 
     clock = Clock(asyncio.get_running_loop())
     chance = Chance(system_seed())
@@ -82,7 +82,7 @@ async def _run(settings: ParsedFlags) -> None:
     agent = settings["user-agent"]
     kube, events = (
         Kube(
-            Paced(connection.transport(), clock, rate, burst),
+            RateLimitedTransport(connection.transport(), clock, rate, burst),
             clock,
             chance=chance.child(purpose),
             manager="cluster-autoscaler",

@@ -110,7 +110,7 @@ async def answer(
     if subject.kind in _BECAME:
         answer = msgspec.structs.replace(answer, subject=named)
     silent = await cluster.no_autoscaler() if question.at is None else ""
-    return explain.unattended(answer, silent) if silent else answer
+    return explain.without_autoscaler(answer, silent) if silent else answer
 
 
 async def _decisions(cluster: ClusterSession, namespace: str | None) -> list[Decision]:

@@ -51,10 +51,10 @@ def fault(kind: str | None, node: str, lasting: str, name: str | None, amount: f
         )
     except ValueError as error:
         raise UserError(str(error)) from error
-    click.echo(_knock(Path(cluster_session.lab(name).kubeconfig), fault))
+    click.echo(_request_fault(Path(cluster_session.lab(name).kubeconfig), fault))
 
 
-def _knock(config: Path, fault: InjectedFault | None) -> str:
+def _request_fault(config: Path, fault: InjectedFault | None) -> str:
     """Ask the lab for a fault, or for those there are; returns its words."""
     import asyncio
 
@@ -65,7 +65,7 @@ def _knock(config: Path, fault: InjectedFault | None) -> str:
     from dovetail.kube.config import load
     from dovetail.kube.errors import KubeError, NotFound
 
-    async def knock() -> str:
+    async def request() -> str:
         kube = Kube(load(config).transport(), Clock(asyncio.get_running_loop()))
         try:
             response = await _at_some_door(kube, fault)
@@ -74,7 +74,7 @@ def _knock(config: Path, fault: InjectedFault | None) -> str:
         return recognized(str(msgspec.json.decode(response.body)["message"]))
 
     try:
-        return run_scaled(knock())
+        return run_scaled(request())
     except NotFound as error:
         raise UserError(
             message("no node runs here, and an API server that is bare or Kubernetes' own is not ours to break")

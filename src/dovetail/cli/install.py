@@ -72,7 +72,7 @@ def install(
 
     Each part is read first: what is there stays, what is missing is made. Repeat the command after an interruption.
     """
-    from dovetail.cli.installing import InstallSession, checked_namespace, conversation
+    from dovetail.cli.installing import InstallSession, checked_namespace, run_in_session
     from dovetail.errors import UserError
     from dovetail.install.chart import Release, ValuesError
     from dovetail.install.plan import InstallOptions
@@ -101,7 +101,7 @@ def install(
     async def talk(account: Account, connection: Connection) -> None:
         await _install(session, account, connection, options, mode, wait_s)
 
-    conversation(session, talk)
+    run_in_session(session, talk)
 
 
 async def _install(

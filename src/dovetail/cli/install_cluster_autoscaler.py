@@ -8,7 +8,7 @@ import click
 
 from dovetail import __version__
 from dovetail.autoscalers.node_groups.manifests import DEFAULT_IMAGE
-from dovetail.cli.installing import InstallSession, conversation, print_manifests, print_outcome
+from dovetail.cli.installing import InstallSession, print_manifests, print_outcome, run_in_session
 from dovetail.install import cluster_autoscaler, run
 from dovetail.language import message
 
@@ -38,7 +38,7 @@ def install(session: InstallSession, namespace: str, *, printed: bool, wait_s: f
         else:
             print_outcome(await cluster_autoscaler.install(account, planned, session.report, wait_s=wait_s))
 
-    conversation(session, talk)
+    run_in_session(session, talk)
 
 
 def uninstall(session: InstallSession, namespace: str) -> None:
@@ -52,4 +52,4 @@ def uninstall(session: InstallSession, namespace: str) -> None:
         await cluster_autoscaler.uninstall(account, planned, session.report)
         click.echo(message("uninstalled"))
 
-    conversation(session, talk)
+    run_in_session(session, talk)

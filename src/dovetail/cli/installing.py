@@ -147,7 +147,7 @@ def _totals(changes: Sequence[tuple[InstallPart, Change]]) -> str:
     return ", ".join(message(_TOTALS[status], n=count) for status, count in counts.items() if count)
 
 
-def conversation(session: InstallSession, talk: Callable[[Account, Connection], Awaitable[T]]) -> T:
+def run_in_session(session: InstallSession, talk: Callable[[Account, Connection], Awaitable[T]]) -> T:
     """Run `talk` with both clients; every known failure becomes one line with the way out."""
     import os
 

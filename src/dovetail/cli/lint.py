@@ -42,7 +42,7 @@ def lint(
     Exit status: 0 nothing wrong (warnings at most), 1 errors found, 2 the command itself failed.
     """
     sources = _sources([*names, *more])
-    shop = _shop(region) if region else _shop(_guess(sources))
+    shop = _catalog(region) if region else _catalog(_guess(sources))
     if region and shop is None:
         from dovetail.cloud.aws.catalog import UnknownRegion
         from dovetail.errors import UserError
@@ -87,7 +87,7 @@ def _guess(sources: list[SourceFile]) -> str | None:
     return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
 
 
-def _shop(region: str | None) -> InstanceCatalog | None:
+def _catalog(region: str | None) -> InstanceCatalog | None:
     from dovetail.cloud.aws import catalog
     from dovetail.model.lint.catalog import InstanceCatalog
 

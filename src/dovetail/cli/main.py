@@ -106,7 +106,7 @@ class LazyGroup(click.Group):
     def main(self, args: Sequence[str] | None = None, *rest: Any, **named: Any) -> Any:
         arguments = list(sys.argv[1:] if args is None else args)
         chosen = language.choose(_language_option(arguments))
-        with language.speaking(chosen), _click_sentences(chosen):
+        with language.in_language(chosen), _click_sentences(chosen):
             return click.Group.main(_localized(self), arguments, *rest, **named)
 
     def resolve_command(

@@ -36,7 +36,7 @@ from dovetail.kube.client import Kube
 from dovetail.kube.config import IN_CLUSTER, load
 from dovetail.kube.credentials import ConfigError
 from dovetail.kube.errors import KubeError
-from dovetail.kube.ratelimit import Paced
+from dovetail.kube.ratelimit import RateLimitedTransport
 from dovetail.kube.resources import DEPLOYMENTS, NODES, PODS
 from dovetail.language import message
 from dovetail.language.system_errors import system_error
@@ -96,9 +96,11 @@ async def _run(options: AutoscalerProgram) -> None:
     if cloud is None:
         _check_cluster_name(settings)
     announce(log, settings, os.environ)
-    beside_paced = Paced(connection.transport(), clock, settings.kube_client_qps, settings.kube_client_burst)
+    beside_paced = RateLimitedTransport(
+        connection.transport(), clock, settings.kube_client_qps, settings.kube_client_burst
+    )
     unpaced = Kube(connection.transport(), clock, chance=chance.child("lease"))
-    paced = Paced(connection.transport(), clock, settings.kube_client_qps, settings.kube_client_burst)
+    paced = RateLimitedTransport(connection.transport(), clock, settings.kube_client_qps, settings.kube_client_burst)
     beside = Kube(beside_paced, clock, chance=chance.child("beside"))
     kube = Kube(paced, clock, chance=chance.child("kube"))
     identity = f"{socket.gethostname()}_{os.getpid()}_{chance.suffix()}"

@@ -162,7 +162,7 @@ def _play(
     from dovetail.kube import log
     from dovetail.lab.scenario.runner import play
 
-    log.quiet()
+    log.silence()
     if scenario.autoscaler is not None:  # its parts log for operators
         from dovetail.cli.terminal import quiet_logs
 

@@ -16,7 +16,7 @@ def quiet_logs(*, programs: bool = False) -> None:
 
     from dovetail.kube import log
 
-    log.quiet(not programs)
+    log.silence(not programs)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
 
 

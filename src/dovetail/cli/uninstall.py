@@ -64,7 +64,7 @@ def uninstall(
     verbose: bool,
 ) -> None:
     """Remove Dovetail from a cluster and its account. What was there before the installation stays."""
-    from dovetail.cli.installing import InstallSession, checked_namespace, conversation
+    from dovetail.cli.installing import InstallSession, checked_namespace, run_in_session
     from dovetail.errors import UserError
     from dovetail.install.chart import Release, ValuesError
     from dovetail.install.plan import InstallOptions
@@ -94,7 +94,7 @@ def uninstall(
     async def talk(account: Account, connection: Connection) -> None:
         await _uninstall(session, account, connection, options, nodes, wait_s)
 
-    conversation(session, talk)
+    run_in_session(session, talk)
 
 
 async def _uninstall(

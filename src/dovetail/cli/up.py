@@ -307,7 +307,7 @@ def _run(settings: LabSettings, plain: bool) -> None:
     reader = language.current()
 
     async def show(running: lab.StartedLab) -> None:
-        with language.speaking(reader):
+        with language.in_language(reader):
             async with _dashboard(running) as (url, observer):
                 starting.stop()
                 if plain or not is_terminal():

@@ -145,12 +145,12 @@ async def _run(common: CommonSettings, start: Start) -> None:
     from dovetail.controllers import logs
     from dovetail.kube.client import Kube
     from dovetail.kube.config import load
-    from dovetail.kube.ratelimit import Paced
+    from dovetail.kube.ratelimit import RateLimitedTransport
 
     clock = Clock(asyncio.get_running_loop())
     logs.configure(clock, common.log_level)
     connection = load(kubeconfig(common.kubeconfig or None), None)
-    paced = Paced(connection.transport(), clock, common.kube_api_qps, common.kube_api_burst)
+    paced = RateLimitedTransport(connection.transport(), clock, common.kube_api_qps, common.kube_api_burst)
     kube = Kube(paced, clock, chance=Chance(system_seed()), manager="dovetail-vpa", user_agent="dovetail-vpa")
     try:
         await start(kube, clock, socket.gethostname())

@@ -91,7 +91,7 @@ class NodeTemplate(msgspec.Struct, frozen=True):
     pods: tuple[Pod, ...] = ()
 
 
-class UnaskedEnding(msgspec.Struct, frozen=True):
+class GroupInitiatedTermination(msgspec.Struct, frozen=True):
     """An instance that its group ended of its own choice. `rebalancing`: to even out zones."""
 
     group: str
@@ -120,7 +120,7 @@ class NodeGroupCloud(Protocol):
     def group_of(self, provider_id: str) -> NodeGroup | None:
         """The group that an instance belongs to, if it is one of ours."""
 
-    def unasked_endings(self) -> Sequence[UnaskedEnding]:
+    def group_initiated_terminations(self) -> Sequence[GroupInitiatedTermination]:
         """Instances that groups ended of their own choice, read since the last call."""
 
     async def template(self, group: NodeGroup) -> NodeTemplate:

@@ -3,7 +3,7 @@
 The predicted allocatable of a type can be wrong by a little (an agent that reserves memory, another kernel), and nodes
 can have pods that no DaemonSet announces (static pods of the image, containers that a webhook adds to daemons). A
 pod that fits the prediction and not the node would cause one launch after the other. So the largest
-shortfall seen on nodes of a type is subtracted from the type from then on, and the requests of unannounced pods on
+shortfall seen on nodes of a type is subtracted from the type from then on, and the requests of undeclared pods on
 the nodes of a NodePool from all types of the NodePool; both for the image that the nodes run.
 """
 
@@ -34,8 +34,8 @@ class DiscoveredCapacity:
         self._types: dict[str, tuple[str, dict[str, int]]] = {}
         self._pools: dict[str, tuple[str, dict[str, int]]] = {}
 
-    def observe(self, node: Node, claim: NodeClaim, unannounced: Mapping[str, int] | None = None) -> None:
-        """Compare a ready node of ours with the allocatable of its NodeClaim, and count its unannounced requests."""
+    def observe(self, node: Node, claim: NodeClaim, undeclared: Mapping[str, int] | None = None) -> None:
+        """Compare a ready node of ours with the allocatable of its NodeClaim, and count its undeclared requests."""
         name = node.metadata.labels.get(wellknown.INSTANCE_TYPE)
         if name is None or not node.ready or not claim.status.allocatable:
             return
@@ -43,7 +43,7 @@ class DiscoveredCapacity:
         short = {kind: predicted[kind] - actual[kind] for kind in STEPS if kind in actual and kind in predicted}
         self._note(self._types, name, claim.status.image_id, short)
         if claim.node_pool is not None:
-            self._note(self._pools, claim.node_pool, claim.status.image_id, unannounced or {})
+            self._note(self._pools, claim.node_pool, claim.status.image_id, undeclared or {})
 
     def _note(
         self, shortfalls: dict[str, tuple[str, dict[str, int]]], name: str, image: str, short: Mapping[str, int]
@@ -83,7 +83,7 @@ class DiscoveredCapacity:
         return msgspec.structs.replace(t, overhead=overhead)
 
 
-def unannounced(pods: Iterable[Pod], daemons: Iterable[DaemonSet]) -> dict[str, int]:
+def undeclared_requests(pods: Iterable[Pod], daemons: Iterable[DaemonSet]) -> dict[str, int]:
     """Requests on a node beyond those of DaemonSets: static pods as a whole, and what daemon pods have more."""
     announced = {daemon.metadata.uid: requests(Pod(spec=daemon.spec.template.spec)) for daemon in daemons}
     total: dict[str, int] = {}

@@ -337,9 +337,9 @@ class Autoscaler:
                 async with asyncio.timeout(SYNC_LOG_INTERVAL_S):
                     await self.cluster_state.synced.wait()
             except TimeoutError:
-                self.log.error("waiting for the cluster", error=self._unread())
+                self.log.error("waiting for the cluster", error=self._unread_kinds())
 
-    def _unread(self) -> str:
+    def _unread_kinds(self) -> str:
         failures = self.cluster_state.failures()
         waiting = "".join(f"; {kind}: {why}" for kind, why in failures.items())
         absent = any(isinstance(why, NotFound) for why in failures.values())
@@ -362,7 +362,7 @@ class Autoscaler:
         One that cannot even read the lease does not stand by: there may be no other replica.
         """
         if self._start is not None and not self._started:
-            waiting = self._start.waiting_for() if self.cluster_state.synced.is_set() else self._unread()
+            waiting = self._start.waiting_for() if self.cluster_state.synced.is_set() else self._unread_kinds()
             return [f"not standing for election yet: {waiting}"]
         outage = self._start.outage() if self._start else None
         if outage is not None:
@@ -371,7 +371,7 @@ class Autoscaler:
             failure = self.election.failure
             return [f"lease not reached: {failure}"] if failure is not None else []
         if not self.cluster_state.synced.is_set():
-            return [self._unread()]
+            return [self._unread_kinds()]
         return [f"{cause}: {why}" for cause, why in self.safety.causes().items() if cause in DISABLING]
 
     def _provider_ids(self) -> list[str]:

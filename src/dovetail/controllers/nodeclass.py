@@ -53,7 +53,7 @@ class NodeClasses:
 
     def _class_changed(self, change: CacheChange[dict[str, Any]]) -> None:
         old, new = change.old, change.new
-        if new is not None and (old is None or _essence(old) != _essence(new)):
+        if new is not None and (old is None or _resolution_inputs(old) != _resolution_inputs(new)):
             self._worker.add(change.key)
 
     def _claim_changed(self, change: CacheChange[NodeClaim]) -> None:
@@ -170,7 +170,7 @@ def _conditions(node_class: Mapping[str, Any]) -> tuple[Condition, ...]:
     return msgspec.convert((node_class.get("status") or {}).get("conditions") or (), tuple[Condition, ...])
 
 
-def _essence(node_class: Mapping[str, Any]) -> tuple[Any, ...]:
+def _resolution_inputs(node_class: Mapping[str, Any]) -> tuple[Any, ...]:
     """What a resolution depends on: not our own status. Annotating a NodeClass requests one."""
     metadata = node_class.get("metadata") or {}
     notes = nodeclass_hash.unmarked(metadata.get("annotations"))

@@ -61,7 +61,7 @@ UNHEALTHY_SHARE = 0.2
 LAUNCH_FAILURES, JOINS, JOIN_FAILURES = 5, 4, 3
 
 
-class Standing(msgspec.Struct, frozen=True):
+class ActiveCause(msgspec.Struct, frozen=True):
     """A cause that stands: why, and when it was last seen."""
 
     why: str
@@ -75,7 +75,7 @@ class SafeMode:
         self._clock = clock
         self._metrics = metrics
         self._log = log
-        self._standing: dict[SafeModeCause, Standing] = {}
+        self._standing: dict[SafeModeCause, ActiveCause] = {}
         self._failed = 0
         self._denied: dict[str, str] = {}
         self._joined: deque[bool] = deque(maxlen=JOINS)
@@ -99,7 +99,7 @@ class SafeMode:
         """Raise a cause with its explanation, or lift it with None."""
         stood = cause in self._standing
         if why is not None:
-            self._standing[cause] = Standing(why, self._clock.monotonic())
+            self._standing[cause] = ActiveCause(why, self._clock.monotonic())
         else:
             self._standing.pop(cause, None)
         if stood != (why is not None):

@@ -43,7 +43,7 @@ GATES: Mapping[str, bool] = {
 UNREAD = "No effect here: "
 
 
-def _unread(name: str) -> str:
+def _without_effect_text(name: str) -> str:
     return f"{UNREAD}{WITHOUT_EFFECT[name]}."
 
 
@@ -70,14 +70,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ami_refresh_interval: Annotated[float, "How often images are looked for."] = 60.0
     subnet_refresh_interval: Annotated[float, "How often subnets are looked for."] = 60.0
 
-    karpenter_service: Annotated[str, _unread("karpenter_service")] = ""
+    karpenter_service: Annotated[str, _without_effect_text("karpenter_service")] = ""
     metrics_port: Annotated[int, "Port of /metrics."] = 8080
     health_probe_port: Annotated[int, "Port of /healthz and /readyz."] = 8081
     kube_client_qps: Annotated[int, "Requests a second to the API server."] = 200
     kube_client_burst: Annotated[int, "Requests at once to the API server."] = 300
     enable_profiling: Annotated[bool, "Serve a task dump and a memory profile on the loopback address."] = False
     profiling_port: Annotated[int, "Port of /debug/tasks and /debug/memory, with --enable-profiling."] = 6060
-    disable_controller_warmup: Annotated[bool, _unread("disable_controller_warmup")] = True
+    disable_controller_warmup: Annotated[bool, _without_effect_text("disable_controller_warmup")] = True
     disable_leader_election: Annotated[bool, "Act without a lease: only where one process runs."] = False
     disable_cluster_state_observability: Annotated[
         bool, "Leave out the metrics of each node, pod, NodePool and condition."
@@ -88,7 +88,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
     system_namespace: Annotated[str, "The pod's own namespace, where its service account does not say it."] = ""
     memory_limit: Annotated[int, "Memory limit of the container in bytes; collects garbage from 90 % of it on."] = -1
-    cpu_requests: Annotated[int, _unread("cpu_requests")] = 1000
+    cpu_requests: Annotated[int, _without_effect_text("cpu_requests")] = 1000
     log_level: Annotated[str, "debug, info, warn or error."] = "info"
     log_encoding: Annotated[str, "Form of log lines: json or console."] = "json"
     log_output_paths: Annotated[str, "Where log lines go: stdout, stderr, files; comma-separated."] = "stdout"
@@ -97,12 +97,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     batch_idle_duration: Annotated[float, "A plan is made when no pod has come for so long."] = 1.0
     preference_policy: Annotated[str, "Respect or Ignore what pods prefer."] = "Respect"
     min_values_policy: Annotated[str, "Strict or BestEffort about minValues."] = "Strict"
-    ignore_dra_requests: Annotated[bool, _unread("ignore_dra_requests")] = True
-    kubernetes_min_version: Annotated[str, _unread("kubernetes_min_version")] = ""
-    disable_webhook: Annotated[bool, _unread("disable_webhook")] = True
-    webhook_port: Annotated[int, _unread("webhook_port")] = 8443
-    webhook_metrics_port: Annotated[int, _unread("webhook_metrics_port")] = 8001
-    aws_feature_gates: Annotated[str, _unread("aws_feature_gates")] = ""
+    ignore_dra_requests: Annotated[bool, _without_effect_text("ignore_dra_requests")] = True
+    kubernetes_min_version: Annotated[str, _without_effect_text("kubernetes_min_version")] = ""
+    disable_webhook: Annotated[bool, _without_effect_text("disable_webhook")] = True
+    webhook_port: Annotated[int, _without_effect_text("webhook_port")] = 8443
+    webhook_metrics_port: Annotated[int, _without_effect_text("webhook_metrics_port")] = 8001
+    aws_feature_gates: Annotated[str, _without_effect_text("aws_feature_gates")] = ""
     scheduler_config: Annotated[str, "Default spread constraints of the scheduler, as a document."] = ""
     legacy_node_repair: Annotated[bool, "Delete unhealthy nodes at once, without replacements and budgets."] = False
     feature_gates: Annotated[Mapping[str, bool], "Gates to open or shut, as NodeRepair=true,StaticCapacity=true."] = (
@@ -230,7 +230,7 @@ def _value(name: str, text: str, kind: Any) -> Any:
         if name in _DURATIONS:
             return _seconds(text)
         if kind is bool:
-            return _truth(text)
+            return _parse_bool(text)
         return _number(text, kind) if kind in (int, float) else text
     except ValueError as problem:
         raise SettingsError(f"{flag(name)}: {problem}") from problem
@@ -253,7 +253,7 @@ def _number(text: str, kind: type[int] | type[float]) -> float:
         raise ValueError(f"{text!r} is not a {'whole number' if kind is int else 'number'}") from None
 
 
-def _truth(text: str) -> bool:
+def _parse_bool(text: str) -> bool:
     lowered = text.lower()
     if lowered in ("1", "t", "true"):
         return True
@@ -276,7 +276,7 @@ def read_gates(text: str) -> Mapping[str, bool]:
         if not separator:
             raise ValueError(f"{pair!r} is not Name=true or Name=false")
         if name.strip() in gates:
-            gates[name.strip()] = _truth(value.strip())
+            gates[name.strip()] = _parse_bool(value.strip())
     return gates
 
 

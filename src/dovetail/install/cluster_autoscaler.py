@@ -19,7 +19,7 @@ from dovetail.install.discovery import Found
 from dovetail.install.iam import OWNER_TAG, Site, bounded_name
 from dovetail.install.kubernetes_parts import Object
 from dovetail.install.plan import ROLE_ANNOTATION, RefusedError, annotated
-from dovetail.install.run import Report, bring, look_at_pods, undo, wait_for_deployment
+from dovetail.install.run import Report, apply_parts, look_at_pods, remove_parts, wait_for_deployment
 from dovetail.install.steps import Account, InstallPart
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import CONFIGMAPS, DEPLOYMENTS, LEASES
@@ -101,8 +101,8 @@ def _cloud_parts(discovered: Found, site: Site, role: str, *, removing: bool) ->
 
 async def install(account: Account, planned: AutoscalerInstallation, report: Report, *, wait_s: float) -> int:
     """How many parts changed. `wait_s` bounds the wait for the pod; 0 does not wait."""
-    changed = await bring(account, planned.cloud, report)
-    changed += await bring(account, planned.cluster, report)
+    changed = await apply_parts(account, planned.cloud, report)
+    changed += await apply_parts(account, planned.cluster, report)
     if wait_s:
         await wait_for_deployment(
             account,
@@ -117,11 +117,11 @@ async def install(account: Account, planned: AutoscalerInstallation, report: Rep
 
 async def uninstall(account: Account, planned: AutoscalerInstallation, report: Report) -> int:
     """Interrupted at any step, it can be repeated. The nodes stay: they belong to their groups."""
-    changed = await undo(account, tuple(reversed(planned.cluster)), report)
+    changed = await remove_parts(account, tuple(reversed(planned.cluster)), report)
     if changed:
         for resource, name in ((LEASES, NAME), (CONFIGMAPS, CONFIG_MAPS[0]), (CONFIGMAPS, GROUP_DECISIONS)):
             try:
                 await account.kube.delete(resource, name, planned.namespace)
             except NotFound:
                 continue
-    return changed + await undo(account, tuple(reversed(planned.cloud)), report)
+    return changed + await remove_parts(account, tuple(reversed(planned.cloud)), report)

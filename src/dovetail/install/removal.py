@@ -12,7 +12,16 @@ from dovetail.install.discovery import Found
 from dovetail.install.iam import OWNER_TAG
 from dovetail.install.kubernetes_parts import MappedRole, Object
 from dovetail.install.plan import Installation, RefusedError
-from dovetail.install.run import MANAGER, Report, Waited, look_at_pods, take, undo, wait_for_deployment, wait_until
+from dovetail.install.run import (
+    MANAGER,
+    Report,
+    WaitResult,
+    look_at_pods,
+    remove_parts,
+    take,
+    wait_for_deployment,
+    wait_until,
+)
 from dovetail.install.steps import Account, Change, InstallPart, StepStatus
 from dovetail.install.take_over import FormerAutoscaler, former_replicas
 from dovetail.kube.errors import NotFound
@@ -119,10 +128,10 @@ async def uninstall(
     if nodes is Nodes.DRAIN:
         await drain(account, report, wait_s)
     if nodes is not Nodes.KEEP:
-        await undo(account, tuple(reversed(planned.first_pool)), report)
+        await remove_parts(account, tuple(reversed(planned.first_pool)), report)
     if ours and nodes is not Nodes.KEEP:
         await _delete_classes(account, report, wait_s)
-    await undo(account, removal.release, report)
+    await remove_parts(account, removal.release, report)
     await _wait_for_pods(account, planned, wait_s)
     if nodes is Nodes.KEEP:
         await release_nodes(account, report)
@@ -130,9 +139,9 @@ async def uninstall(
     await _own_objects(account, planned.release.namespace)
     if ours:
         await _strip_finalizers(account)
-    await undo(account, removal.definitions, report)
-    await undo(account, removal.namespace, report)
-    await undo(account, removal.cloud, report)
+    await remove_parts(account, removal.definitions, report)
+    await remove_parts(account, removal.namespace, report)
+    await remove_parts(account, removal.cloud, report)
 
 
 async def _definitions_are_ours(account: Account, removal: Removal) -> bool:
@@ -186,7 +195,7 @@ async def _running(account: Account) -> bool:
     return any((obj.get("status") or {}).get("availableReplicas", 0) for obj in listing.items)
 
 
-def _must(waited: Waited, wait_s: float) -> None:
+def _must(waited: WaitResult, wait_s: float) -> None:
     if not waited.done:
         raise RefusedError(
             message("{seen} after {wait_s:g} s; repeat the command to go on waiting", seen=waited.seen, wait_s=wait_s)
@@ -285,7 +294,7 @@ async def hand_back(
     """Return to the Karpenter that was taken over: it stands by first. Interrupted at any step, it can be repeated."""
     parts = parts_to_hand_back(discovered, planned)
     former = [part for part in parts if isinstance(part, FormerAutoscaler)]
-    await undo(account, former, report)
+    await remove_parts(account, former, report)
     for deployment in former if wait_s else ():
         await wait_for_deployment(
             account,
@@ -295,7 +304,7 @@ async def hand_back(
             wait_s=wait_s,
             report=report,
         )
-    await undo(account, parts[len(former) :], report)
+    await remove_parts(account, parts[len(former) :], report)
     await _wait_for_pods(account, planned, wait_s)
     await clear_taints(account, report)
     for deployment in former:

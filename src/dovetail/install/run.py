@@ -77,7 +77,7 @@ async def _write(account: Account, step: Write) -> None:
             await asyncio.sleep(LAG_PAUSE_S)
 
 
-async def bring(account: Account, parts: Sequence[InstallPart], report: Report) -> int:
+async def apply_parts(account: Account, parts: Sequence[InstallPart], report: Report) -> int:
     """Bring each part to what it should be, one after another; how many changed."""
     changed = 0
     for part in parts:
@@ -89,7 +89,7 @@ async def bring(account: Account, parts: Sequence[InstallPart], report: Report) 
     return changed
 
 
-async def undo(account: Account, parts: Sequence[InstallPart], report: Report) -> int:
+async def remove_parts(account: Account, parts: Sequence[InstallPart], report: Report) -> int:
     changed = 0
     for part in parts:
         change = part.removal(await part.read(account))
@@ -100,20 +100,20 @@ async def undo(account: Account, parts: Sequence[InstallPart], report: Report) -
     return changed
 
 
-class Waited(msgspec.Struct, frozen=True):
+class WaitResult(msgspec.Struct, frozen=True):
     """Whether what was waited for came about, and what was seen last."""
 
     done: bool
     seen: str
 
 
-async def wait_until(test: Callable[[], Any], timeout_s: float, clock: Any) -> Waited:
+async def wait_until(test: Callable[[], Any], timeout_s: float, clock: Any) -> WaitResult:
     """Look once a second; `test` says (done, what is seen)."""
     until = clock.monotonic() + timeout_s
     while True:
         done, seen = await test()
         if done or clock.monotonic() >= until:
-            return Waited(done, seen)
+            return WaitResult(done, seen)
         await asyncio.sleep(LOOK_INTERVAL_S)
 
 
@@ -195,8 +195,8 @@ def look_at_pods(namespace: str, app: str = "") -> str:
 
 async def install(account: Account, planned: Installation, report: Report, *, wait_s: float) -> int:
     """All of it. `wait_s` bounds the wait for the controller; 0 does not wait."""
-    changed = await bring(account, planned.cloud, report)
-    changed += await bring(account, planned.cluster, report)
+    changed = await apply_parts(account, planned.cloud, report)
+    changed += await apply_parts(account, planned.cluster, report)
     await definitions_served(account, max(wait_s, 30.0))
     release = planned.release
     name = str(planned.values.get("fullnameOverride") or release.name)
@@ -209,4 +209,4 @@ async def install(account: Account, planned: Installation, report: Report, *, wa
             wait_s=wait_s,
             report=report,
         )
-    return changed + await bring(account, planned.first_pool, report)
+    return changed + await apply_parts(account, planned.first_pool, report)

@@ -13,7 +13,7 @@ from dovetail.install.chart import Chart, Json, Release, chart_directory, merge_
 from dovetail.install.discovery import Found
 from dovetail.install.kubernetes_parts import Object, definition_parts, marked
 from dovetail.install.plan import FORMER_REPLICAS, Installation, InstallOptions, RefusedError, is_ours, site_of
-from dovetail.install.run import Report, bring, wait_for_deployment
+from dovetail.install.run import Report, apply_parts, wait_for_deployment
 from dovetail.install.steps import EXISTS, NOTHING_TO_REMOVE, Account, Change, StepStatus, Write
 from dovetail.kube.resources import DEPLOYMENTS
 from dovetail.language import message
@@ -140,7 +140,7 @@ def plan_take_over(discovered: Found, options: InstallOptions, release_name: str
 
 async def take_over(account: Account, planned: Installation, report: Report, *, wait_s: float) -> int:
     """Ours stands by first; then Karpenter is scaled to 0, gives up the lease, and ours leads."""
-    changed = await bring(account, planned.cluster, report)
+    changed = await apply_parts(account, planned.cluster, report)
     if wait_s:
         release = planned.release
         remedy = message(
@@ -150,4 +150,4 @@ async def take_over(account: Account, planned: Installation, report: Report, *, 
         await wait_for_deployment(
             account, name=release.name, namespace=release.namespace, remedy=remedy, wait_s=wait_s, report=report
         )
-    return changed + await bring(account, planned.first_pool, report)
+    return changed + await apply_parts(account, planned.first_pool, report)

@@ -17,7 +17,7 @@ from dovetail.autoscalers.vpa.manifests import ADMISSION, RECOMMENDER, UPDATER, 
 from dovetail.install.iam import OWNER_TAG
 from dovetail.install.kubernetes_parts import Object
 from dovetail.install.plan import RefusedError, annotated
-from dovetail.install.run import Report, bring, look_at_pods, undo, wait_for_deployment, wait_until
+from dovetail.install.run import Report, apply_parts, look_at_pods, remove_parts, wait_for_deployment, wait_until
 from dovetail.install.steps import Account, Change, StepStatus
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.resources import DEPLOYMENTS
@@ -81,7 +81,7 @@ async def metrics_problem(account: Account) -> str:
 
 async def install(account: Account, planned: VpaInstallation, report: Report, *, wait_s: float) -> int:
     """How many parts changed. `wait_s` bounds the wait for each Deployment and the webhook; 0 does not wait."""
-    changed = await bring(account, (*planned.definitions, *planned.cluster), report)
+    changed = await apply_parts(account, (*planned.definitions, *planned.cluster), report)
     for name in PROGRAMS if wait_s else ():
         await wait_for_deployment(
             account,
@@ -145,10 +145,10 @@ async def uninstall(account: Account, planned: VpaInstallation, report: Report) 
                 await account.kube.delete(resource, name, planned.namespace if resource.namespaced else None)
             except NotFound:
                 continue
-    changed = await undo(account, tuple(reversed(planned.cluster)), report)
+    changed = await remove_parts(account, tuple(reversed(planned.cluster)), report)
     kept = await kept_definitions(account)
     if not kept:
-        return changed + await undo(account, tuple(reversed(planned.definitions)), report)
+        return changed + await remove_parts(account, tuple(reversed(planned.definitions)), report)
     for part in planned.definitions:
         if await part.read(account) is not None:
             report(part, Change(StepStatus.LEAVE, why=kept))

@@ -484,7 +484,7 @@ class Kube:
             await asyncio.sleep(pause if retry_after is None else retry_after + 0.1 * pause)
 
     async def _send(self, request: Request) -> Response:
-        response = await self._carried(request)
+        response = await self._send_observed(request)
         if response.status < 400:
             if response.stream is None and not response.body.startswith(b"{") and not request.path.endswith("/log"):
                 text = response.body[:100].decode(errors="replace")
@@ -501,7 +501,7 @@ class Kube:
         error.request = f"{request.method} {request.path}"
         raise error
 
-    async def _carried(self, request: Request) -> Response:
+    async def _send_observed(self, request: Request) -> Response:
         if self.observe is None:
             return await self.transport.send(request)
         began = self.clock.monotonic()

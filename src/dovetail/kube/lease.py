@@ -162,13 +162,13 @@ class LeaderElection:
             self.token = 0
             return True
         spec = self._lease.get("spec") or {}
-        if self._theirs(spec):
+        if self._is_held_by_other(spec):
             return False
         self._lease = await self._write({**self._lease, "spec": self._spec(spec, now)})
         self.token = int(self._lease["spec"].get("leaseTransitions") or 0)
         return True
 
-    def _theirs(self, spec: dict[str, Any]) -> bool:
+    def _is_held_by_other(self, spec: dict[str, Any]) -> bool:
         """Whether another process holds it and has renewed it within its lease duration."""
         holder = spec.get("holderIdentity") or ""
         seen = (holder, str(spec.get("renewTime")))

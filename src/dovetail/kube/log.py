@@ -8,7 +8,7 @@ _UNSAID_IN_QUIET = frozenset({"debug", "info", "warning"})
 _quiet = False
 
 
-def quiet(on: bool = True) -> None:
+def silence(on: bool = True) -> None:
     """Say nothing but errors from now on."""
     global _quiet
     _quiet = on
@@ -22,11 +22,11 @@ class Log:
 
     def __getattr__(self, level: str) -> Any:
         if _quiet and level in _UNSAID_IN_QUIET:
-            return _unsaid
+            return _hide_when_silenced
         import structlog
 
         return getattr(structlog.get_logger(self._name), level)
 
 
-def _unsaid(event: str, **details: object) -> None:
+def _hide_when_silenced(event: str, **details: object) -> None:
     """What is not said in quiet."""

@@ -17,7 +17,7 @@ from dovetail.runtime.token_bucket import TokenBucket
 IN_FLIGHT = 40
 
 
-class Paced:
+class RateLimitedTransport:
     """A transport with at most `IN_FLIGHT` requests on their way, and `rate` a second after the first `burst`."""
 
     def __init__(self, inner: Transport, clock: Clock, rate: float, burst: float) -> None:

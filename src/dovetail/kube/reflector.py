@@ -313,15 +313,15 @@ class Reflector(Generic[T]):
         if obj is old:
             return
         self.store.put(key, obj)
-        self._tell(CacheChange("added" if old is None else "modified", key, old, obj))
+        self._notify(CacheChange("added" if old is None else "modified", key, old, obj))
 
     def _remove(self, key: str, last: T | None = None) -> None:
         """`last` is the state the server sent along; without one, what we knew."""
         stored = self.store.remove(key)
         if stored is not None:
-            self._tell(CacheChange("deleted", key, stored if last is None else last, None))
+            self._notify(CacheChange("deleted", key, stored if last is None else last, None))
 
-    def _tell(self, change: CacheChange[T]) -> None:
+    def _notify(self, change: CacheChange[T]) -> None:
         if self._on_event is not None:
             self._on_event(change)
 

@@ -66,7 +66,7 @@ def write_private(path: Path, text: str) -> None:
         ) from error
 
 
-class Bare:
+class ApiServerOnly:
     """The server, its certificate, its token, its data directory and its listener on the loopback."""
 
     def __init__(
@@ -148,7 +148,7 @@ async def serve(
     """Run until interrupted. With a log of its own it runs in the background, and `dovetail down` finds it."""
     loop = asyncio.get_running_loop()
     chance = Chance(system_seed())
-    bare = Bare(Clock(loop), chance, port, token, data, recover=recover)
+    bare = ApiServerOnly(Clock(loop), chance, port, token, data, recover=recover)
     namespace_finalizer = NamespaceFinalizer(bare.server, bare.token)
     try:
         url = await bare.start()

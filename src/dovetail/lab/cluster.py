@@ -29,13 +29,13 @@ from dovetail.lab.checks.replicasets import SHORTFALL_GRACE_S, ReplicaSetCheck
 from dovetail.lab.controllers.manager import ControllerManager
 from dovetail.lab.custom_metrics import CustomMetrics, discovered
 from dovetail.lab.direct_client import DirectKube
-from dovetail.lab.event_ttl import Forgetting
+from dovetail.lab.event_ttl import EventExpiry
 from dovetail.lab.fast_transport.transport import FastTransport
 from dovetail.lab.faults.injection import Faults
 from dovetail.lab.in_process import InProcess
 from dovetail.lab.instances import SimulatedInstance, plain_pool
 from dovetail.lab.kubelet.eviction_manager import Pressure
-from dovetail.lab.kubelet.kubelets import Kubelets, Pace
+from dovetail.lab.kubelet.kubelets import Kubelets, ReportingDetail
 from dovetail.lab.kubelet.logs import Logs
 from dovetail.lab.metrics import ResourceMetrics
 from dovetail.lab.server import LabServer
@@ -84,7 +84,7 @@ class LabParts(msgspec.Struct, frozen=True, kw_only=True):
 
     controllers: bool = True
     scheduler: bool = True
-    pace: Pace = Pace()
+    pace: ReportingDetail = ReportingDetail()
     quiet: bool = False
     #: Receives the events of the lab's own components instead of the API server: a simulation's log.
     event_sink: EventSink | None = None
@@ -128,7 +128,7 @@ class Lab:
             self.fleet.programs = self.programs = RunningPrograms(self, find)
         self.controllers: ControllerManager | None = None
         self.metrics = ResourceMetrics(self.fleet, clock, self._services)
-        self.custom_metrics = CustomMetrics(self.fleet, clock, self._services, self.kube, self.metrics.hears)
+        self.custom_metrics = CustomMetrics(self.fleet, clock, self._services, self.kube, self.metrics.is_scraped)
         own = server is not None
         self.faults = Faults(self.fleet, clock, chance.child("faults"), own_server=own) if self.parts.faults else None
         self.invariants: Invariants | None = None
@@ -218,7 +218,7 @@ class Lab:
             self.server.stream = self.faults.stream
         if self.parts.check:
             self.invariants = Invariants(self.server, self._replica_check(self.server))
-        self._start("event expiry", Forgetting(self.server, self.clock).run())
+        self._start("event expiry", EventExpiry(self.server, self.clock).run())
 
     def _replica_check(self, server: LabServer) -> ReplicaSetCheck | None:
         """Whether pods go only for a cause: asked where our controllers run, and how soon only in virtual time."""
@@ -226,7 +226,7 @@ class Lab:
             return None
         faults = self.faults
         grace_s = SHORTFALL_GRACE_S if virtual() else math.inf
-        replica_check = ReplicaSetCheck(self.clock, lambda: faults is not None and faults.restless, grace_s)
+        replica_check = ReplicaSetCheck(self.clock, lambda: faults is not None and faults.is_recovering, grace_s)
         server.middleware.append(replica_check.intercept)
         return replica_check
 

@@ -14,7 +14,7 @@ LIFETIME_SECONDS = 3600.0
 SWEEP_SECONDS = 300.0
 
 
-class Forgetting:
+class EventExpiry:
     """Remembers when each event was last written, oldest first."""
 
     def __init__(self, server: ApiServer, clock: Clock) -> None:

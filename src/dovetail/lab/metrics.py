@@ -45,11 +45,11 @@ class ResourceMetrics:
         scraped_at = self._clock.monotonic() // SCRAPE_SECONDS * SCRAPE_SECONDS
         if scraped_at != self._at:
             self._at = scraped_at
-            heard = [run for run in self._fleet.runs.values() if self.hears(run.node)]
+            heard = [run for run in self._fleet.runs.values() if self.is_scraped(run.node)]
             self._pods = usage(heard, self._services(), scraped_at, self._clock.now())
         return self._pods
 
-    def hears(self, node: str) -> bool:
+    def is_scraped(self, node: str) -> bool:
         """Whether a node answers scrapes."""
         seat = self._fleet.seats.get(node)
         return seat is not None and seat.registered and seat.silent_since is None
@@ -78,7 +78,7 @@ class ResourceMetrics:
                 by_node.setdefault(run.node, []).extend(uses)
         items = []
         for node, seat in sorted(self._fleet.seats.items()):
-            if not self.hears(node) or (name is not None and node != name):
+            if not self.is_scraped(node) or (name is not None and node != name):
                 continue
             labels = labels_of(seat.instance)
             if query.matches(labels):

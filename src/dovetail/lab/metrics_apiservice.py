@@ -37,7 +37,7 @@ _SERVED = {
 }
 
 
-class Answering(Protocol):
+class MetricsApi(Protocol):
     """What answers metrics.k8s.io."""
 
     async def intercept(self, request: Request) -> Response | None:
@@ -47,7 +47,7 @@ class Answering(Protocol):
 class MetricsApiService:
     """What the aggregator talks to."""
 
-    def __init__(self, metrics: Answering, custom: CustomMetrics | None = None) -> None:
+    def __init__(self, metrics: MetricsApi, custom: CustomMetrics | None = None) -> None:
         self.address = ""
         self._metrics = metrics
         self._custom = custom
@@ -62,7 +62,7 @@ class MetricsApiService:
 
 
 @asynccontextmanager
-async def extended(kube: Kube, metrics: Answering, custom: CustomMetrics | None = None) -> AsyncIterator[None]:
+async def extended(kube: Kube, metrics: MetricsApi, custom: CustomMetrics | None = None) -> AsyncIterator[None]:
     """Serve metrics.k8s.io through the cluster's aggregator while the block lasts; with `custom` all metrics APIs."""
     async with mounted(MetricsApiService(metrics, custom), kube.clock) as port:
         await _register(kube, port, with_custom=custom is not None)

@@ -24,7 +24,7 @@ Keep = Callable[[T, T | None], T]
 Parts = dict[str, dict[str, Any]]
 
 
-class Mold:
+class ObjectMold:
     """What many objects are copies of; its views are made once."""
 
     __slots__ = ("_views", "obj", "raw")
@@ -122,7 +122,7 @@ class ObjectChange:
         gone: bool = False,
         *,
         difference: ViewDifference | None = None,
-        mold: Mold | None = None,
+        mold: ObjectMold | None = None,
         before: int = 0,
     ) -> None:
         self.key = key

@@ -15,6 +15,7 @@ import msgspec
 from dovetail.chance import Chance
 from dovetail.cloud.node_groups import (
     ErrorClass,
+    GroupInitiatedTermination,
     GroupMember,
     GroupOptions,
     InstanceError,
@@ -23,7 +24,6 @@ from dovetail.cloud.node_groups import (
     NodeGroupError,
     NodeTemplate,
     SizeRefused,
-    UnaskedEnding,
 )
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError, NotFound
@@ -99,7 +99,7 @@ class SimulatedGroups:
         self.calls: Counter[str] = Counter()
         #: Called whenever an instance was launched or has ended.
         self.on_change: Callable[[], None] = lambda: None
-        self._endings: list[UnaskedEnding] = []
+        self._endings: list[GroupInitiatedTermination] = []
 
     async def create(self, spec: GroupSpec) -> None:
         """Make a group; its first nodes have joined when this returns."""
@@ -187,7 +187,7 @@ class SimulatedGroups:
         if not living:
             return None
         doomed = self._chance.choice(living)
-        self._endings.append(UnaskedEnding(name, doomed, "a rebalancing of zones", rebalancing=True))
+        self._endings.append(GroupInitiatedTermination(name, doomed, "a rebalancing of zones", rebalancing=True))
         self._end(name, doomed)
         self._fill(name)
         return doomed
@@ -217,7 +217,7 @@ class SimulatedGroups:
     async def refresh(self, *, force: bool = False) -> None:
         self._call("refresh")
 
-    def unasked_endings(self) -> Sequence[UnaskedEnding]:
+    def group_initiated_terminations(self) -> Sequence[GroupInitiatedTermination]:
         endings, self._endings = self._endings, []
         return endings
 

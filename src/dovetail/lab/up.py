@@ -20,7 +20,7 @@ import msgspec
 from dovetail.chance import Chance, system_seed
 from dovetail.clock import Clock, wall
 from dovetail.kube.errors import KubeError
-from dovetail.lab.apiserver_only import Bare, StartError, kubeconfig, refuse_second, write_private
+from dovetail.lab.apiserver_only import ApiServerOnly, StartError, kubeconfig, refuse_second, write_private
 from dovetail.lab.aws.ec2 import Timing
 from dovetail.lab.aws.eks import Eks, EksSettings
 from dovetail.lab.aws.eks_images import kubernetes_release
@@ -30,14 +30,14 @@ from dovetail.lab.cluster_config import ClusterConfig
 from dovetail.lab.faults.injection import PATH
 from dovetail.lab.in_process import InProcess
 from dovetail.lab.instances import UnknownType, plain_pool
-from dovetail.lab.kubelet.kubelets import Pace
+from dovetail.lab.kubelet.kubelets import ReportingDetail
 from dovetail.lab.kubelet.log_server import KubeletServer
 from dovetail.lab.kubelet.logs import Logs
 from dovetail.lab.metrics_apiservice import extended, mounted
 from dovetail.lab.real_control_plane import RealControlPlane, StartFailed
 from dovetail.lab.server import LabServer
 from dovetail.lab.tunnel import Tunnel, tunnel
-from dovetail.lab.wall_clock_ages import Aged, resumed
+from dovetail.lab.wall_clock_ages import WallClockAges, resumed
 from dovetail.language import message
 from dovetail.runfile import DEFAULT_NAME, RunningLab, find, leave, register
 
@@ -177,12 +177,12 @@ def _eks(settings: LabSettings, url: str, authority: bytes) -> Eks | None:
 async def _embedded(settings: LabSettings, seed: int, extras: Sequence[Extra]) -> AsyncIterator[StartedLab]:
     clock = Clock(asyncio.get_running_loop(), resumed(settings.data, wall()) if settings.data else None)
     chance = Chance(seed)
-    bare = Bare(
+    bare = ApiServerOnly(
         clock, chance.child("apiserver"), settings.port, settings.token, settings.data, LabServer, settings.recover
     )
     bare.collector.delay = COLLECTED_AFTER
     if settings.speed != 1:
-        bare.mount.server = Aged(bare.server, clock)
+        bare.mount.server = WallClockAges(bare.server, clock)
     try:
         url = await bare.start()
         write_private(settings.kubeconfig, bare.kubeconfig(settings.name))
@@ -214,7 +214,7 @@ async def _kubernetes(settings: LabSettings, seed: int, extras: Sequence[Extra])
                 lab = Lab(transport, clock, Chance(seed), parts, extras=extras)
                 eks = _eks(settings, plane.server, plane.certificate.read_bytes())
                 kubelets = KubeletServer(
-                    Logs(lab.fleet, clock), {PATH: lab.faults.knock} if lab.faults is not None else {}
+                    Logs(lab.fleet, clock), {PATH: lab.faults.handle_request} if lab.faults is not None else {}
                 )
                 async with extended(lab.kube, lab.metrics, lab.custom_metrics), mounted(kubelets, clock) as port:
                     way.kubelets = port
@@ -235,6 +235,6 @@ def _inlined(plane: RealControlPlane, name: str) -> str:
     return kubeconfig(plane.server, plane.certificate.read_bytes(), plane.token, name)
 
 
-def _pace(settings: LabSettings) -> Pace:
+def _pace(settings: LabSettings) -> ReportingDetail:
     """Heartbeats are real ones: ten seconds of the lab's time, but not more often than once a second of ours."""
-    return Pace(heartbeat_seconds=max(10.0, settings.speed))
+    return ReportingDetail(heartbeat_seconds=max(10.0, settings.speed))

@@ -34,7 +34,7 @@ def resumed(folder: Path, now: datetime) -> datetime:
     return max(now, datetime.fromisoformat(f"{last.decode()}Z")) if last else now
 
 
-class Aged:
+class WallClockAges:
     """A core whose answers to commands that count ages are moved onto the clock on the wall."""
 
     def __init__(self, core: Core, clock: Clock, reader: Callable[[], datetime] = wall) -> None:

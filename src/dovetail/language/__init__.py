@@ -26,8 +26,8 @@ from dovetail.language.reader import (
     LOCALES,
     catalogue_of,
     current,
+    in_language,
     source,
-    speaking,
     translated,
     use,
 )
@@ -41,10 +41,10 @@ __all__ = [
     "current",
     "data_in_english",
     "english",
+    "in_language",
     "message",
     "plural",
     "source",
-    "speaking",
     "translated",
     "use",
 ]
@@ -82,7 +82,7 @@ def _format(language: str, template: str, facts: Mapping[str, object]) -> str:
 
 def english() -> AbstractContextManager[None]:
     """Controllers, and whatever else writes events, logs and status, speak English whatever the reader speaks."""
-    return speaking("en")
+    return in_language("en")
 
 
 def data_in_english(output: str) -> AbstractContextManager[None]:

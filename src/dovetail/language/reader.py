@@ -53,7 +53,7 @@ def use(language: str) -> None:
 
 
 @contextmanager
-def speaking(language: str) -> Iterator[None]:
+def in_language(language: str) -> Iterator[None]:
     token = _language.set(language)
     try:
         yield

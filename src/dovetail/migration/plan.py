@@ -247,7 +247,7 @@ def _general_blockers(
                 remedy=message("keep a group for it with --keep GROUP"),
             )
         )
-    blocking += _strangers(moving, nodes)
+    blocking += _foreign_groups(moving, nodes)
     blocking += [_process_blocker(group) for group in moving if TERMINATE in group.suspended]
     if not request.proposal.node_class:
         blocking += [
@@ -256,7 +256,7 @@ def _general_blockers(
     return blocking
 
 
-def _strangers(moving: Sequence[Group], nodes: Sequence[Node]) -> list[MoveBlocker]:
+def _foreign_groups(moving: Sequence[Group], nodes: Sequence[Node]) -> list[MoveBlocker]:
     """Groups whose instances are no Nodes here: the kubeconfig may be that of another cluster."""
     registered = {node.spec.provider_id for node in nodes}
     ours = any(registered & {*group.instances} for group in moving)

@@ -94,7 +94,7 @@ def described_by_nodes(group: Group, nodes: Sequence[Node], pods: Iterable[Pod])
     zones = (*group.zones, *(node.metadata.labels.get(ZONE, "") for node in mine))
     return msgspec.structs.replace(
         group,
-        labels={key: text for key, text in labels.items() if _carried(key, requested_keys)},
+        labels={key: text for key, text in labels.items() if _is_kept_label(key, requested_keys)},
         taints=tuple(taint for taint in taints if not _transient(taint)),
         family=family,
         notes=(*group.notes, *notes),
@@ -134,7 +134,7 @@ def _transient(taint: Taint) -> bool:
     return taint.key.startswith(_TRANSIENT_TAINTS) or taint.key in _AUTOSCALER_TAINTS
 
 
-def _carried(key: str, requested_keys: frozenset[str]) -> bool:
+def _is_kept_label(key: str, requested_keys: frozenset[str]) -> bool:
     if key in _GROUP_LABELS or domain(key) in _GROUP_DOMAINS:
         return key in requested_keys
     owner = domain(key)

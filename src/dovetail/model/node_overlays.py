@@ -21,7 +21,7 @@ from dovetail.model.requirements import Requirements
 Shop = tuple[Mapping[str, str], Sequence[InstanceType]]
 
 
-def agreed(overlays: Iterable[NodeOverlay], shops: Sequence[Shop]) -> list[NodeOverlay]:
+def consistent(overlays: Iterable[NodeOverlay], shops: Sequence[Shop]) -> list[NodeOverlay]:
     """The overlays that contradict none of equal weight, in any pool."""
     weights: dict[object, int] = {}
     accepted: list[NodeOverlay] = []
@@ -38,7 +38,7 @@ def overlaid(
 ) -> tuple[InstanceType, ...]:
     """The types that a pool with these labels launches, with every overlay applied."""
     given = labels or {}
-    lightest_first = sorted(agreed(overlays, [(given, types)]), key=_rank)
+    lightest_first = sorted(consistent(overlays, [(given, types)]), key=_rank)
     return tuple(_overlaid(kind, lightest_first, given) for kind in types) if lightest_first else tuple(types)
 
 

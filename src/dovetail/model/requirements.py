@@ -191,12 +191,12 @@ def _smallest(a: int | None, b: int | None) -> int | None:
     return min(a, b)
 
 
-__all__ = ["OPERATORS", "Requirement", "Requirements", "Selecting", "requirement"]
+__all__ = ["OPERATORS", "Requirement", "Requirements", "SelectorEntry", "requirement"]
 
 _NO_KEYS: frozenset[str] = frozenset()
 
 
-class Selecting(Protocol):
+class SelectorEntry(Protocol):
     """An entry of a selector, whatever kind it stands in."""
 
     @property
@@ -227,7 +227,7 @@ class Requirements(Mapping[str, Requirement]):
         return cls(requirement(key, "In", (value,)) for key, value in labels.items())
 
     @classmethod
-    def of_entries(cls, entries: Iterable[Selecting]) -> Requirements:
+    def of_entries(cls, entries: Iterable[SelectorEntry]) -> Requirements:
         """The entries of a NodePool, a NodeClaim or a node-selector term; minValues where the entry has them."""
         return cls(
             requirement(entry.key, entry.operator, entry.values, getattr(entry, "min_values", None))

@@ -110,21 +110,21 @@ class LabelQuery(msgspec.Struct, frozen=True):
         return all(requirement.matches(labels) for requirement in self.requirements)
 
 
-class Judge(NamedTuple):
+class NameValidators(NamedTuple):
     """What an API server has against names and values that the grammar lets pass; each raises SelectorError."""
 
     key: Callable[[str], None] = lambda key: None
     values: Callable[[str, str, Sequence[str]], None] = lambda key, operator, values: None
 
 
-_LENIENT = Judge()
+_LENIENT = NameValidators()
 _TOKEN = re.compile(r"\s*(==|!=|[=<>!(),]|[^\s=!<>(),]+)")
 _PUNCTUATION = frozenset({"=", "==", "!=", "(", ")", ",", "<", ">", "!"})
 _OPERATORS = {"=": "In", "==": "In", "!=": "NotIn", "in": "In", "notin": "NotIn", ">": "Gt", "<": "Lt"}
 
 
 @lru_cache(maxsize=4096)
-def parse_labels(text: str, judge: Judge = _LENIENT) -> LabelQuery:
+def parse_labels(text: str, judge: NameValidators = _LENIENT) -> LabelQuery:
     """Read a label selector: `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>3`. A mistake is named in the server's words."""
     reader = _Reader(text)
     requirements: list[LabelSelectorRequirement] = []
@@ -167,7 +167,7 @@ def _identifier(token: str) -> bool:
     return bool(token) and token not in _PUNCTUATION
 
 
-def _requirement(reader: _Reader, judge: Judge) -> LabelSelectorRequirement:
+def _requirement(reader: _Reader, judge: NameValidators) -> LabelSelectorRequirement:
     key = reader.take()
     absent = key == "!"
     if absent:

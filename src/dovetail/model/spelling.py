@@ -14,13 +14,13 @@ def nearest(word: str, choices: Iterable[str], cutoff: float = 0.6) -> str | Non
         longest = max(len(folded), len(other), 1)
         if abs(len(folded) - len(other)) / longest > 1 - cutoff:
             continue
-        likeness = 1 - slips(folded, other) / longest
+        likeness = 1 - edit_distance(folded, other) / longest
         if likeness >= cutoff and (best is None or likeness > best[0]):
             best = (likeness, choice)
     return None if best is None else best[1]
 
 
-def slips(word: str, other: str) -> int:
+def edit_distance(word: str, other: str) -> int:
     """Insertions, deletions, changes and swaps of neighbours that turn one word into the other."""
     before: list[int] = []
     row = list(range(len(other) + 1))

@@ -509,10 +509,10 @@ def what_it_takes(evaluation: PlanEvaluation, key: str) -> tuple[ManifestChange,
     why = evaluation.refusal(key)
     if why is None:
         return ()
-    return _sought(evaluation, key, why, MAX_STEPS)
+    return _search(evaluation, key, why, MAX_STEPS)
 
 
-def _sought(evaluation: PlanEvaluation, key: str, why: Unschedulable, steps: int) -> tuple[ManifestChange, ...]:
+def _search(evaluation: PlanEvaluation, key: str, why: Unschedulable, steps: int) -> tuple[ManifestChange, ...]:
     tried = []
     for change in proposals(evaluation, key, why):
         after = evaluation.changed(applied(evaluation.manifests, [change]))
@@ -522,7 +522,7 @@ def _sought(evaluation: PlanEvaluation, key: str, why: Unschedulable, steps: int
         if left is not None and _words(left) != _words(why):
             tried.append((change, after, left))
     for change, after, left in tried if steps > 1 else ():
-        more = _sought(after, key, left, steps - 1)
+        more = _search(after, key, left, steps - 1)
         if more:
             return _last_of_each((change, *more))
     return ()

@@ -33,7 +33,7 @@ from dovetail.model.quantity import QuantityError, parse
 from dovetail.model.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from dovetail.model.workloads import DaemonSet, Deployment, Job, PodDisruptionBudget, ReplicaSet, StatefulSet
 from dovetail.offline.manifests import texts
-from dovetail.offline.pod_validation import objections
+from dovetail.offline.pod_validation import validation_errors
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -187,7 +187,9 @@ class Objects:
         for where, amounts in _amounts(source):
             _check_amounts(source, where, amounts)
         _check_counts(source)
-        for objection in objections(_named(source), _at(source, _PODS[kind]), _PODS[kind]) if kind in _PODS else ():
+        for objection in (
+            validation_errors(_named(source), _at(source, _PODS[kind]), _PODS[kind]) if kind in _PODS else ()
+        ):
             if not converted.metadata.uid:  # what a server has stored it has not refused
                 self.doubtful.setdefault(objection, []).append(_named(source))
         self._keep(kind, converted, source)

@@ -30,7 +30,7 @@ _NO_OPERATOR = "not a valid selector operator"
 _OF_POOLS = ("Gte", "Lte")
 
 
-def objections(name: str, spec: Json, where: str) -> tuple[str, ...]:
+def validation_errors(name: str, spec: Json, where: str) -> tuple[str, ...]:
     """What the server would refuse of a pod's `spec`, which stands at `where` in the object `name`.
 
     What cannot be planned for is a problem.
@@ -42,7 +42,7 @@ def objections(name: str, spec: Json, where: str) -> tuple[str, ...]:
             said[group] = reduced
     if not said:
         return ()
-    senseless, others = _heard(msgspec.json.encode(said), where)
+    senseless, others = _validated(msgspec.json.encode(said), where)
     if senseless:
         raise UserError(f"{name}: {senseless}")
     return others
@@ -58,11 +58,11 @@ def _reduced(container: Json) -> Json:
 
 
 @lru_cache(maxsize=1024)
-def _heard(said: bytes, where: str) -> tuple[str, tuple[str, ...]]:
+def _validated(said: bytes, where: str) -> tuple[str, tuple[str, ...]]:
     """The first thing that makes no sense, and all others; most pods say what others have said."""
     spec = without_nulls(msgspec.json.decode(said))
     complaints = list(_complaints(spec, where))
-    senseless = (complaint for complaint in complaints if _senseless(complaint, spec, where))
+    senseless = (complaint for complaint in complaints if _is_meaningless(complaint, spec, where))
     return next(map(str, senseless), ""), tuple(map(str, complaints))
 
 
@@ -92,7 +92,7 @@ def _completed(amounts: Mapping[str, Mapping[str, str]]) -> Json:
     return {"limits": limits, "requests": {**limits, **amounts.get("requests", {})}}
 
 
-def _senseless(complaint: FieldError, spec: Json, where: str) -> bool:
+def _is_meaningless(complaint: FieldError, spec: Json, where: str) -> bool:
     if complaint.type == "FieldValueNotSupported" or complaint.detail == _NO_OPERATOR:
         return bool(complaint.value) and complaint.value not in _OF_POOLS
     field = complaint.field.rpartition(".")[2]

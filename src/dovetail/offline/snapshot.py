@@ -20,7 +20,7 @@ from dovetail.model.instance_type import InstanceType
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.kinds.overlay import NodeOverlay
-from dovetail.model.node_overlays import Shop, agreed, overlaid, selection
+from dovetail.model.node_overlays import Shop, consistent, overlaid, selection
 from dovetail.model.nodes import Namespace, Node, PriorityClass
 from dovetail.model.pod_defaults import stored
 from dovetail.model.pods import Pod
@@ -171,7 +171,7 @@ def _types_by_pool(
     for pool in pools:
         key = key_of[pool.name] = (id(sold[pool.name]), selection(overlays, labels(pool)))
         shops.setdefault(key, (labels(pool), sold[pool.name]))
-    valid = agreed(overlays, [*shops.values()])
+    valid = consistent(overlays, [*shops.values()])
     corrected = {key: overlaid(shop_types, valid, shop_labels) for key, (shop_labels, shop_types) in shops.items()}
     return {name: corrected[key] for name, key in key_of.items()}
 

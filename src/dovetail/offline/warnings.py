@@ -47,7 +47,7 @@ def notes(objects: Objects, region: str, snapshot: Snapshot, consolidating: bool
         yield message("{kinds} ignored", kinds=kinds)
     for problem in objects.refused:
         yield message("{problem}; the API server would refuse it, dovetail lint says more", problem=problem)
-    yield from _doubts(objects)
+    yield from _pod_warnings(objects)
     for name in objects.twice:
         yield message("{name} is in the input more than once; the last counts", name=name)
     if not snapshot.storage_classes and any(not claim.spec.volume_name for claim in snapshot.claims.values()):
@@ -62,7 +62,7 @@ def notes(objects: Objects, region: str, snapshot: Snapshot, consolidating: bool
         yield message("no pod waits, and nothing in the input would make one")
 
 
-def _doubts(objects: Objects) -> Iterator[str]:
+def _pod_warnings(objects: Objects) -> Iterator[str]:
     """What the API server would refuse of pods, each thing once."""
     for problem, names in list(objects.doubtful.items())[:MOST_DOUBTS]:
         others = message(" and {count} more", count=len(names) - 1) if len(names) > 1 else ""

@@ -20,12 +20,12 @@ from dovetail.planner.packing.objective import BASELINE_ZONE_SHARE, MAX_SHARE, S
 from dovetail.planner.packing.pack import (
     Packing,
     can_relax,
-    carried,
     few,
     fitting_offerings,
     hints_for,
     is_infeasible,
     pack,
+    rebased,
 )
 from dovetail.planner.packing.run import PackingRun, WorkMeter
 from dovetail.planner.packing.strategy import Strategy
@@ -171,7 +171,7 @@ def _tier1(snapshot: Snapshot, measured: bool = True, improved_later: bool = Fal
     """
     problem = Problem(snapshot)
     if not few(problem):
-        return Tier1(problem, quick(problem, PackingRun(WorkMeter())))
+        return Tier1(problem, quick_packing(problem, PackingRun(WorkMeter())))
     tried: Packing | None = None
     if problem.nodes or problem.total == 1:
         tried = pack(problem, _FIRST[0])
@@ -243,8 +243,8 @@ def _with_owners_first(problem: Problem, packing: Packing, outcomes: Sequence[Ba
     """
     reordered = Problem(problem.snapshot, owners_first=True)
     run = packing.state.run
-    before, followed = carried(packing, reordered), as_packings(reordered, outcomes, run)
-    best = _first_valid(reordered, (quick(reordered, run, more=[before, *followed]), before, *followed))
+    before, followed = rebased(packing, reordered), as_packings(reordered, outcomes, run)
+    best = _first_valid(reordered, (quick_packing(reordered, run, more=[before, *followed]), before, *followed))
     if best.score >= packing.score:
         return None
     return Tier1(reordered, best, outcomes)
@@ -328,7 +328,7 @@ def _timed(plan: Plan, seconds: float) -> Plan:
     return replace(plan, seconds=seconds)
 
 
-def quick(problem: Problem, run: PackingRun | None = None, more: Sequence[Packing] = ()) -> Packing:
+def quick_packing(problem: Problem, run: PackingRun | None = None, more: Sequence[Packing] = ()) -> Packing:
     """The best of a few packings, of one where there are many pods; more strategies are tried if a pod is unplaced.
 
     `more` are packings to compare as well.

@@ -15,7 +15,7 @@ from dovetail.studies.observation import WAITED_S
 from dovetail.studies.run import Run
 from dovetail.studies.setups import TITLES, NodeAutoscaler, Setup, by_pods
 from dovetail.studies.summary import MIN_DIFFERENCE_OF_ONE_SEED, Row, rows
-from dovetail.studies.words import COLUMNS, spoken, text
+from dovetail.studies.words import COLUMNS, text, text_in
 from dovetail.studies.workloads.workload import Workload
 
 _CLASSES = {
@@ -240,7 +240,7 @@ class Report:
 
     def table(self) -> str:
         """For a terminal: columns aligned, also where characters are two cells wide."""
-        header = [spoken(name, self._language) for _, name in COLUMNS]
+        header = [text_in(name, self._language) for _, name in COLUMNS]
         lines = [header, *(words.cells(row) for row in self._rows)]
         widths = [max(_cells_wide(line[place]) for line in lines) for place in range(len(header))]
         shown = []
@@ -261,7 +261,7 @@ class Report:
             f"## {self._text('short')}",
             *(f"- {sentence}" for sentence in self.short()),
         ]
-        header = [spoken(name, self._language) for _, name in COLUMNS]
+        header = [text_in(name, self._language) for _, name in COLUMNS]
         table = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
         table += ["| " + " | ".join(words.cells(row)) + " |" for row in self._rows]
         parts += [f"## {self._text('figures')}", "\n".join(table), self._text("table_note", waited=f"{WAITED_S:g}")]
@@ -298,7 +298,7 @@ class Report:
         return document(self._language, self.title(), body)
 
     def _html_table(self) -> str:
-        header = "".join(f"<th>{escape(spoken(name, self._language))}</th>" for _, name in COLUMNS)
+        header = "".join(f"<th>{escape(text_in(name, self._language))}</th>" for _, name in COLUMNS)
         body, before = [], None
         for row in self._rows:
             name, *cells = words.cells(row)

@@ -228,5 +228,5 @@ def _prepare() -> None:
     from dovetail.kube import log
 
     gc.set_threshold(1_000_000, 50, 1000)
-    log.quiet()
+    log.silence()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))

@@ -44,7 +44,7 @@ def bars(
 ) -> str:
     """A bar chart; `legend` has the name and the colour class of each kind of bar."""
     values = [max(bar.value, bar.mark or 0.0) for group in groups for bar in group.bars]
-    top = _nice(max(values, default=1.0))
+    top = _round_axis_end(max(values, default=1.0))
     inner, parts = WIDTH - LEFT - RIGHT, [_axis(title, top, unit)]
     group_width = inner / max(1, len(groups))
     for number, group in enumerate(groups):
@@ -80,7 +80,7 @@ def _entry(number: int, count: int, label: str, colour: str) -> str:
 
 def lines(title: str, series: Sequence[ChartLine], hours: float, unit: str = "") -> str:
     """Steps over time, in hours."""
-    top = _nice(max((value for line in series for _, value in line.points), default=1.0))
+    top = _round_axis_end(max((value for line in series for _, value in line.points), default=1.0))
     parts = [_axis(title, top, unit)]
     span = WIDTH - LEFT - RIGHT
     step = next((step for step in _HOUR_STEPS if hours / step <= MAX_HOUR_TICKS), hours / MAX_HOUR_TICKS)
@@ -131,7 +131,7 @@ def _y(value: float, top: float) -> float:
     return HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * (value / top if top else 0.0)
 
 
-def _nice(most: float) -> float:
+def _round_axis_end(most: float) -> float:
     """The end of an axis: a round number not below the largest value."""
     if most <= 0:
         return 1.0

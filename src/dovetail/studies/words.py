@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from dovetail.language import message, source, speaking, translated
+from dovetail.language import in_language, message, source, translated
 from dovetail.studies.findings import Side, StudyFinding
 from dovetail.studies.setups import TITLES, Setup
 from dovetail.studies.summary import Figure, Row
@@ -92,7 +92,7 @@ def sentence(finding: StudyFinding, rows: Mapping[Setup, Row], language: str) ->
     own = rows[finding.about][finding.measure]
     if finding.effect:
         plain = rows[finding.others[0]][finding.measure]
-        text = spoken(
+        text = text_in(
             _EFFECT[finding.measure, finding.side],
             language,
             effect=finding.effect.upper(),
@@ -107,7 +107,7 @@ def sentence(finding: StudyFinding, rows: Mapping[Setup, Row], language: str) ->
         for setup in finding.others
     )
     template = (_BEST if finding.side is Side.ADVANTAGE else _WORST)[finding.measure]
-    return spoken(template, language, own=shown(own), others=others)
+    return text_in(template, language, own=shown(own), others=others)
 
 
 def change(own: Figure, other: Figure) -> str:
@@ -193,18 +193,18 @@ COLUMNS: tuple[tuple[str, str], ...] = (
 
 
 def text(key: str, language: str, **facts: object) -> str:
-    return spoken(TEXTS[key], language, **facts)
+    return text_in(TEXTS[key], language, **facts)
 
 
 def title(name: str, language: str) -> str:
     """The title of a workload: ours has a translation, that of a scenario is its author's."""
-    with speaking(language):
+    with in_language(language):
         return translated(name)
 
 
-def spoken(template: str, language: str, **facts: object) -> str:
+def text_in(template: str, language: str, **facts: object) -> str:
     """A text of this module in one of the languages: a report may be written in both."""
-    with speaking(language):
+    with in_language(language):
         return message(template, **facts)
 
 

@@ -103,7 +103,7 @@ def _fill(total: Totals, look: TableLook) -> list[str]:
     return facts
 
 
-def trouble(health: WatchHealth) -> list[str]:
+def problems(health: WatchHealth) -> list[str]:
     """What keeps the view from being whole or the autoscaler from acting, the worst first."""
     lines = []
     if not health.connected:
@@ -133,7 +133,7 @@ def once(
 ) -> Iterator[str]:
     """Everything, for a pipe or a log: totals, NodePools, nodes, pending pods; pods if they are asked for."""
     yield from totals(view, look, width)
-    for text in trouble(view.health):
+    for text in problems(view.health):
         yield from wrapped(text, width)
     shown: tuple[Table[Any], ...] = (POOLS, NODES, PODS, PENDING) if pods else (POOLS, NODES, PENDING)
     for table in shown:

@@ -34,7 +34,7 @@ from dovetail.view.model import (
 )
 from dovetail.view.nodes import claim_view, node_view
 from dovetail.view.pods import Refused, pending_view, pod_view, workload
-from dovetail.view.totals import Sums
+from dovetail.view.totals import RunningTotals
 
 
 class Fleet:
@@ -50,7 +50,7 @@ class Fleet:
         self._dirty.update((NominationTarget("claim", name), None) for name in map(_name, cluster_state.claims.store))
         self._dirty_pods: dict[str, None] = {pod.metadata.key: None for pod in cluster_state.unbound()}
         self._dirty_pools = True
-        self._sums = Sums()
+        self._sums = RunningTotals()
         self._nodes: dict[str, NodeView] = {}
         self._pending: dict[str, PendingPod] = {}
         self._alike: dict[tuple[str, str], dict[str, None]] = {}

@@ -75,7 +75,7 @@ def contributions(node: NodeView) -> Iterator[tuple[str, str, Sum]]:
         yield "namespaces", IDLE, Sum(0, 0, 0, 0, Money(money.nano - shared, 0, 0))
 
 
-class Sums:
+class RunningTotals:
     """The sums of all nodes that were added and not removed."""
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class Sums:
 
 def summed(view: FleetView) -> Totals:
     """The totals of a view, counted anew: what the incremental ones must equal."""
-    sums = Sums()
+    sums = RunningTotals()
     for node in view.nodes.values():
         sums.add(node)
     return sums.totals(len(view.pending), view.totals.bound, view.totals.saved_per_hour)

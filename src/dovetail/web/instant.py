@@ -16,7 +16,7 @@ _FORM = re.compile(r'<form\b(?![^>]*id="slider")[^>]*>')
 _NAMED = re.compile(r"[?&;]at=")
 
 
-def carried(html: str, moment: Moment | None) -> str:
+def with_instant_in_links(html: str, moment: Moment | None) -> str:
     """The page with the instant in each link and form of it, so that whatever is opened is of the same instant.
 
     A page that follows a growing recording names none: what is opened from it follows as well.

@@ -11,7 +11,7 @@ from dovetail.view.model import FleetView, Money, NodePhase, Sum
 from dovetail.web import figures
 from dovetail.web.blocks import STATES
 from dovetail.web.context import PageContext
-from dovetail.web.instant import carried, slider
+from dovetail.web.instant import slider, with_instant_in_links
 from dovetail.web.markup import Markup, isolated, join, link, tag, text
 from dovetail.web.page_language import LANGUAGES, PageLanguage
 
@@ -56,7 +56,9 @@ def page(context: PageContext, title: str, main: Markup, stream: str, *, plots: 
         data_unknown=t("unknown"),
     )
     theme = context.theme if context.theme in ("dark", "light") else None
-    return carried(f"<!doctype html>{tag('html', head, body, lang=t.language, data_theme=theme)}", context.moment)
+    return with_instant_in_links(
+        f"<!doctype html>{tag('html', head, body, lang=t.language, data_theme=theme)}", context.moment
+    )
 
 
 def _header(context: PageContext) -> Markup:

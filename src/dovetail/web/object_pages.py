@@ -12,7 +12,7 @@ from dovetail.controllers.explain import Answer
 from dovetail.controllers.history.decisions import Decision, concerns
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import HPAS, NODECLAIMS, NODEPOOLS, NODES, PODS, Resource
-from dovetail.language import source, speaking
+from dovetail.language import in_language, source
 from dovetail.model.nodes import Event
 from dovetail.view.decisions import summary_of
 from dovetail.view.events import count_of, time_of
@@ -102,7 +102,7 @@ def _answer(context: PageContext, observer: Observer, kind: str, key: str) -> An
     if kind not in explainers:
         return None
     try:
-        with speaking(context.t.language):
+        with in_language(context.t.language):
             return explainers[kind](state, observer.decisions.all(), key, now)
     except explain.Unknown:
         return None
@@ -119,7 +119,7 @@ def _autoscaler_answer(context: PageContext, observer: Observer, kind: str, key:
     obj = (observer.hpas if kind == "hpa" else observer.vpas).store.get(key)
     if obj is None:
         return None
-    with speaking(context.t.language):
+    with in_language(context.t.language):
         if kind == "hpa":
             return explain.hpa(obj, vpas=alike(observer.vpas, rights.vpas))
         pods = len(_requested_by(context, obj)) if rights.sees_pods_of(namespace) else None
@@ -597,7 +597,7 @@ def _group_answer(context: PageContext, name: str) -> Answer | None:
         return None
     labels = {node.metadata.name: node.metadata.labels for node in context.observer.state.nodes.store}
     try:
-        with speaking(context.t.language):
+        with in_language(context.t.language):
             return explain.group_answer(written, name, labels)
     except explain.Unknown:
         return None

@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Iterable, Mapping
 
-from dovetail.language import message, speaking, translated
+from dovetail.language import in_language, message, translated
 from dovetail.language.recognition import recognized
 
 #: Languages of the page, by their code; the first is that of the messages themselves.
@@ -30,12 +30,12 @@ class PageLanguage:
         self.language = language
 
     def __call__(self, text: str, /, **facts: object) -> str:
-        with speaking(self.language):
+        with in_language(self.language):
             return message(text, **facts) if facts else translated(text)
 
     def recorded(self, text: str) -> str:
         """A sentence of the view or of the decision history, which are English, in this language where it is ours."""
-        with speaking(self.language):
+        with in_language(self.language):
             shown = recognized(text)
         return _COUNTED.sub(_plural, shown) if self.language == "en" else shown
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from dovetail.view.model import FleetView, NodePhase, NodeView, PendingPod
-from dovetail.view.totals import Sums
+from dovetail.view.totals import RunningTotals
 
 
 class ViewerRights(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class Restriction:
             for key, pod in whole.pending.items()
             if rights.sees_pods_of(pod.namespace)
         }
-        sums = Sums()
+        sums = RunningTotals()
         for node in nodes.values():
             sums.add(node)
         totals = sums.totals(

@@ -31,7 +31,7 @@ from dovetail.web.access import Access, KubernetesTokens, NotAllowed, RequestCre
 from dovetail.web.autoscaler_pages import autoscalers
 from dovetail.web.budget_pages import budget_calendar
 from dovetail.web.context import PageContext
-from dovetail.web.instant import carried
+from dovetail.web.instant import with_instant_in_links
 from dovetail.web.layout import page
 from dovetail.web.look import Look, comfortable_zoom, look_of
 from dovetail.web.manifest import as_yaml
@@ -458,7 +458,9 @@ class Dashboard:
         context, _ = await self._context(request)
         query = request.query.get("q", "")[:200]
         search_results = cluster_pages.search_results(context, context.observer, query)
-        return web.Response(text=carried(search_results, context.moment), content_type="text/html", charset="utf-8")
+        return web.Response(
+            text=with_instant_in_links(search_results, context.moment), content_type="text/html", charset="utf-8"
+        )
 
     async def _chart(self, request: web.Request) -> web.StreamResponse:
         context, _ = await self._context(request)

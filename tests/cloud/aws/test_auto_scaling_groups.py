@@ -203,14 +203,14 @@ def test_instances_that_a_group_ends_of_its_own_choice_are_reported_with_the_cau
         [ours] = cloud.groups()
         await cloud.delete(ours, [ours.instances[0].provider_id])
         await cloud.refresh(force=True)
-        assert cloud.unasked_endings() == []
+        assert cloud.group_initiated_terminations() == []
         rebalanced = account.endpoint.scaling.rebalance(group)
         await cloud.refresh(force=True)
-        [ending] = cloud.unasked_endings()
+        [ending] = cloud.group_initiated_terminations()
         assert rebalanced and ending.provider_id.endswith(rebalanced)
         account.autoscaling.set_desired_capacity(AutoScalingGroupName="ours", DesiredCapacity=2)
         await cloud.refresh(force=True)
-        [cut] = cloud.unasked_endings()
+        [cut] = cloud.group_initiated_terminations()
         return [(ending.group, ending.rebalancing), (cut.group, cut.rebalancing)]
 
     assert account.run(talk) == [("ours", True), ("ours", False)]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from dovetail.clock import run_virtual
-from dovetail.cloud.aws.batcher import Gathering
+from dovetail.cloud.aws.batcher import CallBatcher
 
 
 class Refused(Exception):
@@ -32,7 +32,7 @@ class Desk:
 
 def together(desk: Desk, *words: str, most: int = 10) -> list[int | BaseException | None]:
     async def main() -> list[int | BaseException | None]:
-        gathering = Gathering(desk.ask, most, "desk")
+        gathering = CallBatcher(desk.ask, most, "desk")
         return await asyncio.gather(*(gathering.get(word) for word in words), return_exceptions=True)
 
     return run_virtual(main())

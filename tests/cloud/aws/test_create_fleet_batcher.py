@@ -14,10 +14,10 @@ from dovetail.cloud.aws.create_fleet_batcher import (
     LONGEST_TAG,
     MOST_TAGS,
     Attempts,
-    Joint,
+    FleetBatcher,
     Order,
-    Sale,
-    dealt,
+    OrderResult,
+    order_of_instance,
     orders_of,
     tags_of,
 )
@@ -42,7 +42,7 @@ def test_the_claims_of_a_call_are_read_back_from_its_tags() -> None:
 
 
 def test_dealing_goes_by_id_and_uid_any_caller_deals_and_in_which_order() -> None:
-    assert dealt(["i-3", "i-1"], reversed(_orders(3))) == {"i-1": _orders(3)[0], "i-3": _orders(3)[1]}
+    assert order_of_instance(["i-3", "i-1"], reversed(_orders(3))) == {"i-1": _orders(3)[0], "i-3": _orders(3)[1]}
 
 
 def _node(provider_id: str, tags: dict[str, str], uid: str | None = None) -> Instance:
@@ -108,9 +108,9 @@ class Shop:
         return found, () if count == len(orders) else (refusal,)
 
 
-def _launched_by_claim(shop: Shop, goods: Sequence[bytes], orders: Sequence[Order]) -> list[Sale]:
-    async def main() -> list[Sale]:
-        joint = Joint()
+def _launched_by_claim(shop: Shop, goods: Sequence[bytes], orders: Sequence[Order]) -> list[OrderResult]:
+    async def main() -> list[OrderResult]:
+        joint = FleetBatcher()
         return await asyncio.gather(
             *(joint.order(good, order, shop) for good, order in zip(goods, orders, strict=True))
         )
@@ -143,8 +143,8 @@ def test_a_call_that_fails_fails_for_all_who_share_it() -> None:
     async def broken(orders: Sequence[Order]) -> tuple[list[FleetInstance], tuple[RefusedOffering, ...]]:
         raise RuntimeError(f"{len(orders)} orders")
 
-    async def main() -> list[Sale | BaseException]:
-        joint = Joint()
+    async def main() -> list[OrderResult | BaseException]:
+        joint = FleetBatcher()
         return await asyncio.gather(*(joint.order(b"a", each, broken) for each in _orders(2)), return_exceptions=True)
 
     assert [str(each) for each in run_virtual(main())] == ["2 orders", "2 orders"]

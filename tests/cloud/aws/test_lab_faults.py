@@ -35,7 +35,7 @@ def _faults(account: Account, instance: str = "i-1") -> Faults:
     instances._joined[instance] = "launched"
     found = Faults(fleet, _clock(), Chance(1))
     bridge = Bridge(account.endpoint, account.world.queue, _clock())
-    found.strikes |= AwsFaults(account.endpoint, bridge, _clock(), instances, found).kinds
+    found.handlers |= AwsFaults(account.endpoint, bridge, _clock(), instances, found).kinds
     return found
 
 
@@ -61,10 +61,10 @@ def test_a_instance_that_another_client_ends_is_reported_of_on_the_queue(account
 
 def test_a_spot_instance_is_called_back_by_name(account: Account) -> None:
     async def talk(aws: Aws) -> None:
-        assert "i-1" in _faults(account).strike(InjectedFault(kind="spot-interruption", node="launched"))
+        assert "i-1" in _faults(account).inject(InjectedFault(kind="spot-interruption", node="launched"))
         assert await _mail(aws) == [("spot-interruption", ("i-1",))]
         with pytest.raises(UnknownFault, match="own is no EC2 instance"):
-            _faults(account).strike(InjectedFault(kind="spot-interruption", node="own"))
+            _faults(account).inject(InjectedFault(kind="spot-interruption", node="own"))
 
     account.run(talk)
 
@@ -74,8 +74,8 @@ def test_without_a_node_a_spot_instance_is_interrupted_and_no_other(account: Acc
         on_demand, spot = await _launched(account, aws, "kept"), await _launched(account, aws, "taken", "spot")
         ids = [instance.provider_id.rsplit("/", 1)[-1] for instance in (on_demand, spot)]
         with pytest.raises(UnknownFault, match="no spot instance runs here; allow spot"):
-            _faults(account, ids[0]).strike(InjectedFault(kind="spot-interruption"))
-        assert ids[1] in _faults(account, ids[1]).strike(InjectedFault(kind="spot-interruption"))
+            _faults(account, ids[0]).inject(InjectedFault(kind="spot-interruption"))
+        assert ids[1] in _faults(account, ids[1]).inject(InjectedFault(kind="spot-interruption"))
         assert await _mail(aws) == [("spot-interruption", (ids[1],))]
 
     account.run(talk)
@@ -89,8 +89,8 @@ def test_without_a_node_an_instance_of_a_nodepool_is_struck_before_one_of_a_grou
         other = Ec2(account.endpoint, account.world, faults._fleet, nothing, Chance(1))
         other._joined |= {"i-of-a-group": "first-by-name", instance: "launched"}
         bridge = Bridge(account.endpoint, account.world.queue, _clock())
-        faults.strikes |= AwsFaults(account.endpoint, bridge, _clock(), other, faults).kinds
-        assert "launched" in faults.strike(InjectedFault(kind="status-checks", seconds=Seconds(30)))
+        faults.handlers |= AwsFaults(account.endpoint, bridge, _clock(), other, faults).kinds
+        assert "launched" in faults.inject(InjectedFault(kind="status-checks", seconds=Seconds(30)))
 
     account.run(talk)
 
@@ -101,10 +101,10 @@ def test_a_launched_instance_that_is_gone_has_ended_at_ec2(account: Account) -> 
     async def talk(aws: Aws) -> None:
         instance = await _launched(account, aws, "lost")
         faults = _faults(account, instance.provider_id.rsplit("/", 1)[-1])
-        assert faults.strike(InjectedFault(kind="instance-gone", node="launched")) == "the instance of launched is gone"
+        assert faults.inject(InjectedFault(kind="instance-gone", node="launched")) == "the instance of launched is gone"
         with pytest.raises(InstanceNotFound):
             await aws.get(instance.provider_id)
-        assert faults.strike(InjectedFault(kind="instance-gone", node="own")) == "the instance of own is gone"
+        assert faults.inject(InjectedFault(kind="instance-gone", node="own")) == "the instance of own is gone"
 
     account.run(talk)
 
@@ -112,7 +112,7 @@ def test_a_launched_instance_that_is_gone_has_ended_at_ec2(account: Account) -> 
 def test_a_spot_instance_is_taken_two_minutes_after_it_is_called_back(account: Account) -> None:
     async def talk(aws: Aws) -> None:
         instance = await _launched(account, aws, "called")
-        _faults(account, instance.provider_id.rsplit("/", 1)[-1]).strike(
+        _faults(account, instance.provider_id.rsplit("/", 1)[-1]).inject(
             InjectedFault(kind="spot-interruption", node="launched")
         )
         await asyncio.sleep(110)
@@ -127,8 +127,8 @@ def test_a_spot_instance_is_taken_two_minutes_after_it_is_called_back(account: A
 def test_a_second_throttling_takes_the_place_of_the_first(account: Account) -> None:
     async def talk(aws: Aws) -> None:
         faults = _faults(account)
-        faults.strike(InjectedFault(kind="aws-throttled", amount=1.0, seconds=Seconds(30)))
-        faults.strike(InjectedFault(kind="aws-throttled", amount=0.25, seconds=Seconds(30)))
+        faults.inject(InjectedFault(kind="aws-throttled", amount=1.0, seconds=Seconds(30)))
+        faults.inject(InjectedFault(kind="aws-throttled", amount=0.25, seconds=Seconds(30)))
         await asyncio.sleep(31)
         assert account.endpoint.trouble._rules == {}
 
@@ -150,12 +150,12 @@ def test_failed_status_checks_are_found_after_two_minutes_and_heal(account: Acco
 
 def test_refusals_last_as_long_as_they_were_asked_for(account: Account) -> None:
     async def talk(aws: Aws) -> None:
-        _faults(account).strike(InjectedFault(kind="aws-denied", seconds=Seconds(30)))
+        _faults(account).inject(InjectedFault(kind="aws-denied", seconds=Seconds(30)))
         with pytest.raises(CloudError, match="not authorized"):
             await aws.unhealthy()
         await asyncio.sleep(31)
         assert await aws.unhealthy() == ()
-        _faults(account).strike(InjectedFault(kind="sold-out", seconds=Seconds(30)))
+        _faults(account).inject(InjectedFault(kind="sold-out", seconds=Seconds(30)))
         assert account.endpoint.market.refusal("c5.large", "ap-northeast-2a", "spot")
         await asyncio.sleep(31)
         assert account.endpoint.market.refusal("c5.large", "ap-northeast-2a", "spot") is None

@@ -128,7 +128,7 @@ def test_a_lost_instance_is_replaced_and_rebalancing_ends_one(site: Site) -> Non
     site.create("g", 2)
     lost = site.instances("g")[0].id
     site.ec2.terminate_instances(InstanceIds=[lost])
-    site.endpoint.scaling.tend([site.moto("g")])
+    site.endpoint.scaling.reconcile([site.moto("g")])
     ids = {each.id for each in site.instances("g")}
     assert len(ids) == 2 and lost not in ids
     ended = site.endpoint.scaling.rebalance(site.moto("g"))
@@ -298,17 +298,17 @@ def test_a_node_says_what_its_image_is(image: str, kubelet: str, system: str) ->
 def test_the_scaling_configuration_is_carried_to_the_group(site: Site) -> None:
     nodegroup(site, "workers", (0, 3, 1))
     groups = NodeGroups(site.endpoint, site.made, None, frozenset({site.made.node_group}))
-    groups.tend()
+    groups.reconcile()
     described = site.eks.describe_nodegroup(clusterName="demo", nodegroupName="workers")["nodegroup"]
     name = described["resources"]["autoScalingGroups"][0]["name"]
     assert len(site.group(name)["Instances"]) == 1
     site.autoscaling.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=2)
-    groups.tend()
+    groups.reconcile()
     assert site.group(name)["DesiredCapacity"] == 2  # an autoscaler's size is left alone
     site.eks.update_nodegroup_config(
         clusterName="demo", nodegroupName="workers", scalingConfig={"minSize": 0, "maxSize": 5, "desiredSize": 3}
     )
-    groups.tend()
+    groups.reconcile()
     assert (site.group(name)["DesiredCapacity"], site.group(name)["MaxSize"]) == (3, 5)
 
 
@@ -347,5 +347,5 @@ def test_suspended_processes_do_not_happen(site: Site) -> None:
     site.autoscaling.set_desired_capacity(**name, DesiredCapacity=1)
     assert len(site.group("workers")["Instances"]) == 2
     site.autoscaling.resume_processes(**name)
-    site.endpoint.scaling.tend([site.moto("workers")])
+    site.endpoint.scaling.reconcile([site.moto("workers")])
     assert len(site.group("workers")["Instances"]) == 1

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from dovetail.clock import Clock, run_virtual
-from dovetail.cloud.aws.launch_templates import PREFIX, Blueprint, LaunchTemplates
+from dovetail.cloud.aws.launch_templates import PREFIX, LaunchTemplateContent, LaunchTemplates
 
 
 class Ec2:
@@ -34,8 +34,8 @@ def templates(ec2: Ec2) -> LaunchTemplates:
     return LaunchTemplates(ec2, Clock(asyncio.get_running_loop()), "demo")
 
 
-def blueprint(image: str) -> Blueprint:
-    return Blueprint(
+def blueprint(image: str) -> LaunchTemplateContent:
+    return LaunchTemplateContent(
         family="AL2023",
         image_id=image,
         profile="p",

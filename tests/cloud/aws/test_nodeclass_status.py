@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from dovetail.cloud.aws import capacity, catalog, ec2nodeclass
-from dovetail.cloud.aws.instance_type_labels import suits
+from dovetail.cloud.aws.instance_type_labels import is_compatible
 from dovetail.cloud.aws.placement_groups import Ec2PlacementGroup
 
 GI = 1 << 30
@@ -84,13 +84,13 @@ def test_windows_has_no_instance_of_the_other_architecture() -> None:
     ],
 )
 def test_a_type_is_not_offered_to_a_class_that_asks_for_what_it_lacks(name: str, asked: Any, good: bool) -> None:
-    assert suits(catalog.specs()[name], asked) is good
+    assert is_compatible(catalog.specs()[name], asked) is good
 
 
 def test_each_network_card_has_its_own_room() -> None:
     spec = msgspec.structs.replace(catalog.specs()["g6.8xlarge"], card_interfaces=(4, 1), efa=2)
-    assert suits(spec, {"networkInterfaces": [PLAIN, fabric(1, 0)]})
-    assert not suits(spec, {"networkInterfaces": [PLAIN, fabric(1, 1)]})
+    assert is_compatible(spec, {"networkInterfaces": [PLAIN, fabric(1, 0)]})
+    assert not is_compatible(spec, {"networkInterfaces": [PLAIN, fabric(1, 1)]})
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_each_network_card_has_its_own_room() -> None:
 def test_a_type_is_not_offered_into_a_placement_group_that_does_not_take_it(
     name: str, strategy: str, good: bool
 ) -> None:
-    assert suits(catalog.specs()[name], {}, Ec2PlacementGroup(id="pg-1", name="g", strategy=strategy)) is good
+    assert is_compatible(catalog.specs()[name], {}, Ec2PlacementGroup(id="pg-1", name="g", strategy=strategy)) is good
 
 
 @pytest.mark.parametrize(

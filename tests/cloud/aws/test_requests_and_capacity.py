@@ -110,7 +110,7 @@ def test_ec2_goes_by_our_priorities_where_an_overlay_has_changed_a_price(kind: s
     )
 
 
-def blueprint(**change: object) -> launch_templates.Blueprint:
+def blueprint(**change: object) -> launch_templates.LaunchTemplateContent:
     plain: dict[str, object] = {
         "family": "AL2023",
         "image_id": "ami-1",
@@ -121,7 +121,7 @@ def blueprint(**change: object) -> launch_templates.Blueprint:
         "tags": {"a": "b"},
         "capacity_type": "on-demand",
     }
-    return launch_templates.Blueprint(**(plain | change))
+    return launch_templates.LaunchTemplateContent(**(plain | change))
 
 
 def test_a_templates_name_follows_from_its_content() -> None:

@@ -36,7 +36,7 @@ def test_a_look_of_another_class_forgets_no_launch_under_way() -> None:
         spoken = network.by_zone((subnet,), 60)
         await network.subnets(OTHER)
         assert network.room(subnet) == 40
-        network.landed(spoken, set(), 60)
+        network.finish_launch(spoken, set(), 60)
         assert network.room(subnet) == 100
 
     run_virtual(story())
@@ -46,7 +46,7 @@ def test_what_was_taken_counts_for_every_class_until_one_has_looked_again() -> N
     async def story() -> None:
         network, ec2 = _network()
         (subnet,) = await network.subnets(SHARED)
-        network.landed(network.by_zone((subnet,), 60), {subnet.id}, 60)
+        network.finish_launch(network.by_zone((subnet,), 60), {subnet.id}, 60)
         network.exhausted("subnet-2")
         assert network.room(subnet) == 40
         ec2.free["subnet-1"] = 45
@@ -92,7 +92,7 @@ def test_a_subnet_is_excluded_when_as_many_instances_landed_as_it_had_addresses(
         ec2.free["subnet-1"] = 2
         (subnet,) = await network.subnets(SHARED)
         for _ in range(2):
-            network.landed(network.by_zone((subnet,), 30), {subnet.id}, 30)
+            network.finish_launch(network.by_zone((subnet,), 30), {subnet.id}, 30)
         assert network.by_zone((subnet,), 30) == {}
         ec2.free["subnet-1"] = 1
         await asyncio.sleep(61)

@@ -9,7 +9,7 @@ import pytest
 
 from dovetail.clock import Clock, run_virtual
 from dovetail.cloud.aws.subnets import SecurityGroup
-from dovetail.cloud.aws.ttl_cache import Ageing, Steady
+from dovetail.cloud.aws.ttl_cache import ConfirmedListCache, TtlCache
 
 
 def test_an_answer_is_asked_for_once_any_caller_wants_it_and_again_when_it_is_old() -> None:
@@ -22,7 +22,7 @@ def test_an_answer_is_asked_for_once_any_caller_wants_it_and_again_when_it_is_ol
             asked += 1
             return asked
 
-        memory: Ageing[int] = Ageing(Clock(asyncio.get_running_loop()), 60.0)
+        memory: TtlCache[int] = TtlCache(Clock(asyncio.get_running_loop()), 60.0)
         assert await asyncio.gather(*(memory.get("a", ask) for _ in range(3))) == [1, 1, 1]
         await asyncio.sleep(59)
         assert await memory.get("a", ask) == 1
@@ -44,7 +44,7 @@ def test_an_error_is_not_kept() -> None:
                 raise OSError("no answer")
             return found
 
-        memory: Ageing[int] = Ageing(Clock(asyncio.get_running_loop()), 60.0)
+        memory: TtlCache[int] = TtlCache(Clock(asyncio.get_running_loop()), 60.0)
         with pytest.raises(OSError, match="no answer"):
             await memory.get("a", ask)
         assert await memory.get("a", ask) == 7
@@ -61,7 +61,7 @@ def test_a_list_that_lost_something_is_believed_once_the_next_look_says_the_same
         async def ask() -> tuple[SecurityGroup, ...]:
             return tuple(SecurityGroup(name, "", "") for name in next(looks))
 
-        memory: Steady[SecurityGroup] = Steady(Clock(asyncio.get_running_loop()), 60.0)
+        memory: ConfirmedListCache[SecurityGroup] = ConfirmedListCache(Clock(asyncio.get_running_loop()), 60.0)
         seen = []
         for _ in range(7):
             seen.append("".join(each.id for each in await memory.get("groups", ask)))

@@ -9,7 +9,7 @@ import pytest
 from dovetail.clock import Clock, run_virtual
 from dovetail.cloud.aws import upkeep
 from dovetail.cloud.aws.provider import Aws
-from dovetail.cloud.aws.upkeep import Chore
+from dovetail.cloud.aws.upkeep import PeriodicTask
 from dovetail.cloud.provider import CloudError
 from dovetail.lab.aws.injected_errors import ErrorRule
 from tests.cloud.aws.conftest import Account
@@ -43,7 +43,7 @@ def test_what_failed_is_tried_again_ever_later_and_what_went_well_after_its_peri
             good.append(loop.time())
 
         clock = Clock(loop)
-        chores = [Chore(clock, "bad", 600.0, fail), Chore(clock, "good", 600.0, succeed)]
+        chores = [PeriodicTask(clock, "bad", 600.0, fail), PeriodicTask(clock, "good", 600.0, succeed)]
         for _ in range(30):
             try:
                 await upkeep.act(chores)

@@ -15,15 +15,15 @@ import pytest
 
 from dovetail.chance import Chance
 from dovetail.clock import Clock, run_scaled
-from dovetail.lab.apiserver_only import Bare, StartError, serve, write_private
+from dovetail.lab.apiserver_only import ApiServerOnly, StartError, serve, write_private
 from dovetail.runfile import RunningLab, find
 
 
-def _bare(port: int = 0) -> Bare:
-    return Bare(Clock(asyncio.get_running_loop()), Chance(1), port, "secret")
+def _bare(port: int = 0) -> ApiServerOnly:
+    return ApiServerOnly(Clock(asyncio.get_running_loop()), Chance(1), port, "secret")
 
 
-async def _get(bare: Bare, path: str, token: str | None) -> tuple[int, str]:
+async def _get(bare: ApiServerOnly, path: str, token: str | None) -> tuple[int, str]:
     trust = ssl.create_default_context(cadata=bare.identity.authority.decode())
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     connector = aiohttp.TCPConnector(ssl=trust)
@@ -131,10 +131,10 @@ def test_a_restart_on_the_same_folder_is_trusted_by_the_same_clients(tmp_path: P
 
     async def main() -> None:
         clock = Clock(asyncio.get_running_loop())
-        first = Bare(clock, Chance(1), 0, None, tmp_path)
+        first = ApiServerOnly(clock, Chance(1), 0, None, tmp_path)
         await first.start()
         await first.stop()
-        second = Bare(clock, Chance(2), 0, None, tmp_path)
+        second = ApiServerOnly(clock, Chance(2), 0, None, tmp_path)
         await second.start()
         try:
             assert (second.identity.authority, second.token) == (first.identity.authority, first.token)
@@ -143,7 +143,7 @@ def test_a_restart_on_the_same_folder_is_trusted_by_the_same_clients(tmp_path: P
         finally:
             await second.stop()
         assert stat.S_IMODE((tmp_path / "identity").stat().st_mode) == 0o600
-        third = Bare(clock, Chance(3), 0, "chosen", tmp_path)
+        third = ApiServerOnly(clock, Chance(3), 0, "chosen", tmp_path)
         await third.stop()
         assert (third.identity.authority, third.token) == (first.identity.authority, "chosen")
 
@@ -154,7 +154,7 @@ def test_an_identity_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     async def main() -> None:
         (tmp_path / "identity").write_text("my passport")
         with pytest.raises(StartError, match="identity cannot be read as a lab's identity; remove it"):
-            Bare(Clock(asyncio.get_running_loop()), Chance(1), 0, None, tmp_path)
+            ApiServerOnly(Clock(asyncio.get_running_loop()), Chance(1), 0, None, tmp_path)
         assert (tmp_path / "identity").read_text() == "my passport"
 
     run_scaled(main())
@@ -184,7 +184,7 @@ def test_the_kubeconfig_is_for_its_owner_alone(tmp_path: Path) -> None:
         write_private(blocked / "config", "text")
 
 
-async def _raw(bare: Bare, request: bytes) -> bytes:
+async def _raw(bare: ApiServerOnly, request: bytes) -> bytes:
     trust = ssl.create_default_context(cadata=bare.identity.authority.decode())
     reader, writer = await asyncio.open_connection("127.0.0.1", int(bare.url.rpartition(":")[2]), ssl=trust)
     writer.write(request)

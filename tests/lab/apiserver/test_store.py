@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.lab.apiserver import store as store_module
-from dovetail.lab.apiserver.store import COMPACTION_SECONDS, ObjectStore, Passing, StoreEvent
+from dovetail.lab.apiserver.store import COMPACTION_SECONDS, ObjectStore, StoreEvent, TransientVersion
 
 Json = dict[str, Any]
 _steps = st.lists(st.tuples(st.sampled_from("abcd"), st.one_of(st.none(), st.integers(0, 3))), max_size=40)
@@ -96,6 +96,6 @@ def test_what_went_is_not_kept_decoded_once_its_going_is_past() -> None:
 
 
 def test_what_is_only_answered_with_is_not_among_the_recently_used() -> None:
-    shown = Passing("a", 1, obj={"metadata": {"name": "a"}})
+    shown = TransientVersion("a", 1, obj={"metadata": {"name": "a"}})
     assert shown.obj == shown.fresh()
     assert shown not in store_module._recent

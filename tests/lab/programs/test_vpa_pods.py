@@ -66,7 +66,7 @@ def logs_of_up() -> Iterator[None]:
     before = structlog.get_config()
     quiet_logs(programs=True)
     yield
-    log.quiet(False)
+    log.silence(False)
     structlog.configure(**before)
 
 

@@ -76,7 +76,7 @@ def test_the_node_matrix_decides_as_node_by_node(seed: int) -> None:
             if quick.node is None:
                 failed += 1
                 assert quick.rejections == plain.rejections
-                assert quick.tally() == plain.tally()
+                assert quick.rejection_counts() == plain.rejection_counts()
     assert answered > 30
     assert failed > 3
 
@@ -136,7 +136,7 @@ def test_rejections_follow_added_and_removed_nodes_and_pods() -> None:
             assert plain.node is None
             assert decision is not None
             assert decision.rejections == plain.rejections
-            assert decision.tally() == plain.tally()
+            assert decision.rejection_counts() == plain.rejection_counts()
             refused += 1
         else:
             cluster.place(pod, decision.node)

@@ -15,15 +15,15 @@ from dovetail.kube.events import EventRecorder, InvolvedObject
 from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, JOBS, LEASES, NAMESPACES, NODES, PODS
 from dovetail.lab.cluster import LabParts
 from dovetail.lab.controllers.views import PodFields
-from dovetail.lab.kubelet.kubelets import Pace
+from dovetail.lab.kubelet.kubelets import ReportingDetail
 from dovetail.lab.kubelet.views import KubeletPod
 from dovetail.lab.pushed_changes import ObjectChange
 from dovetail.model.pods import Pod
 from tests.lab.workloads.manifests import deployment, job
 
 Run = Callable[..., None]
-LEAN = LabParts(quiet=True, faults=False, pace=Pace(lean=True, heartbeat_seconds=None, grid_seconds=0.5))
-FULL = LabParts(faults=False, pace=Pace(heartbeat_seconds=None))
+LEAN = LabParts(quiet=True, faults=False, pace=ReportingDetail(lean=True, heartbeat_seconds=None, grid_seconds=0.5))
+FULL = LabParts(faults=False, pace=ReportingDetail(heartbeat_seconds=None))
 
 
 def _shape(pod: dict[str, Any]) -> Any:

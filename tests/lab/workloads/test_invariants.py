@@ -46,8 +46,8 @@ class Scene:
     def __init__(self) -> None:
         clock = Clock(asyncio.get_running_loop(), EPOCH)
         self.store = ObjectStore(clock)
-        self.restless = False
-        self.replica_check = ReplicaSetCheck(clock, lambda: self.restless)
+        self.is_recovering = False
+        self.replica_check = ReplicaSetCheck(clock, lambda: self.is_recovering)
         self.guards = PdbCheck(self.store)
         self.said: list[str] = []
         self.store.observers.append(self._written)
@@ -86,12 +86,12 @@ def test_controllers_take_away_only_pods_that_are_too_many(wanted: int, agent: s
     assert len(stage(play)) == blamed
 
 
-@pytest.mark.parametrize("restless", [False, True])
-def test_a_pod_that_went_is_made_again_within_a_minute(restless: bool) -> None:
+@pytest.mark.parametrize("recovering", [False, True])
+def test_a_pod_that_went_is_made_again_within_a_minute(recovering: bool) -> None:
     async def play(scene: Scene) -> None:
         scene.store.put("apps/replicasets", "default/web", replica_set(2))
         scene.pods("a", "b")
-        scene.restless = restless
+        scene.is_recovering = recovering
         await scene.delete("a", "kubectl")
         await asyncio.sleep(59)
         scene.pods("b")
@@ -100,7 +100,7 @@ def test_a_pod_that_went_is_made_again_within_a_minute(restless: bool) -> None:
         scene.pods("b")
 
     said = stage(play)
-    assert said == ([] if restless else ["replica set default/web is 1 pod(s) short since 0.000, now 61.000"])
+    assert said == ([] if recovering else ["replica set default/web is 1 pod(s) short since 0.000, now 61.000"])
 
 
 def evicted(scene: Scene, name: str) -> None:

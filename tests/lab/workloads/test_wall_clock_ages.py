@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.kube.transport import LAB_TIME, Request, Response
-from dovetail.lab.wall_clock_ages import Aged, resumed
+from dovetail.lab.wall_clock_ages import WallClockAges, resumed
 
 WALL = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
 POD = (
@@ -37,7 +37,7 @@ def bodies(command: str) -> tuple[bytes, bytes]:
         clock = Clock(asyncio.get_running_loop(), EPOCH)
         await asyncio.sleep(timedelta(hours=1).total_seconds())
         asked = Request(method="GET", path="/", headers={"kubectl-command": command})
-        answer = await Aged(Fixed(), clock, lambda: WALL).handle(asked)
+        answer = await WallClockAges(Fixed(), clock, lambda: WALL).handle(asked)
         assert answer.stream is not None and answer.headers[LAB_TIME] == "Thu, 01 Jan 2026 01:00:00 GMT"
         assert answer.headers["date"] == "Thu, 01 Jan 2026 00:01:00 GMT"  # kubectl's discovery cache believes it
         return answer.body, b"".join([frame async for frame in answer.stream])

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from dovetail.errors import UserError
-from dovetail.language import speaking
+from dovetail.language import in_language
 from dovetail.offline.diff import limits
 from dovetail.offline.diff.prediction import (
     Blocked,
@@ -123,7 +123,7 @@ def test_the_text_names_what_changes_and_why() -> None:
 
 
 def test_the_korean_text_has_no_english_headings() -> None:
-    with speaking("ko"):
+    with in_language("ko"):
         text = as_text(prediction())
     assert "계획: 추가 노드 1개" in text
     assert "Plan:" not in text and "Nodes (" not in text

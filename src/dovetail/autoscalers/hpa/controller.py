@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from dovetail.autoscalers.hpa.decision import (
-    Saying,
+    HpaEvent,
+    PodSelectionError,
     ScaleDecision,
-    Unclear,
     decide,
     metrics_wanted,
     unscalable,
@@ -38,7 +38,7 @@ from dovetail.model.selector import LabelQuery, SelectorError, parse_labels
 log = Log(__name__)
 
 #: Records an event about an autoscaler.
-Say = Callable[[HorizontalPodAutoscaler, Saying], None]
+Say = Callable[[HorizontalPodAutoscaler, HpaEvent], None]
 
 
 class HorizontalAutoscaling:
@@ -101,7 +101,7 @@ class HorizontalAutoscaling:
             selector = scale.status.selector
             try:
                 pods = await self._selected(hpa.metadata, selector)
-            except Unclear as problem:
+            except PodSelectionError as problem:
                 return unselective(hpa, scale, problem, history, now)
             readings = await self._sources.readings(hpa.spec.metrics, namespace, selector, now)
         decision = decide(hpa, scale, readings, pods, history, now, self._settings)
@@ -114,16 +114,18 @@ class HorizontalAutoscaling:
         return decision.rescaled(now, self._settings)
 
     async def _selected(self, who: ObjectMeta, selector: str) -> list[Pod]:
-        """The pods of a workload. Raises Unclear without a readable selector, or if another autoscaler has them too."""
+        """The pods of a workload. PodSelectionError without a readable selector, or if two autoscalers have them."""
         if not selector:
-            raise Unclear("SelectorRequired", "selector is required", "the HPA target's scale is missing a selector")
+            raise PodSelectionError(
+                "SelectorRequired", "selector is required", "the HPA target's scale is missing a selector"
+            )
         try:
             pods = (await self._kube.list(PODS, who.namespace, labels=selector, type=Pod)).items
             self._selectors[who.key] = parse_labels(selector)
         except (BadRequest, SelectorError) as error:
             problem = said(error, f"list {PODS.name}")
             text = f"couldn't convert selector into a corresponding internal selector object: {problem}"
-            raise Unclear("InvalidSelector", text) from error
+            raise PodSelectionError("InvalidSelector", text) from error
         prefix = f"{who.namespace}/"
         claiming = sorted(
             other
@@ -132,7 +134,7 @@ class HorizontalAutoscaling:
         )
         if len(claiming) > 1:
             text = f"pods by selector {selector} are controlled by multiple HPAs: [{' '.join(claiming)}]"
-            raise Unclear("AmbiguousSelector", text)
+            raise PodSelectionError("AmbiguousSelector", text)
         return pods
 
     async def _write(self, hpa: HorizontalPodAutoscaler, status: HpaStatus) -> None:
@@ -146,4 +148,4 @@ class HorizontalAutoscaling:
             body = {"metadata": {"resourceVersion": meta.resource_version}, "status": spelled}
             await self._kube.patch(HPAS, meta.name, body, meta.namespace, subresource="status")
         except KubeError as error:
-            self._say(hpa, Saying("Warning", "FailedUpdateStatus", said(error, f"patch {HPAS.name}")))
+            self._say(hpa, HpaEvent("Warning", "FailedUpdateStatus", said(error, f"patch {HPAS.name}")))

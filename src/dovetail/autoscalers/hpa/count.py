@@ -67,14 +67,14 @@ def group(pods: Sequence[Pod], samples: Samples, resource: str, now: datetime, s
             unready.add(name)
         elif name not in samples:
             missing.add(name)
-        elif resource == "cpu" and _warming(pod, samples[name], now, settings):
+        elif resource == "cpu" and _is_starting(pod, samples[name], now, settings):
             unready.add(name)
         else:
             ready += 1
     return PodReadiness(ready, frozenset(unready), frozenset(missing), frozenset(ignored))
 
 
-def _warming(pod: Pod, sample: MetricSample, now: datetime, settings: HpaFlags) -> bool:
+def _is_starting(pod: Pod, sample: MetricSample, now: datetime, settings: HpaFlags) -> bool:
     ready, started = condition(pod.status.conditions, "Ready"), pod.status.start_time
     if ready is None or started is None:
         return True

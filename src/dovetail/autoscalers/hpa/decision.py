@@ -13,8 +13,8 @@ from typing import Any, Literal
 import msgspec
 
 from dovetail.autoscalers.hpa.count import Tolerance
-from dovetail.autoscalers.hpa.limits import ScaleHistory, begun, changed, settle
-from dovetail.autoscalers.hpa.proposal import MetricError, Reading, ReplicaProposal, Scene, propose
+from dovetail.autoscalers.hpa.limits import ScaleHistory, changed, initial_history, settle
+from dovetail.autoscalers.hpa.proposal import MetricContext, MetricError, Reading, ReplicaProposal, propose
 from dovetail.autoscalers.hpa.spec import HorizontalPodAutoscaler, HpaFlags, HpaStatus, ScaleView
 from dovetail.model.meta import Condition, condition
 from dovetail.model.pods import Pod
@@ -25,7 +25,7 @@ ABOVE = "Current number of replicas above Spec.MaxReplicas"
 BELOW = "Current number of replicas below Spec.MinReplicas"
 
 
-class Saying(msgspec.Struct, frozen=True):
+class HpaEvent(msgspec.Struct, frozen=True):
     """An event to record."""
 
     type: Literal["Normal", "Warning"]
@@ -44,7 +44,7 @@ class ScaleDecision(msgspec.Struct, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...] = ()
     metrics: tuple[dict[str, Any], ...] | None = None
     scaled: datetime | None = None
-    sayings: tuple[Saying, ...] = ()
+    sayings: tuple[HpaEvent, ...] = ()
     history: ScaleHistory = ScaleHistory()
 
     def status(self) -> HpaStatus:
@@ -63,7 +63,7 @@ class ScaleDecision(msgspec.Struct, frozen=True, kw_only=True):
         text = f"the HPA controller was able to update the target scale to {self.replicas}"
         conditions = put(self.conditions, ABLE, True, "SucceededRescale", text, now)
         conditions = _at_zero(self, conditions, now) if settings.scale_to_zero else _without(conditions, ZERO)
-        event = Saying("Normal", "SuccessfulRescale", f"New size: {self.replicas}; reason: {self.reason}")
+        event = HpaEvent("Normal", "SuccessfulRescale", f"New size: {self.replicas}; reason: {self.reason}")
         return msgspec.structs.replace(
             self,
             conditions=conditions,
@@ -80,7 +80,7 @@ class ScaleDecision(msgspec.Struct, frozen=True, kw_only=True):
             self,
             desired=self.asked.status.desired_replicas,
             conditions=put(self.conditions, ABLE, False, "FailedUpdateScale", text, now),
-            sayings=(*self.sayings, Saying("Warning", "FailedRescale", message)),
+            sayings=(*self.sayings, HpaEvent("Warning", "FailedRescale", message)),
         )
 
 
@@ -102,12 +102,12 @@ def unscalable(hpa: HorizontalPodAutoscaler, error: str, history: ScaleHistory, 
         desired=before.desired_replicas,
         conditions=put(before.conditions, ABLE, False, "FailedGetScale", text, now),
         metrics=before.current_metrics,
-        sayings=(Saying("Warning", "FailedGetScale", error),),
+        sayings=(HpaEvent("Warning", "FailedGetScale", error),),
         history=history,
     )
 
 
-class Unclear(Exception):
+class PodSelectionError(Exception):
     """Which pods are meant is unclear: the reason and text of the event, and what the condition shows."""
 
     def __init__(self, reason: str, text: str, shown: str = "") -> None:
@@ -118,7 +118,7 @@ class Unclear(Exception):
 
 
 def unselective(
-    hpa: HorizontalPodAutoscaler, scale: ScaleView, problem: Unclear, history: ScaleHistory, now: datetime
+    hpa: HorizontalPodAutoscaler, scale: ScaleView, problem: PodSelectionError, history: ScaleHistory, now: datetime
 ) -> ScaleDecision:
     """The workload's pods cannot be determined."""
     current, reason = scale.spec.replicas, problem.reason
@@ -129,10 +129,10 @@ def unselective(
         desired=hpa.status.desired_replicas,
         conditions=put(_found(hpa, now), ACTIVE, False, condition_reason, problem.shown, now),
         sayings=(
-            Saying("Warning", reason, problem.text),
-            Saying("Warning", "FailedComputeMetricsReplicas", problem.text),
+            HpaEvent("Warning", reason, problem.text),
+            HpaEvent("Warning", "FailedComputeMetricsReplicas", problem.text),
         ),
-        history=begun(history, current, now),
+        history=initial_history(history, current, now),
     )
 
 
@@ -161,10 +161,10 @@ def decide(
         current=current,
         desired=current,
         conditions=_found(hpa, now),
-        history=begun(history, current, now),
+        history=initial_history(history, current, now),
     )
     if metrics_wanted(hpa, scale, settings):
-        scene = Scene(
+        scene = MetricContext(
             namespace=hpa.metadata.namespace,
             scale=scale,
             pods=pods,
@@ -182,7 +182,7 @@ def decide(
     return msgspec.structs.replace(base, desired=desired, replicas=desired, reason=reason)
 
 
-def _by_metrics(base: ScaleDecision, readings: Sequence[Reading], scene: Scene) -> ScaleDecision:
+def _by_metrics(base: ScaleDecision, readings: Sequence[Reading], scene: MetricContext) -> ScaleDecision:
     hpa, current, now = base.asked, base.current, scene.now
     judged = [propose(metric, reading, scene) for metric, reading in zip(hpa.spec.metrics, readings, strict=True)]
     proposals = [result for result in judged if isinstance(result, ReplicaProposal)]
@@ -191,7 +191,7 @@ def _by_metrics(base: ScaleDecision, readings: Sequence[Reading], scene: Scene) 
     base = msgspec.structs.replace(
         base,
         metrics=tuple(result.status if isinstance(result, ReplicaProposal) else {"type": ""} for result in judged),
-        sayings=tuple(Saying("Warning", refusal.reason, refusal.text) for refusal in refusals),
+        sayings=tuple(HpaEvent("Warning", refusal.reason, refusal.text) for refusal in refusals),
     )
     if best is None or (refusals and best.replicas < current):
         return _nothing(base, refusals, len(judged), now)
@@ -234,7 +234,7 @@ def _nothing(base: ScaleDecision, refusals: Sequence[MetricError], metrics: int,
         base,
         desired=base.asked.status.desired_replicas,
         conditions=put(base.conditions, ACTIVE, False, first.reason, shown, now),
-        sayings=(*base.sayings, Saying("Warning", "FailedComputeMetricsReplicas", text)),
+        sayings=(*base.sayings, HpaEvent("Warning", "FailedComputeMetricsReplicas", text)),
     )
 
 

@@ -83,7 +83,7 @@ def settle(
     return NormalizedReplicas(replicas, able if held != desired else READY, replicas != held, limit, remembered)
 
 
-def begun(history: ScaleHistory, replicas: int, now: datetime) -> ScaleHistory:
+def initial_history(history: ScaleHistory, replicas: int, now: datetime) -> ScaleHistory:
     """The history of an autoscaler that is first looked at starts with what its workload has."""
     return (
         history if history.recommendations else msgspec.structs.replace(history, recommendations=(Past(replicas, now),))

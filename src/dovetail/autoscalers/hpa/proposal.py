@@ -41,7 +41,7 @@ class MetricError(msgspec.Struct, frozen=True):
     summary: str
 
 
-class Scene(msgspec.Struct, frozen=True, kw_only=True):
+class MetricContext(msgspec.Struct, frozen=True, kw_only=True):
     """What every metric of an autoscaler is judged by."""
 
     namespace: str
@@ -52,14 +52,14 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     settings: HpaFlags
 
 
-def propose(metric: MetricSpec, reading: Reading, scene: Scene) -> ReplicaProposal | MetricError:
+def propose(metric: MetricSpec, reading: Reading, context: MetricContext) -> ReplicaProposal | MetricError:
     """What a metric wants, or why it wants nothing."""
     judge = _JUDGES.get(metric.type)
     if judge is None:
         text = f'unknown metric source type "{metric.type}"'
         return MetricError("InvalidMetricSourceType", text, text)
     try:
-        return judge(metric, reading, scene)
+        return judge(metric, reading, context)
     except NoCount as problem:
         text = str(problem)
         return MetricError(f"FailedGet{metric.type}Metric", text, f"{_summary(metric)}: {text}")
@@ -79,7 +79,7 @@ def _summary(metric: MetricSpec) -> str:
     return f"failed to get {which[metric.type]}"
 
 
-def _resource(metric: MetricSpec, reading: Reading, scene: Scene) -> ReplicaProposal:
+def _resource(metric: MetricSpec, reading: Reading, context: MetricContext) -> ReplicaProposal:
     source = metric.source
     target = source.target
     used = target.average_value is not None
@@ -89,7 +89,7 @@ def _resource(metric: MetricSpec, reading: Reading, scene: Scene) -> ReplicaProp
                 "invalid resource metric source: neither an average utilization target"
                 " nor an average value (usage) target was set"
             )
-        made = _resource_count(source, _samples(reading, f"unable to get metrics for resource {source.name}"), scene)
+        made = _resource_count(source, _samples(reading, f"unable to get metrics for resource {source.name}"), context)
     except NoCount as problem:
         what = "usage" if used else "utilization"
         invalid = not used and target.average_utilization is None
@@ -104,68 +104,68 @@ def _resource(metric: MetricSpec, reading: Reading, scene: Scene) -> ReplicaProp
     return ReplicaProposal(made.replicas, name, {"type": metric.type, _field(metric): shown})
 
 
-def _resource_count(source: MetricSource, samples: Samples, scene: Scene) -> Count:
-    groups = count.group(scene.pods, samples, source.name, scene.now, scene.settings)
-    current, target = scene.scale.spec.replicas, source.target
+def _resource_count(source: MetricSource, samples: Samples, context: MetricContext) -> Count:
+    groups = count.group(context.pods, samples, source.name, context.now, context.settings)
+    current, target = context.scale.spec.replicas, source.target
     if target.average_value is not None:
-        return count.by_average(scene.pods, samples, groups, milli(target.average_value), current, scene.tolerance)
+        return count.by_average(context.pods, samples, groups, milli(target.average_value), current, context.tolerance)
     return count.by_utilization(
-        scene.pods,
+        context.pods,
         samples,
         groups,
         target.average_utilization or 0,
         current,
-        scene.tolerance,
-        lambda: count.requests(scene.pods, source.name, source.container),
+        context.tolerance,
+        lambda: count.requests(context.pods, source.name, source.container),
     )
 
 
-def _pods(metric: MetricSpec, reading: Reading, scene: Scene) -> ReplicaProposal:
+def _pods(metric: MetricSpec, reading: Reading, context: MetricContext) -> ReplicaProposal:
     source = metric.source
     samples = _samples(reading, f"unable to get metric {source.metric.name}")
-    groups = count.group(scene.pods, samples, "", scene.now, scene.settings)
+    groups = count.group(context.pods, samples, "", context.now, context.settings)
     target = milli(source.target.average_value or 0)
-    made = count.by_average(scene.pods, samples, groups, target, scene.scale.spec.replicas, scene.tolerance)
+    made = count.by_average(context.pods, samples, groups, target, context.scale.spec.replicas, context.tolerance)
     return ReplicaProposal(made.replicas, f"pods metric {source.metric.name}", _status(metric, "averageValue", made))
 
 
-def _object(metric: MetricSpec, reading: Reading, scene: Scene) -> ReplicaProposal:
+def _object(metric: MetricSpec, reading: Reading, context: MetricContext) -> ReplicaProposal:
     source, about = metric.source, metric.source.described_object
     name, target = source.metric.name, source.target
     # The order of these words is Kubernetes' own.
-    failure = f"unable to get metric {name}: {about.kind} on {scene.namespace} {about.name}/"
+    failure = f"unable to get metric {name}: {about.kind} on {context.namespace} {about.name}/"
     if target.type == "Value" and target.value is not None:
-        made = _whole(target.value, _known(reading, failure), scene)
+        made = _count_by_value(target.value, _known(reading, failure), context)
         return ReplicaProposal(made.replicas, f"{about.kind} metric {name}", _status(metric, "value", made))
     if target.type == "AverageValue" and target.average_value is not None:
-        made = _per_pod(target.average_value, _known(reading, failure), scene)
+        made = _per_pod(target.average_value, _known(reading, failure), context)
         spoken = f"external metric {name}({go_text(source.metric.selector)})"
         return ReplicaProposal(made.replicas, spoken, _status(metric, "averageValue", made))
     raise NoCount("invalid object metric source: neither a value target nor an average value target was set")
 
 
-def _external(metric: MetricSpec, reading: Reading, scene: Scene) -> ReplicaProposal:
+def _external(metric: MetricSpec, reading: Reading, context: MetricContext) -> ReplicaProposal:
     source = metric.source
     name, target, labels = source.metric.name, source.target, go_text(source.metric.selector)
-    failure = f"unable to get external metric {scene.namespace}/{name}/{labels}: "
+    failure = f"unable to get external metric {context.namespace}/{name}/{labels}: "
     if target.average_value is not None:
-        made, field = _per_pod(target.average_value, _known(reading, failure), scene), "averageValue"
+        made, field = _per_pod(target.average_value, _known(reading, failure), context), "averageValue"
     elif target.value is not None:
-        made, field = _whole(target.value, _known(reading, failure), scene), "value"
+        made, field = _count_by_value(target.value, _known(reading, failure), context), "value"
     else:
         raise NoCount("invalid external metric source: neither a value target nor an average value target was set")
     return ReplicaProposal(made.replicas, f"external metric {name}({labels})", _status(metric, field, made))
 
 
-def _whole(target: Amount, used: int, scene: Scene) -> Count:
-    return count.by_value(used, milli(target), scene.scale.spec.replicas, scene.tolerance, scene.pods)
+def _count_by_value(target: Amount, used: int, context: MetricContext) -> Count:
+    return count.by_value(used, milli(target), context.scale.spec.replicas, context.tolerance, context.pods)
 
 
-def _per_pod(target: Amount, used: int, scene: Scene) -> Count:
-    return count.by_value_per_pod(used, milli(target), scene.scale.status.replicas, scene.tolerance)
+def _per_pod(target: Amount, used: int, context: MetricContext) -> Count:
+    return count.by_value_per_pod(used, milli(target), context.scale.status.replicas, context.tolerance)
 
 
-_JUDGES: dict[str, Callable[[MetricSpec, Reading, Scene], ReplicaProposal]] = {
+_JUDGES: dict[str, Callable[[MetricSpec, Reading, MetricContext], ReplicaProposal]] = {
     "Resource": _resource,
     "ContainerResource": _resource,
     "Pods": _pods,

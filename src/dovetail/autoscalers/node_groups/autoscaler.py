@@ -37,12 +37,12 @@ from dovetail.autoscalers.node_groups.node_taints import unmark_candidate, unmar
 from dovetail.autoscalers.node_groups.options import AutoscalingOptions
 from dovetail.autoscalers.node_groups.pending import (
     all_new,
-    helpable,
     is_recent,
     is_recreatable,
     is_unprocessed,
     is_unschedulable,
     old_enough,
+    schedulable_with_groups,
     without_places,
 )
 from dovetail.autoscalers.node_groups.provisioning_requests import consumed
@@ -361,7 +361,7 @@ class NodeGroupAutoscaler:
     def _tell_endings(self, nodes: Sequence[Node]) -> None:
         """The group chose the instance: its pods were not drained, and only its owner can keep it from doing so."""
         names = {node.spec.provider_id: node.metadata.name for node in nodes}
-        for ending in self._cloud.unasked_endings():
+        for ending in self._cloud.group_initiated_terminations():
             self._record.ended_by_group(ending, names.get(ending.provider_id, ""))
 
     # Growing
@@ -402,7 +402,7 @@ class NodeGroupAutoscaler:
             for pod in self._watch.pods_on(name)
             if is_recreatable(pod) and not pod.terminating
         ]
-        pods = helpable([*pending, *moving], options.expendable_cutoff)
+        pods = schedulable_with_groups([*pending, *moving], options.expendable_cutoff)
         left = without_places(pods, snapshot, self._hints)
         return old_enough(left, options.new_pod_delay_s, now)
 

@@ -75,7 +75,7 @@ class WrongSize(msgspec.Struct, frozen=True):
     since: datetime
 
 
-class Happening(msgspec.Struct, frozen=True):
+class StatusEvent(msgspec.Struct, frozen=True):
     """Something that belongs into an event on the status ConfigMap."""
 
     kind: str
@@ -123,7 +123,7 @@ class GroupClusterState:
         self._inherited: dict[str, datetime] | None = None
         #: Requests whose time was up in the last update: the caller withdraws them.
         self.timed_out: list[ScaleUpRequest] = []
-        self.happenings: list[Happening] = []
+        self.happenings: list[StatusEvent] = []
 
     # What was asked
 
@@ -270,7 +270,7 @@ class GroupClusterState:
             elif request.expected < now:
                 waited = format_duration(now - request.time)
                 message = f"Nodes added to group {name} failed to register within {waited}"
-                self.happenings.append(Happening("Warning", "ScaleUpTimedOut", message))
+                self.happenings.append(StatusEvent("Warning", "ScaleUpTimedOut", message))
                 timeout = InstanceError(
                     ErrorClass.OTHER, "timeout", f"Scale-up timed out for node group {name} after {waited}"
                 )
@@ -298,7 +298,7 @@ class GroupClusterState:
                     continue
                 messages = _first(error.message for error in unseen)
                 self.happenings.append(
-                    Happening(
+                    StatusEvent(
                         "Warning",
                         "ScaleUpFailed",
                         f"Failed adding {len(unseen)} nodes to group {group.id} due to {code}; "

@@ -55,7 +55,7 @@ def is_recreatable(pod: Pod) -> bool:
     return not (is_daemonset(pod) or is_mirror_pod(pod) or is_static(pod)) and pod.metadata.controller is not None
 
 
-def helpable(pods: Iterable[Pod], cutoff: int) -> list[Pod]:
+def schedulable_with_groups(pods: Iterable[Pod], cutoff: int) -> list[Pod]:
     """Pods that are neither expendable nor of a DaemonSet, the most important first."""
     kept = [pod for pod in pods if (pod.spec.priority or 0) >= cutoff and not is_daemonset(pod)]
     return sorted(kept, key=lambda pod: -(pod.spec.priority or 0))

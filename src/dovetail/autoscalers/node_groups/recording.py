@@ -13,7 +13,7 @@ from dovetail.autoscalers.node_groups.klog import Klog
 from dovetail.autoscalers.node_groups.scale_up import MAX_TOTAL_REACHED, ScaleUpPlan, ScaleUpResult
 from dovetail.autoscalers.node_groups.status import StatusWriter, config_map, initializing
 from dovetail.clock import Clock
-from dovetail.cloud.node_groups import NodeGroup, UnaskedEnding
+from dovetail.cloud.node_groups import GroupInitiatedTermination, NodeGroup
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from dovetail.kube.events import EventRecorder, InvolvedObject
@@ -94,7 +94,7 @@ class LoopRecorder:
     def node_event(self, node: str, kind: str, reason: str, message: str) -> None:
         self._events.record(InvolvedObject("Node", node, uid=node), _kind(kind), reason, message)
 
-    def ended_by_group(self, ending: UnaskedEnding, node: str) -> None:
+    def ended_by_group(self, ending: GroupInitiatedTermination, node: str) -> None:
         """The group ended a node that was not drained; the event says how to keep it from doing so."""
         group = ending.group
         if ending.rebalancing:

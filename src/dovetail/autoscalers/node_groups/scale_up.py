@@ -60,7 +60,7 @@ class ScaleUpSettings(msgspec.Struct, frozen=True, kw_only=True):
     balance_similar: bool = False
 
 
-class UnhelpedPod(msgspec.Struct, frozen=True):
+class PodWithoutGroup(msgspec.Struct, frozen=True):
     """A pod that no group can help now: why groups reject it, and why others were not asked."""
 
     pod: Pod
@@ -82,7 +82,7 @@ class ScaleUpPlan(msgspec.Struct, frozen=True):
     result: ScaleUpResult
     increases: tuple[Increase, ...] = ()
     triggered: tuple[Pod, ...] = ()
-    refused: tuple[UnhelpedPod, ...] = ()
+    refused: tuple[PodWithoutGroup, ...] = ()
     awaiting: tuple[Pod, ...] = ()
     option: Option | None = None
     options: tuple[Option, ...] = ()
@@ -112,7 +112,9 @@ def plan_scale_up(pods: Sequence[Pod], scale_up_input: ScaleUpInput, *, all_or_n
     """The plan for these pending pods."""
     groups = pod_groups(pods)
     if is_at_max_total(scale_up_input):
-        return ScaleUpPlan(ScaleUpResult.LIMITED_BY_MAX_TOTAL, refused=tuple(UnhelpedPod(pod, {}, {}) for pod in pods))
+        return ScaleUpPlan(
+            ScaleUpResult.LIMITED_BY_MAX_TOTAL, refused=tuple(PodWithoutGroup(pod, {}, {}) for pod in pods)
+        )
     usable, skipped = usable_groups(scale_up_input)
     fitting: dict[str, list[PodGroup]] = {}
     rejections: dict[int, dict[str, tuple[str, ...]]] = {index: {} for index in range(len(groups))}
@@ -131,9 +133,9 @@ def plan_scale_up(pods: Sequence[Pod], scale_up_input: ScaleUpInput, *, all_or_n
     options = _options(pods, usable, fitting, scale_up_input, all_or_nothing)
     helped = {id(pod_group) for pod_groups in fitting.values() for pod_group in pod_groups}
 
-    def refused(everything: bool = False, reason: str = "") -> tuple[UnhelpedPod, ...]:
+    def refused(everything: bool = False, reason: str = "") -> tuple[PodWithoutGroup, ...]:
         return tuple(
-            UnhelpedPod(
+            PodWithoutGroup(
                 pod, {**rejections[index], **(dict.fromkeys(fitting, (reason,)) if everything else {})}, skipped
             )
             for index, pod_group in enumerate(groups)

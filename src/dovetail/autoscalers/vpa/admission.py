@@ -36,7 +36,7 @@ class Matcher(Protocol):
         """The LimitRanges of a namespace."""
 
 
-class Reviewed(msgspec.Struct, frozen=True, kw_only=True):
+class AdmissionResult(msgspec.Struct, frozen=True, kw_only=True):
     """An AdmissionReview to answer with, and what metrics call it."""
 
     review: dict[str, Any]
@@ -44,7 +44,7 @@ class Reviewed(msgspec.Struct, frozen=True, kw_only=True):
     resource: str
 
 
-async def answer(body: bytes, matcher: Matcher, gates: FeatureGates, max_cpu_boost: Quantity = ZERO) -> Reviewed:
+async def answer(body: bytes, matcher: Matcher, gates: FeatureGates, max_cpu_boost: Quantity = ZERO) -> AdmissionResult:
     """The answer to a review; one that cannot be read is allowed without changes."""
     try:
         request = msgspec.json.decode(body, type=dict[str, Any])["request"]
@@ -68,7 +68,7 @@ async def _pod(
     matcher: Matcher,
     gates: FeatureGates,
     max_cpu_boost: Quantity,
-) -> Reviewed:
+) -> AdmissionResult:
     try:
         pod = msgspec.convert(request["object"], Pod, strict=False)
     except (msgspec.ValidationError, KeyError) as problem:
@@ -97,7 +97,7 @@ async def _pod(
     return _patched(response, patches, "Pod")
 
 
-def _vpa(request: Mapping[str, Any], response: dict[str, Any], gates: FeatureGates) -> Reviewed:
+def _vpa(request: Mapping[str, Any], response: dict[str, Any], gates: FeatureGates) -> AdmissionResult:
     raw = request.get("object") or {}
     try:
         vpa = msgspec.convert(raw, VerticalPodAutoscaler, strict=False)
@@ -118,7 +118,7 @@ def _vpa(request: Mapping[str, Any], response: dict[str, Any], gates: FeatureGat
     return _patched(response, default_patches(raw.get("spec")), "VerticalPodAutoscaler")
 
 
-def _patched(response: dict[str, Any], patches: list[dict[str, Any]], resource: str) -> Reviewed:
+def _patched(response: dict[str, Any], patches: list[dict[str, Any]], resource: str) -> AdmissionResult:
     if not patches:
         return _reviewed(response, "skipped", resource)
     log.debug("Sending patches", patches=patches)
@@ -127,6 +127,6 @@ def _patched(response: dict[str, Any], patches: list[dict[str, Any]], resource: 
     return _reviewed(response, "applied", resource)
 
 
-def _reviewed(response: dict[str, Any], status: str, resource: str) -> Reviewed:
+def _reviewed(response: dict[str, Any], status: str, resource: str) -> AdmissionResult:
     review = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response}
-    return Reviewed(review=review, status=status, resource=resource)
+    return AdmissionResult(review=review, status=status, resource=resource)

@@ -124,14 +124,14 @@ class AdmissionController:
             for watched in (self._vpas, self._limit_ranges):
                 await watched.synced.wait()
             await self._workloads.synced()
-            self._held = await self._insist(self._certificate)
+            self._held = await self._retry(self._certificate)
             async with serve(self.review, self._held) as renew:
                 await asyncio.sleep(REGISTRATION_DELAY_S if self._settings.register else 0.0)
-                await self._insist(self._keep_registered)
-                tasks.create_task(at_intervals(self._clock, UPKEEP_INTERVAL_S, lambda: self._upkeep(renew)))
+                await self._retry(self._keep_registered)
+                tasks.create_task(at_intervals(self._clock, UPKEEP_INTERVAL_S, lambda: self._maintain(renew)))
                 await at_intervals(self._clock, self._settings.status_lease_interval_s, self._renew_lease)
 
-    async def _insist(self, act: Callable[[], Awaitable[T]]) -> T:
+    async def _retry(self, act: Callable[[], Awaitable[T]]) -> T:
         """Try until the API server lets it be done: a webhook that gives up at a passing refusal serves no pod."""
         pauses, failures = Retries(base=1.0, cap=30.0), 0
         while True:
@@ -202,7 +202,7 @@ class AdmissionController:
         names = service_names(settings.service, settings.pod_namespace)
         return await SharedCertificate(self._kube, SECRET, settings.pod_namespace, names).current()
 
-    async def _upkeep(self, renew: Callable[[ServingCertificate], None]) -> None:
+    async def _maintain(self, renew: Callable[[ServingCertificate], None]) -> None:
         """Follow changed certificates, and put the registration back if it is gone or has another authority."""
         try:
             follow = self._settings.reload_cert or self._settings.generate_certs

@@ -49,14 +49,14 @@ class NamespaceLimits(msgspec.Struct, frozen=True, kw_only=True):
 NO_LIMITS = NamespaceLimits()
 
 
-class Fitted(msgspec.Struct, frozen=True):
+class FittedRecommendation(msgspec.Struct, frozen=True):
     """The recommendation for one pod, and notes by container on what changed the target."""
 
     items: list[Recommendation]
     notes: dict[str, list[str]]
 
 
-def fit(vpa: VerticalPodAutoscaler, pod: Pod, limits: NamespaceLimits = NO_LIMITS) -> Fitted | None:
+def fit(vpa: VerticalPodAutoscaler, pod: Pod, limits: NamespaceLimits = NO_LIMITS) -> FittedRecommendation | None:
     """The recommendation of a VPA fitted to a pod; None where there is neither recommendation nor policy."""
     policy = vpa.spec.resource_policy
     if vpa.status.recommendation is None and policy is None:
@@ -72,7 +72,7 @@ def fit(vpa: VerticalPodAutoscaler, pod: Pod, limits: NamespaceLimits = NO_LIMIT
         if item_notes:
             notes[item.container] = item_notes
         fitted.append(capped)
-    return Fitted(fitted, notes)
+    return FittedRecommendation(fitted, notes)
 
 
 def _fit_to_container(

@@ -376,7 +376,7 @@ def _kind(pod: Pod) -> str:
     return pod.metadata.controller.kind if pod.metadata.controller is not None else ""
 
 
-def afresh(snapshot: Snapshot, pods: Iterable[Pod]) -> Snapshot:
+def on_empty_fleet(snapshot: Snapshot, pods: Iterable[Pod]) -> Snapshot:
     """The same demand on an empty fleet. What a kubelet has granted a running pod is not what a new one asks for."""
     unbound = tuple(replace(pod, spec=replace(pod.spec, node_name=""), status=PodStatus()) for pod in pods)
     return replace(snapshot, nodes=(), pending=unbound)
@@ -431,7 +431,7 @@ class PlannedDemand:
 
         daemons = tuple(_resized_daemon(daemon, chosen) for daemon in self._snapshot.daemons)
         nodes = tuple(replace(node, pods=tuple(map(changed, node.pods))) for node in self._kept)
-        fresh = afresh(replace(self._snapshot, daemons=daemons), map(changed, self._moving))
+        fresh = on_empty_fleet(replace(self._snapshot, daemons=daemons), map(changed, self._moving))
         return replace(fresh, nodes=nodes)
 
 

@@ -526,7 +526,7 @@ class Updater:
             if self._lookups[key] > MAX_VPA_LOOKUPS:
                 del self._lookups[key]
                 return
-            raise _NotYet(f"no VPA controls pod {key}")
+            raise _BoostNotOver(f"no VPA controls pod {key}")
         self._lookups.pop(key, None)
         vpa, now = owner.vpa, self._clock.now()
         if not expired_boosts(pod, vpa, now):
@@ -542,7 +542,7 @@ class Updater:
         groups = self._groups(alike, vpa)
         group = groups.of_pod.get(key)
         if pod.status.phase == "Pending" or group is None or is_resizing(pod) or not group.is_disruptable:
-            raise _NotYet(f"pod {key} cannot be unboosted yet")
+            raise _BoostNotOver(f"pod {key} cannot be unboosted yet")
         await self._resizes.wait(float("inf"))
         try:
             await self._resize(pod, vpa, groups)
@@ -552,7 +552,7 @@ class Updater:
         self._metrics.updated.labels(size_log2(len(alike)), vpa.metadata.name, vpa.metadata.namespace).inc()
 
 
-class _NotYet(Exception):
+class _BoostNotOver(Exception):
     """A boost that cannot be ended now."""
 
 

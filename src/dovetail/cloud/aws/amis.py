@@ -13,7 +13,7 @@ from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.errors import is_not_found
 from dovetail.cloud.aws.instance_type_labels import ARCHES, WINDOWS_BUILDS
 from dovetail.cloud.aws.subnets import Term, filters
-from dovetail.cloud.aws.ttl_cache import Ageing, Steady
+from dovetail.cloud.aws.ttl_cache import ConfirmedListCache, TtlCache
 from dovetail.cloud.provider import CloudError, Remedy
 from dovetail.model.labels import ACCELERATOR_COUNT, ARCH, GPU_COUNT, OS, WELL_KNOWN, WINDOWS_BUILD
 
@@ -140,9 +140,9 @@ class Images:
     def __init__(self, calls: Calls, clock: Clock, refresh: float = 60.0) -> None:
         self._calls = calls
         self._clock = clock
-        self._found: Steady[Ami] = Steady(clock, refresh)
-        self._parameters: Ageing[str | None] = Ageing(clock, 24 * 3600.0)
-        self._mutable: Ageing[str | None] = Ageing(clock, 300.0)
+        self._found: ConfirmedListCache[Ami] = ConfirmedListCache(clock, refresh)
+        self._parameters: TtlCache[str | None] = TtlCache(clock, 24 * 3600.0)
+        self._mutable: TtlCache[str | None] = TtlCache(clock, 300.0)
 
     async def select(self, terms: Sequence[Term], kubernetes: str) -> tuple[Ami, ...]:
         """The images of the terms; for each kind of instance the newest that is not deprecated comes first."""
@@ -192,7 +192,7 @@ class Images:
             )
         return images
 
-    async def _parameter(self, name: str, memory: Ageing[str | None]) -> str | None:
+    async def _parameter(self, name: str, memory: TtlCache[str | None]) -> str | None:
         async def ask() -> str | None:
             try:
                 answer = await self._calls("ssm", "get_parameter", Name=name)

@@ -22,6 +22,7 @@ from dovetail.cloud.aws.group_templates import GroupTemplates, mixed_policy, mix
 from dovetail.cloud.aws.managed_node_groups import ManagedNodeGroups
 from dovetail.cloud.node_groups import (
     ErrorClass,
+    GroupInitiatedTermination,
     GroupMember,
     GroupOptions,
     InstanceError,
@@ -30,7 +31,6 @@ from dovetail.cloud.node_groups import (
     NodeGroupError,
     NodeTemplate,
     SizeRefused,
-    UnaskedEnding,
 )
 from dovetail.kube.log import Log
 
@@ -82,7 +82,7 @@ class AutoScalingGroups:
         self._resized: dict[str, datetime] = {}
         self._waiting = False
         self._terminated: set[str] = set()
-        self._endings: list[UnaskedEnding] = []
+        self._endings: list[GroupInitiatedTermination] = []
 
     # Reading
 
@@ -102,7 +102,7 @@ class AutoScalingGroups:
         self._waiting = any(_waits(group) for group in groups.values())
         self._read_at = now
         for name, provider_ids in lost.items():
-            self._endings += await self._unasked(name, provider_ids)
+            self._endings += await self._group_initiated(name, provider_ids)
 
     def _lost(self, groups: Mapping[str, NodeGroup]) -> dict[str, list[str]]:
         """Instances by group that were there, and have gone without a call of ours."""
@@ -116,9 +116,9 @@ class AutoScalingGroups:
         self._terminated &= {instance.provider_id for group in groups.values() for instance in group.instances}
         return lost
 
-    async def _unasked(self, name: str, provider_ids: Sequence[str]) -> list[UnaskedEnding]:
+    async def _group_initiated(self, name: str, provider_ids: Sequence[str]) -> list[GroupInitiatedTermination]:
         """Those of the instances that the group itself chose to end, by its scaling activities."""
-        endings: list[UnaskedEnding] = []
+        endings: list[GroupInitiatedTermination] = []
         for activity in await self._activities(name):
             cause = str(activity.get("Cause") or "")
             for provider_id in provider_ids:
@@ -127,10 +127,10 @@ class AutoScalingGroups:
                 )
                 if ended and any(words in cause for words in _OWN_CHOICE):
                     rebalancing = any(words in cause for words in _REBALANCING)
-                    endings.append(UnaskedEnding(name, provider_id, cause, rebalancing))
+                    endings.append(GroupInitiatedTermination(name, provider_id, cause, rebalancing))
         return endings
 
-    def unasked_endings(self) -> Sequence[UnaskedEnding]:
+    def group_initiated_terminations(self) -> Sequence[GroupInitiatedTermination]:
         endings, self._endings = self._endings, []
         return endings
 

@@ -14,7 +14,7 @@ V = TypeVar("V")
 GATHER = 0.1
 
 
-class Gathering(Generic[V]):
+class CallBatcher(Generic[V]):
     """`ask` answers for many names at once; a name that its answer leaves out has None for an answer.
 
     Where a batch fails by the fault of one name, each name is asked for on its own.

@@ -16,7 +16,7 @@ from dovetail.clock import Clock
 from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.errors import code_of
 from dovetail.cloud.aws.subnets import Term, filters
-from dovetail.cloud.aws.ttl_cache import Ageing
+from dovetail.cloud.aws.ttl_cache import TtlCache
 from dovetail.model.labels import RESERVATION, RESERVATION_INTERRUPTIBLE, RESERVATION_TYPE
 from dovetail.model.meta import stamp
 
@@ -74,7 +74,7 @@ class Reservations:
         self._enabled = enabled
         self._calls = calls
         self._clock = clock
-        self._found: Ageing[tuple[Reservation, ...]] = Ageing(clock, 60.0)
+        self._found: TtlCache[tuple[Reservation, ...]] = TtlCache(clock, 60.0)
         self._used: dict[str, int] = {}
 
     async def select(self, terms: Sequence[Term]) -> tuple[Reservation, ...]:

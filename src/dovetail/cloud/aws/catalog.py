@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from dovetail.cloud.aws import capacity
 from dovetail.cloud.aws.instance_type_info import InstanceTypeSpec
+from dovetail.cloud.aws.instance_type_labels import is_compatible, node_class_traits
 from dovetail.cloud.aws.instance_type_labels import labels as type_labels
-from dovetail.cloud.aws.instance_type_labels import node_class_traits, suits
 from dovetail.language import message
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.labels import CAPACITY_TYPE, ON_DEMAND, REGION, SPOT, ZONE, ZONE_ID
@@ -193,7 +193,7 @@ def of_class(region_name: str, node_class: Mapping[str, Any]) -> tuple[InstanceT
             overhead=kind.overhead(spec),
             labels={**instance_type.labels, **kind.labels(spec)},
             offerings=instance_type.offerings
-            if suits(spec, node_class_spec)
+            if is_compatible(spec, node_class_spec)
             else tuple(map(_withheld, instance_type.offerings)),
         )
         for instance_type, spec in ((instance_type, specs()[instance_type.name]) for instance_type in load(region_name))

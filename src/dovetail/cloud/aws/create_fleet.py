@@ -84,12 +84,12 @@ def _of_one_sort(options: Sequence[LaunchOption]) -> list[LaunchOption]:
     fullest: dict[tuple[str, str], LaunchOption] = {}
     for option in alike:
         place = (option.instance_type.name, option.offering.zone)
-        if place not in fullest or _left(option) > _left(fullest[place]):
+        if place not in fullest or _reservation_capacity(option) > _reservation_capacity(fullest[place]):
             fullest[place] = option
     return [o for o in alike if fullest[o.instance_type.name, o.offering.zone] is o]
 
 
-def _left(option: LaunchOption) -> int:
+def _reservation_capacity(option: LaunchOption) -> int:
     return option.offering.reservation_capacity or 0
 
 

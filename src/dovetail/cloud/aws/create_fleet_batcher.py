@@ -32,14 +32,14 @@ class Order(msgspec.Struct, frozen=True, order=True):
     name: str
 
 
-class Sale(msgspec.Struct, frozen=True):
+class OrderResult(msgspec.Struct, frozen=True):
     """What came of an order, and what was refused on the way."""
 
     launched: FleetInstance | None
     refusals: tuple[RefusedOffering, ...] = ()
 
 
-Purchase = Callable[[Sequence[Order]], Awaitable[tuple[Sequence[FleetInstance], tuple[RefusedOffering, ...]]]]
+LaunchAll = Callable[[Sequence[Order]], Awaitable[tuple[Sequence[FleetInstance], tuple[RefusedOffering, ...]]]]
 
 
 def tags_of(orders: Iterable[Order]) -> dict[str, str]:
@@ -60,7 +60,7 @@ def orders_of(tags: Mapping[str, str]) -> tuple[Order, ...]:
     return tuple(sorted(Order(uid, name) for name, _, uid in (item.partition(":") for item in items)))
 
 
-def dealt(instances: Iterable[str], orders: Iterable[Order]) -> dict[str, Order]:
+def order_of_instance(instances: Iterable[str], orders: Iterable[Order]) -> dict[str, Order]:
     """Whose instance is which, by the instance's id."""
     return dict(zip(sorted(instances), sorted(orders), strict=False))
 
@@ -92,34 +92,34 @@ class Attempts:
         self._refused.pop(order.uid, None)
 
 
-class Joint:
+class FleetBatcher:
     """Brings equal orders together. The first waits a moment for the others, and launches for all."""
 
     def __init__(self) -> None:
-        self._open: dict[bytes, dict[Order, asyncio.Future[Sale]]] = {}
+        self._open: dict[bytes, dict[Order, asyncio.Future[OrderResult]]] = {}
 
-    async def order(self, goods: bytes, order: Order, purchase: Purchase) -> Sale:
+    async def order(self, request_key: bytes, order: Order, launch_all: LaunchAll) -> OrderResult:
         """`goods` says what is launched, to the letter; equal requests share one call."""
-        others = self._open.get(goods)
+        others = self._open.get(request_key)
         if others is not None and len(tags_of([*others, order])) <= MOST_TAGS:
             others[order] = asyncio.get_running_loop().create_future()
             return await others[order]
-        joined: dict[Order, asyncio.Future[Sale]] = {order: asyncio.get_running_loop().create_future()}
-        self._open[goods] = joined
+        joined: dict[Order, asyncio.Future[OrderResult]] = {order: asyncio.get_running_loop().create_future()}
+        self._open[request_key] = joined
         try:
-            await self._gathered(goods, joined)
-            launched, refusals = await purchase(sorted(joined))
+            await self._gathered(request_key, joined)
+            launched, refusals = await launch_all(sorted(joined))
         except BaseException as error:
-            _disappoint(joined.values(), error)
+            _fail_all(joined.values(), error)
             raise
-        order_of = dealt((instance.instance_id for instance in launched), joined)
+        order_of = order_of_instance((instance.instance_id for instance in launched), joined)
         got = {order_of[instance.instance_id]: instance for instance in launched if instance.instance_id in order_of}
         for claim_order, waiting in joined.items():
             if not waiting.done():
-                waiting.set_result(Sale(got.get(claim_order), refusals))
+                waiting.set_result(OrderResult(got.get(claim_order), refusals))
         return joined[order].result()
 
-    async def _gathered(self, goods: bytes, joined: Mapping[Order, object]) -> None:
+    async def _gathered(self, request_key: bytes, joined: Mapping[Order, object]) -> None:
         """Until no more come. From then on no request joins."""
         count = 0
         try:
@@ -130,11 +130,11 @@ class Joint:
         except TimeoutError:
             return
         finally:
-            if self._open.get(goods) is joined:
-                del self._open[goods]
+            if self._open.get(request_key) is joined:
+                del self._open[request_key]
 
 
-def _disappoint(orders: Iterable[asyncio.Future[Sale]], error: BaseException) -> None:
+def _fail_all(orders: Iterable[asyncio.Future[OrderResult]], error: BaseException) -> None:
     """Every waiting request gets the failure; waiting for a cancelled request is cancelled too."""
     for waiting in orders:
         if waiting.done():

@@ -13,7 +13,7 @@ from typing import Any
 from dovetail.clock import Clock
 from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.errors import code_of, is_not_found
-from dovetail.cloud.aws.ttl_cache import Ageing
+from dovetail.cloud.aws.ttl_cache import TtlCache
 from dovetail.cloud.provider import CloudError, Remedy
 from dovetail.model.labels import REGION
 
@@ -27,7 +27,7 @@ class Profiles:
         self._clock = clock
         self._cluster = cluster
         self._used: dict[str, float] = {}
-        self._known: Ageing[str] = Ageing(clock, 15 * 60.0)
+        self._known: TtlCache[str] = TtlCache(clock, 15 * 60.0)
 
     def path(self, class_uid: str) -> str:
         return f"/karpenter/{self._calls.region}/{self._cluster}/{class_uid}/"
@@ -78,10 +78,10 @@ class Profiles:
             if not str(profile.get("Path", "")).startswith(path):
                 continue
             used = self._used.setdefault(name, now)  # one from an earlier life gets its full idle time
-            if now - used > IDLE_S and not await self._carried(profile["Arn"]):
+            if now - used > IDLE_S and not await self._is_in_use(profile["Arn"]):
                 await self._delete(profile)
 
-    async def _carried(self, arn: str) -> bool:
+    async def _is_in_use(self, arn: str) -> bool:
         """Whether an instance that is not terminated has this profile."""
         search = [{"Name": "iam-instance-profile.arn", "Values": [arn]}]
         rows = await self._calls.all("ec2", "describe_instances", "Reservations", Filters=search, MaxResults=1000)
@@ -95,10 +95,10 @@ class Profiles:
     async def _delete(self, profile: Mapping[str, Any]) -> None:
         name = profile["InstanceProfileName"]
         for role in profile.get("Roles", ()):
-            await self._quietly(
+            await self._ignore_not_found(
                 "remove_role_from_instance_profile", InstanceProfileName=name, RoleName=role["RoleName"]
             )
-        await self._quietly("delete_instance_profile", InstanceProfileName=name)
+        await self._ignore_not_found("delete_instance_profile", InstanceProfileName=name)
         self._used.pop(name, None)
 
     async def exists(self, name: str) -> bool:
@@ -147,7 +147,7 @@ class Profiles:
                 ) from error
             raise
 
-    async def _quietly(self, operation: str, **arguments: str) -> None:
+    async def _ignore_not_found(self, operation: str, **arguments: str) -> None:
         """A deletion that finds nothing has done its work."""
         try:
             await self._calls("iam", operation, **arguments)

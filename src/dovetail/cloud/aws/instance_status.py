@@ -32,7 +32,7 @@ async def unhealthy(calls: Calls, now: datetime) -> tuple[Interruption, ...]:
         for row in rows:
             if any(_failed(row.get(check) or {}, now) for check in _CHECKS):
                 failed[row["InstanceId"]] = None
-            elif any(_ahead(event) for event in row.get("Events") or ()):
+            elif any(_is_upcoming(event) for event in row.get("Events") or ()):
                 planned[row["InstanceId"]] = None
     return tuple(
         Interruption(kind=kind, provider_ids=tuple(ids), received=now)
@@ -47,7 +47,7 @@ def _failed(status: Mapping[str, Any], now: datetime) -> bool:
     return status.get("Status") == "impaired" and bool(since) and now - min(since) >= FAILED_FOR
 
 
-def _ahead(event: Mapping[str, Any]) -> bool:
+def _is_upcoming(event: Mapping[str, Any]) -> bool:
     """Whether an event is still to come: one that is over says so in its description."""
     text = str(event.get("Description", ""))
     return event.get("Code") in EVENTS and not text.startswith(("[Completed]", "[Canceled]"))

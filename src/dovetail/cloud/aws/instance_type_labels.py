@@ -62,7 +62,9 @@ def node_class_traits(node_class_spec: Mapping[str, Any], settings: capacity.Cap
 # A type that cannot is still a type, with labels and capacity; it is not offered to this class.
 
 
-def suits(spec: InstanceTypeSpec, node_class_spec: Mapping[str, Any], group: Ec2PlacementGroup | None = None) -> bool:
+def is_compatible(
+    spec: InstanceTypeSpec, node_class_spec: Mapping[str, Any], group: Ec2PlacementGroup | None = None
+) -> bool:
     """`node_class_spec` is the class's spec, `group` the placement group that its instances stand in."""
     if group is not None and group.strategy not in spec.placement:
         return False

@@ -12,10 +12,10 @@ from dovetail.cloud.aws import capacity, catalog
 from dovetail.cloud.aws.capacity_reservations import Reservation
 from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.instance_type_info import InstanceTypeLimits, InstanceTypeSpec, from_ec2
-from dovetail.cloud.aws.instance_type_labels import NodeClassTraits, node_class_traits, suits
+from dovetail.cloud.aws.instance_type_labels import NodeClassTraits, is_compatible, node_class_traits
 from dovetail.cloud.aws.placement_groups import Ec2PlacementGroup
 from dovetail.cloud.aws.pricing import Pricing
-from dovetail.cloud.aws.ttl_cache import Ageing
+from dovetail.cloud.aws.ttl_cache import TtlCache
 from dovetail.cloud.unavailable_offerings import UnavailableOfferings
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.labels import (
@@ -65,9 +65,9 @@ class Types:
         self._pricing = pricing
         self._unavailable = unavailable
         self._settings = settings
-        self._specs: Ageing[Mapping[str, InstanceTypeSpec]] = Ageing(clock, REFRESH)
-        self._zones: Ageing[Mapping[str, frozenset[str]]] = Ageing(clock, REFRESH)
-        self._derived: Ageing[tuple[InstanceType, ...]] = Ageing(clock, DERIVED)
+        self._specs: TtlCache[Mapping[str, InstanceTypeSpec]] = TtlCache(clock, REFRESH)
+        self._zones: TtlCache[Mapping[str, frozenset[str]]] = TtlCache(clock, REFRESH)
+        self._derived: TtlCache[tuple[InstanceType, ...]] = TtlCache(clock, DERIVED)
         self._shown: dict[bytes, tuple[tuple[InstanceType, ...], int, tuple[InstanceType, ...]]] = {}
         self._reserved: dict[tuple[Reservation, ...], tuple[tuple[InstanceType, ...], tuple[InstanceType, ...]]] = {}
 
@@ -147,7 +147,7 @@ class Types:
                 overhead=kind.overhead(type_spec),
                 labels=self._labels(type_spec, kind, offered.get(name, frozenset()), zones) | placed,
                 offerings=self._offerings(
-                    type_spec, suits(type_spec, spec, group), offered.get(name, frozenset()), zones
+                    type_spec, is_compatible(type_spec, spec, group), offered.get(name, frozenset()), zones
                 ),
                 attach_limits=catalog.attach_limits(type_spec),
             )

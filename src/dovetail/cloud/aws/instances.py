@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from dovetail.cloud.aws.batcher import Gathering
+from dovetail.cloud.aws.batcher import CallBatcher
 from dovetail.cloud.aws.client import Calls
-from dovetail.cloud.aws.create_fleet_batcher import Order, dealt, orders_of
+from dovetail.cloud.aws.create_fleet_batcher import Order, order_of_instance, orders_of
 from dovetail.cloud.aws.errors import code_of, is_not_found, may_concern_one, message_of
 from dovetail.cloud.provider import CloudError, Instance, InstanceNotFound, RebootRejected, Remedy
 from dovetail.model import labels as keys
@@ -140,7 +140,7 @@ def with_owners(instances: Sequence[Instance]) -> tuple[Instance, ...]:
     for orders, members in groups.items():
         served = {member.claim_uid for member in members}
         left = (instance_id(member.provider_id) for member in members if member.claim_uid is None)
-        order_of |= dealt(left, (order for order in orders if order.uid not in served))
+        order_of |= order_of_instance(left, (order for order in orders if order.uid not in served))
     return tuple(_owned(instance, order_of.get(instance_id(instance.provider_id))) for instance in instances)
 
 
@@ -164,10 +164,10 @@ class Ec2Instances:
     ) -> None:
         self._calls = calls
         self._cluster = cluster
-        self._seen: Gathering[Mapping[str, Any]] = Gathering(
+        self._seen: CallBatcher[Mapping[str, Any]] = CallBatcher(
             self._describe, MOST_SEEN, "describe_instances", observe=observe
         )
-        self._ended: Gathering[str] = Gathering(
+        self._ended: CallBatcher[str] = CallBatcher(
             self._terminate, MOST_ENDED, "terminate_instances", splits=may_concern_one, complete=True, observe=observe
         )
 

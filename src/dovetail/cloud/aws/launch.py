@@ -11,7 +11,7 @@ from dovetail.clock import Clock
 from dovetail.cloud.aws import create_fleet, create_fleet_batcher, ec2nodeclass, instances
 from dovetail.cloud.aws.capacity_reservations import Reservations
 from dovetail.cloud.aws.client import Calls
-from dovetail.cloud.aws.create_fleet_batcher import Attempts, Joint, Order, Sale
+from dovetail.cloud.aws.create_fleet_batcher import Attempts, FleetBatcher, Order, OrderResult
 from dovetail.cloud.aws.errors import (
     SPOT_ROLE_CODE,
     asked,
@@ -61,7 +61,7 @@ class FleetLauncher:
         self._batch = batch
         self._parts = parts
         self._clock = clock
-        self._joint = Joint()
+        self._joint = FleetBatcher()
         self._attempts = Attempts()
 
     async def launch_fleet(self, launch: LaunchRequest) -> Instance:
@@ -75,7 +75,7 @@ class FleetLauncher:
             sale = await self._launched(launch, kind, options, subnets, place)
             launched = sale.launched
         finally:
-            network.landed(subnets, {launched.subnet} if launched else set(), pods)
+            network.finish_launch(subnets, {launched.subnet} if launched else set(), pods)
         self._remember(sale.refusals, options, place)
         if launched is None:
             raise create_fleet.failure(sale.refusals)
@@ -93,7 +93,7 @@ class FleetLauncher:
         options: Sequence[LaunchOption],
         subnets: Mapping[str, Subnet],
         place: InstancePlacement,
-    ) -> Sale:
+    ) -> OrderResult:
         """A fleet call, shared with equal requests; if a template was deleted under us, another with a new one."""
         for last in (False, True):
             configs = await self._parts.configs.of(launch, kind, options, subnets, place)
@@ -109,7 +109,7 @@ class FleetLauncher:
 
     async def _ordered(
         self, launch: LaunchRequest, kind: str, options: Sequence[LaunchOption], configs: Sequence[Mapping[str, Any]]
-    ) -> Sale:
+    ) -> OrderResult:
         relaxed = (launch.claim["metadata"].get("annotations") or {}).get(RELAXED) == "true"
         context = None if relaxed else launch.node_class["spec"].get("context")
 

@@ -11,7 +11,7 @@ from dovetail.cloud.aws import create_fleet, ec2nodeclass, instances
 from dovetail.cloud.aws.amis import Images
 from dovetail.cloud.aws.eks import ClusterFacts
 from dovetail.cloud.aws.errors import asked, explain
-from dovetail.cloud.aws.launch_templates import Blueprint, LaunchTemplates, own
+from dovetail.cloud.aws.launch_templates import LaunchTemplateContent, LaunchTemplates, own
 from dovetail.cloud.aws.placement_groups import InstancePlacement
 from dovetail.cloud.aws.subnets import Subnet
 from dovetail.cloud.aws.userdata import BadUserData, Boot, render
@@ -24,7 +24,7 @@ EFA = "vpc.amazonaws.com/efa"
 ENCLAVE = "eks.amazonaws.com/nitro-sandbox"
 
 
-class Mould(msgspec.Struct, frozen=True):
+class TemplateKey(msgspec.Struct, frozen=True):
     """What instances must have in common to share a launch template; `fabric` counts its interfaces."""
 
     image_id: str
@@ -84,23 +84,25 @@ class LaunchConfigs:
         if template := own(launch.node_class):
             return [_config(template, create_fleet.overrides(options, subnets))]
         configs = []
-        for mould, members in (await self._moulds(launch, options)).items():
+        for mould, members in (await self._options_by_template(launch, options)).items():
             if listed := create_fleet.overrides(members, subnets, mould.image_id):
                 market = create_fleet.market(members[0].offering)
                 configs.append(_config(await self._template(launch, kind, mould, market, place), listed))
         return configs
 
-    async def _moulds(self, launch: LaunchRequest, options: Sequence[LaunchOption]) -> dict[Mould, list[LaunchOption]]:
+    async def _options_by_template(
+        self, launch: LaunchRequest, options: Sequence[LaunchOption]
+    ) -> dict[TemplateKey, list[LaunchOption]]:
         terms = launch.node_class["spec"].get("amiSelectorTerms") or ()
         images = await asked(self._images.select(terms, (await self._facts()).version))
         fabric = EFA in _requests(launch)
-        moulds: dict[Mould, list[LaunchOption]] = {}
+        moulds: dict[TemplateKey, list[LaunchOption]] = {}
         for option in options:
             image = next((i for i in images if i.suits(option.instance_type.labels)), None)
             if image is not None:
                 room = option.instance_type.capacity
                 efa = room.get(EFA, 0) if fabric else 0
-                mould = Mould(image.id, room.get("pods", 0), efa, option.offering.reservation_id)
+                mould = TemplateKey(image.id, room.get("pods", 0), efa, option.offering.reservation_id)
                 moulds.setdefault(mould, []).append(option)
         if not moulds:
             raise CloudError(
@@ -112,7 +114,7 @@ class LaunchConfigs:
         return moulds
 
     async def _template(
-        self, launch: LaunchRequest, kind: str, mould: Mould, market: str, place: InstancePlacement
+        self, launch: LaunchRequest, kind: str, mould: TemplateKey, market: str, place: InstancePlacement
     ) -> str:
         node_class = launch.node_class
         name, spec, status = node_class["metadata"]["name"], node_class["spec"], node_class.get("status") or {}
@@ -127,7 +129,7 @@ class LaunchConfigs:
                 f"EC2NodeClass {name!r}: AL2023 needs the cluster's service range, and neither EKS nor the API server"
                 " tells it; allow eks:DescribeCluster or reading ServiceCIDRs to the controller"
             )
-        blueprint = Blueprint(
+        blueprint = LaunchTemplateContent(
             family=ec2nodeclass.family_name(spec),
             image_id=mould.image_id,
             profile=profile,

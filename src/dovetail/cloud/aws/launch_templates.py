@@ -38,7 +38,7 @@ _DEFAULT_DEVICES: Mapping[str, tuple[tuple[str, int], ...]] = {
 }
 
 
-class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
+class LaunchTemplateContent(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that decides a template's content."""
 
     family: str
@@ -124,7 +124,7 @@ def _device(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {"DeviceName": entry.get("deviceName") or "/dev/xvda", "Ebs": made}
 
 
-def data(blueprint: Blueprint) -> dict[str, Any]:
+def data(blueprint: LaunchTemplateContent) -> dict[str, Any]:
     """LaunchTemplateData. Instance type and instance tags come with the fleet."""
     spec = blueprint.spec
     options: Mapping[str, Any] = spec.get("metadataOptions") or {}
@@ -160,13 +160,13 @@ def data(blueprint: Blueprint) -> dict[str, Any]:
     return made
 
 
-def _placement(blueprint: Blueprint) -> dict[str, Any]:
+def _placement(blueprint: LaunchTemplateContent) -> dict[str, Any]:
     """Tenancy and placement group."""
     tenancy = {"Tenancy": blueprint.tenancy} if blueprint.tenancy != "default" else {}
     return tenancy | blueprint.place.ec2()
 
 
-def _reservation(blueprint: Blueprint) -> dict[str, Any]:
+def _reservation(blueprint: LaunchTemplateContent) -> dict[str, Any]:
     """An instance takes from the reservation it was planned for, and from no other, however open that may be.
 
     Without the feature gate ReservedCapacity no reservation is planned with, and EC2 fills open ones by itself.
@@ -181,7 +181,7 @@ def _reservation(blueprint: Blueprint) -> dict[str, Any]:
     }
 
 
-def interfaces(blueprint: Blueprint) -> list[dict[str, Any]]:
+def interfaces(blueprint: LaunchTemplateContent) -> list[dict[str, Any]]:
     """Always at least one, because groups and public addresses are set per interface."""
     own: Sequence[Mapping[str, Any]] = blueprint.spec.get("networkInterfaces") or ()
     if own:
@@ -199,7 +199,7 @@ def interfaces(blueprint: Blueprint) -> list[dict[str, Any]]:
     return [_interface(blueprint, card=0, device=0, kind="interface")]
 
 
-def _interface(blueprint: Blueprint, *, card: int, device: int, kind: str) -> dict[str, Any]:
+def _interface(blueprint: LaunchTemplateContent, *, card: int, device: int, kind: str) -> dict[str, Any]:
     spec = blueprint.spec
     made: dict[str, Any] = {"NetworkCardIndex": card, "DeviceIndex": device, "Groups": list(blueprint.groups)}
     if kind != "interface":
@@ -243,7 +243,7 @@ class LaunchTemplates:
         self._used: dict[str, float] = {}
         self._making: dict[str, asyncio.Lock] = {}
 
-    async def ensure(self, blueprint: Blueprint, class_name: str) -> str:
+    async def ensure(self, blueprint: LaunchTemplateContent, class_name: str) -> str:
         """The name of a template with exactly this content; a caller waits if it is being created."""
         name = blueprint.name()
         if name not in self._used:
@@ -288,7 +288,7 @@ class LaunchTemplates:
             raise
         return bool(answer.get("LaunchTemplates"))
 
-    async def _create(self, name: str, blueprint: Blueprint, class_name: str) -> None:
+    async def _create(self, name: str, blueprint: LaunchTemplateContent, class_name: str) -> None:
         tags = {**blueprint.tags, CLUSTER_TAG: self._cluster, CLASS_TAG: class_name}
         try:
             await self._calls(

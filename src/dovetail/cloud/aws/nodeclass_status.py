@@ -18,7 +18,7 @@ from dovetail.cloud.aws.errors import code_of, explain, message_of
 from dovetail.cloud.aws.instance_profiles import Profiles
 from dovetail.cloud.aws.instances import CLAIM_TAG, CLASS_TAG, CLUSTER_TAG, POOL_TAG
 from dovetail.cloud.aws.launch_templates import LaunchTemplates, own
-from dovetail.cloud.aws.nodeclass_validation import Rehearsal
+from dovetail.cloud.aws.nodeclass_validation import DryRunLaunch
 from dovetail.cloud.aws.placement_groups import PlacementGroups, missing, selector
 from dovetail.cloud.aws.subnets import Network
 from dovetail.cloud.provider import CloudError, NodeClassStatus, Remedy
@@ -39,7 +39,7 @@ class Resolver:
         templates: LaunchTemplates,
         reservations: Reservations,
         placement: PlacementGroups,
-        rehearsal: Rehearsal | None,
+        rehearsal: DryRunLaunch | None,
         version: Callable[[], Awaitable[str]],
         tags: Callable[[Mapping[str, Any]], Mapping[str, str]],
         *,
@@ -67,7 +67,7 @@ class Resolver:
             ("AMIsReady", self._amis),
             ("InstanceProfileReady", self._profile),
         )
-        brought = tuple((kind, partial(self._brought, kind)) for kind, _ in made)
+        brought = tuple((kind, partial(self._launch_template_condition, kind)) for kind, _ in made)
         for kind, step in (
             ("SubnetsReady", self._subnets),
             *(brought if own(node_class) else made),
@@ -183,7 +183,9 @@ class Resolver:
             )
         return ("InstanceProfileReady", "True", "InstanceProfileReady", "")
 
-    async def _brought(self, kind: str, node_class: Mapping[str, Any], status: dict[str, Any]) -> Condition:
+    async def _launch_template_condition(
+        self, kind: str, node_class: Mapping[str, Any], status: dict[str, Any]
+    ) -> Condition:
         """What a launch template of the owner's decides is theirs to say; only its absence is ours to tell."""
         name = own(node_class)
         if await self._templates.exists(name):

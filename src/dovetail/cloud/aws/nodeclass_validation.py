@@ -1,8 +1,8 @@
-"""Rehearsal: a class's launch played through by dry runs, so that a missing right is known before a pod needs it.
+"""A NodeClass launched as a dry run, so that a missing right is known before a pod needs it.
 
 EC2 answers a dry run as it would the real thing, and launches nothing. Only the launch template is really made: the dry
 runs name it. What was found is believed for a while, and as long as nothing about the class changes, its annotations
-included: to annotate a class is to ask for another rehearsal.
+included: to annotate a class is to request another dry run.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Verdict(msgspec.Struct, frozen=True):
     fault: LaunchFault | None
 
 
-class Rehearsal:
+class DryRunLaunch:
     def __init__(
         self,
         calls: Calls,
@@ -79,7 +79,7 @@ class Rehearsal:
         Raises a CloudError where AWS did not answer: that is no evidence.
         """
         name, now = node_class["metadata"]["name"], self._clock.monotonic()
-        played = _essence(node_class)
+        played = _validation_inputs(node_class)
         verdict = self._verdicts.get(name)
         if verdict is None or verdict.of != played or verdict.until <= now:
             fault_ = await self._played(node_class, pools)
@@ -213,7 +213,7 @@ def _run(
     return made | {"NetworkInterfaces": interfaces or [{"DeviceIndex": 0, "SubnetId": subnet.id}]}
 
 
-def _essence(node_class: NodeClass) -> bytes:
+def _validation_inputs(node_class: NodeClass) -> bytes:
     """All of a class that a rehearsal depends on; subnets come in another order whenever addresses are taken."""
     status = node_class.get("status") or {}
     ids = {entry["id"] for kind in ("subnets", "securityGroups", "amis") for entry in status.get(kind) or ()}

@@ -16,7 +16,7 @@ from dovetail.clock import Clock
 from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.ec2nodeclass import wanted
 from dovetail.cloud.aws.errors import code_of
-from dovetail.cloud.aws.ttl_cache import Ageing
+from dovetail.cloud.aws.ttl_cache import TtlCache
 from dovetail.cloud.provider import NodeClassNotReady
 from dovetail.model.labels import PLACEMENT_GROUP, PLACEMENT_PARTITION
 
@@ -84,7 +84,7 @@ class PlacementGroups:
 
     def __init__(self, calls: Calls, clock: Clock) -> None:
         self._calls = calls
-        self._found: Ageing[Ec2PlacementGroup | None] = Ageing(clock, 60.0)
+        self._found: TtlCache[Ec2PlacementGroup | None] = TtlCache(clock, 60.0)
 
     async def of(self, node_class: Mapping[str, Any]) -> Ec2PlacementGroup | None:
         """The group that a class asks for; None if it asks for none, or if there is none such."""

@@ -23,15 +23,15 @@ from dovetail.cloud.aws.launch import FleetLauncher, LaunchDependencies
 from dovetail.cloud.aws.launch_template_params import LaunchConfigs, full
 from dovetail.cloud.aws.launch_templates import IDLE, LaunchTemplates
 from dovetail.cloud.aws.nodeclass_status import Resolver
-from dovetail.cloud.aws.nodeclass_validation import Rehearsal
+from dovetail.cloud.aws.nodeclass_validation import DryRunLaunch
 from dovetail.cloud.aws.observer import SILENT, CallObserver
 from dovetail.cloud.aws.placement_groups import PlacementGroups, selector
 from dovetail.cloud.aws.pricing import REFRESH, Pricing
 from dovetail.cloud.aws.read_only import ReadOnlyCalls
 from dovetail.cloud.aws.sqs import InterruptionQueue
 from dovetail.cloud.aws.subnets import Network
-from dovetail.cloud.aws.ttl_cache import Ageing
-from dovetail.cloud.aws.upkeep import Chore
+from dovetail.cloud.aws.ttl_cache import TtlCache
+from dovetail.cloud.aws.upkeep import PeriodicTask
 from dovetail.cloud.provider import (
     UNAUTHORIZED,
     CloudError,
@@ -129,7 +129,7 @@ class Aws:
         configs = LaunchConfigs(
             self._images, self.templates, self._cluster, self._tags, open_reservations=not settings.reserved_capacity
         )
-        self._rehearsal = Rehearsal(
+        self._rehearsal = DryRunLaunch(
             self.calls, clock, self._network, self._placement, configs, self._types_of, self._tags
         )
         self._resolver = self._nodeclass_resolver()
@@ -138,7 +138,7 @@ class Aws:
         self._queue = InterruptionQueue(self.calls, clock, queue, wait) if queue else None
         self._prices = self._price_chores()
         self._leaders_chores = self._chores_of_leader()
-        self._facts: Ageing[eks.ClusterFacts] = Ageing(clock, FACTS)
+        self._facts: TtlCache[eks.ClusterFacts] = TtlCache(clock, FACTS)
         self._last_facts: eks.ClusterFacts | None = None
         self._launched_by_claim: dict[str, Instance] = {}
         self._looked: float | None = None
@@ -305,20 +305,20 @@ class Aws:
         """Prices alone, if they are due: of use to a replica that does not lead."""
         await upkeep.act(self._prices)
 
-    def _price_chores(self) -> list[Chore]:
+    def _price_chores(self) -> list[PeriodicTask]:
         return [
-            Chore(self._clock, "spot prices", REFRESH, self._price(self.pricing.refresh_spot)),
-            Chore(self._clock, "on-demand prices", REFRESH, self._price(self.pricing.refresh_on_demand)),
+            PeriodicTask(self._clock, "spot prices", REFRESH, self._price(self.pricing.refresh_spot)),
+            PeriodicTask(self._clock, "on-demand prices", REFRESH, self._price(self.pricing.refresh_on_demand)),
         ]
 
-    def _chores_of_leader(self) -> list[Chore]:
+    def _chores_of_leader(self) -> list[PeriodicTask]:
         """What changes the account: only the replica that leads does it."""
         chores = [
-            Chore(self._clock, "launch templates", IDLE / 2, self.templates.sweep),
-            Chore(self._clock, "instance names", 0.0, self.name_instances),
+            PeriodicTask(self._clock, "launch templates", IDLE / 2, self.templates.sweep),
+            PeriodicTask(self._clock, "instance names", 0.0, self.name_instances),
         ]
         if not self._settings.isolated_vpc:
-            chores.append(Chore(self._clock, "instance profiles", IDLE_S / 2, self._profiles.sweep))
+            chores.append(PeriodicTask(self._clock, "instance profiles", IDLE_S / 2, self._profiles.sweep))
         return chores
 
     def _price(self, refresh: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:

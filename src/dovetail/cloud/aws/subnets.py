@@ -14,7 +14,7 @@ import msgspec
 
 from dovetail.clock import Clock
 from dovetail.cloud.aws.client import Calls
-from dovetail.cloud.aws.ttl_cache import Steady
+from dovetail.cloud.aws.ttl_cache import ConfirmedListCache
 
 Term = Mapping[str, Any]
 
@@ -65,8 +65,8 @@ class Network:
 
     def __init__(self, calls: Calls, clock: Clock, refresh: float = 60.0) -> None:
         self._calls = calls
-        self._subnets: Steady[Subnet] = Steady(clock, refresh)
-        self._groups: Steady[SecurityGroup] = Steady(clock, refresh)
+        self._subnets: ConfirmedListCache[Subnet] = ConfirmedListCache(clock, refresh)
+        self._groups: ConfirmedListCache[SecurityGroup] = ConfirmedListCache(clock, refresh)
         self._zone_ids: dict[str, str] = {}
         self._free: dict[str, int] = {}
         self._taken: Counter[str] = Counter()
@@ -122,7 +122,7 @@ class Network:
         self._spoken_for.update(dict.fromkeys((subnet.id for subnet in best.values()), pods))
         return best
 
-    def landed(self, subnets: Mapping[str, Subnet], used: set[str], pods: int) -> None:
+    def finish_launch(self, subnets: Mapping[str, Subnet], used: set[str], pods: int) -> None:
         """A launch is over: what it spoke for is taken in the subnets it used, and free again in the others."""
         self._spoken_for.subtract(dict.fromkeys((subnet.id for subnet in subnets.values()), pods))
         self._taken.update(dict.fromkeys(used, pods))

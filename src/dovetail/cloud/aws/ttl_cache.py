@@ -11,7 +11,7 @@ from dovetail.clock import Clock
 V = TypeVar("V")
 
 
-class Ageing(Generic[V]):
+class TtlCache(Generic[V]):
     """A cache whose entries expire after `seconds`; one of the waiting callers loads an entry again.
 
     Errors are not remembered.
@@ -44,7 +44,7 @@ class Ageing(Generic[V]):
             self._kept.pop(key, None)
 
 
-class Steady(Ageing[tuple[V, ...]]):
+class ConfirmedListCache(TtlCache[tuple[V, ...]]):
     """Lists of things with an id. A list that lost something is believed once the next look says the same.
 
     A page that was left out, or a server that lags, must not make a controller replace nodes.

@@ -13,7 +13,7 @@ from dovetail.cloud.provider import CloudError, Remedy
 RETRY_AFTER_S = 60.0
 
 
-class Chore:
+class PeriodicTask:
     """`act` is due every `period` seconds; it says nothing and raises what AWS raises."""
 
     def __init__(self, clock: Clock, name: str, period: float, act: Callable[[], Awaitable[None]]) -> None:
@@ -41,7 +41,7 @@ class Chore:
             return None
 
 
-async def act(chores: Sequence[Chore]) -> None:
+async def act(chores: Sequence[PeriodicTask]) -> None:
     """All that is due, at once; afterwards what failed, in one error."""
     outcomes = await asyncio.gather(*(chore.act() for chore in chores))
     failures = {chore.name: problem for chore, problem in zip(chores, outcomes, strict=True) if problem is not None}

@@ -57,13 +57,15 @@ class OfferingTable:
 
     def _today(self, t: InstanceType, market: SimulatedMarket, used: Mapping[str, int]) -> InstanceType:
         offerings = tuple(
-            msgspec.structs.replace(o, price=self.price(market, t.name, o), reservation_capacity=_left(o, used))
+            msgspec.structs.replace(
+                o, price=self.price(market, t.name, o), reservation_capacity=_remaining_reservation(o, used)
+            )
             for o in t.offerings
         )
         return msgspec.structs.replace(t, offerings=offerings)
 
 
-def _left(offering: Offering, used: Mapping[str, int]) -> int | None:
+def _remaining_reservation(offering: Offering, used: Mapping[str, int]) -> int | None:
     """What is left of a reservation; None where the offering is none."""
     if offering.reservation_capacity is None or offering.reservation_id is None:
         return offering.reservation_capacity

@@ -135,7 +135,7 @@ class SimulatedCloud:
         for option in launch.options:
             key = (option.instance_type.name, option.offering.zone, option.offering.capacity_type)
             if self._in_stock(option):
-                return self._sell(launch, option)
+                return self._launch(launch, option)
             refused.append(key)
             self.unavailable.mark(key)
         raise InsufficientCapacity(_refusal(refused), refused)
@@ -229,7 +229,7 @@ class SimulatedCloud:
         standing = (stock.covers(m.instance_type, m.zone, m.capacity_type) for m in self._instances.values())
         return sum(standing) < stock.instances
 
-    def _sell(self, launch: LaunchRequest, option: LaunchOption) -> Instance:
+    def _launch(self, launch: LaunchRequest, option: LaunchOption) -> Instance:
         t, offering = option.instance_type, option.offering
         metadata = launch.claim.get("metadata") or {}
         instance = Instance(

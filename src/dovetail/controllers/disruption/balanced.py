@@ -64,7 +64,7 @@ class Balance:
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    async def agreed(
+    async def approved(
         self, best: ConsolidationProposal, question: ConsolidationContext, prices: Mapping[Offered, float | None]
     ) -> tuple[ConsolidationProposal | None, dict[str, RejectedConsolidation]]:
         """The set, or else one of its nodes alone, that every NodePool approves; and why the others stay."""

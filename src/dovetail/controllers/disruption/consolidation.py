@@ -186,8 +186,8 @@ def choose(
     First the best of whole sets; then, while the fleet is clearly dearer than a fresh one for the same pods, further
     nodes with their replacements.
     """
-    judge = _Judge(question, candidates)
-    best = _whole(question, judge)
+    judge = _ProposalEvaluator(question, candidates)
+    best = _best_whole_set(question, judge)
     stays: dict[str, RejectedConsolidation] = {}
     removed_nodes = {candidate.node for candidate in best.candidates} if best else set()
     for candidate in rank(candidates):
@@ -221,7 +221,7 @@ def choose(
     return best, stays
 
 
-class _Judge:
+class _ProposalEvaluator:
     """Runs simulations, counts them, and weighs savings against moves."""
 
     def __init__(self, question: ConsolidationContext, candidates: Sequence[Candidate]) -> None:
@@ -246,7 +246,7 @@ class _Judge:
         fresh = self._question.fresh or 0.0
         return max(0.0, self._cost - (best.saving if best else 0.0) - fresh), fresh * SLACK
 
-    def hopeful(self, removed: Sequence[Candidate], share: float) -> bool:
+    def may_be_near_optimum(self, removed: Sequence[Candidate], share: float) -> bool:
         """Whether the fleet could come so close to a fresh one if no replacement were needed."""
         fresh = self._question.fresh
         return fresh is not None and self._cost - sum(candidate.price or 0.0 for candidate in removed) <= fresh * (
@@ -267,7 +267,7 @@ class _Judge:
             return best
         return answer if best is None or self._of(answer) > self._of(best) else best
 
-    def might(self, removed: Sequence[Candidate], best: ConsolidationProposal | None) -> bool:
+    def may_beat(self, removed: Sequence[Candidate], best: ConsolidationProposal | None) -> bool:
         """Whether a set would be better than the best so far if it needed no replacement."""
         return best is None or self._merit(removed, sum(candidate.price or 0.0 for candidate in removed)) > self._of(
             best
@@ -283,7 +283,7 @@ class _Judge:
         return saving - (1 - BEYOND) * beyond - self._pod * _moves(removed)
 
 
-def _whole(question: ConsolidationContext, judge: _Judge) -> ConsolidationProposal | None:
+def _best_whole_set(question: ConsolidationContext, judge: _ProposalEvaluator) -> ConsolidationProposal | None:
     """The best of whole sets: the largest saving for the moves it takes.
 
     They are planned quickly, those that cannot be the best not at all. Effort is spent on the one that is chosen, if
@@ -291,17 +291,23 @@ def _whole(question: ConsolidationContext, judge: _Judge) -> ConsolidationPropos
     """
     best = judge.better(None, _together(question.thinned, judge))
     for removed in sorted(question.removals, key=_moves):
-        if judge.might(removed, best):
+        if judge.may_beat(removed, best):
             best = judge.better(best, judge(removed))
     if best is not None:
         return _searched(best, question, judge) if best.plan.nodes else best
-    hopeful = [removed for removed in question.removals if judge.above(None, SLACK) and judge.hopeful(removed, CLOSE)]
+    hopeful = [
+        removed
+        for removed in question.removals
+        if judge.above(None, SLACK) and judge.may_be_near_optimum(removed, CLOSE)
+    ]
     for removed in sorted(hopeful, key=_moves)[:MAX_SEARCHED_SETS]:
         best = judge.better(best, judge(removed, question.search))
     return best
 
 
-def _searched(best: ConsolidationProposal, question: ConsolidationContext, judge: _Judge) -> ConsolidationProposal:
+def _searched(
+    best: ConsolidationProposal, question: ConsolidationContext, judge: _ProposalEvaluator
+) -> ConsolidationProposal:
     """The same nodes with the cheapest replacements that effort finds."""
     answer = judge(best.candidates, question.search)
     return answer if isinstance(answer, ConsolidationProposal) and answer.saving > best.saving else best
@@ -311,7 +317,7 @@ def _moves(candidates: Sequence[Candidate]) -> int:
     return sum(len(candidate.pods) for candidate in candidates)
 
 
-def _together(thinned: Sequence[Candidate], judge: _Judge) -> ConsolidationProposal | None:
+def _together(thinned: Sequence[Candidate], judge: _ProposalEvaluator) -> ConsolidationProposal | None:
     """As many of them as a simulation confirms: all at once, or else by halves."""
     best: ConsolidationProposal | None = None
     parts = [tuple(thinned)] if thinned else []

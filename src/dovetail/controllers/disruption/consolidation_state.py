@@ -46,7 +46,7 @@ class ConsolidationState:
         self._settled_at = -1
         self._until = 0.0
         self._offers: list[tuple[InstanceType, ...]] = []
-        self._expiries = expiration.Expiries(context.cluster_state)
+        self._expiries = expiration.ExpiryDates(context.cluster_state)
         context.cluster_state.listen(PODS, self._pod)
         context.cluster_state.listen(NODES, self._node)
         context.cluster_state.listen(NODECLAIMS, self._claim)

@@ -189,10 +189,10 @@ class DisruptionController:
     async def _timed(self, reason: str, method: Awaitable[bool]) -> bool:
         began = stopwatch()
         acted = await method
-        self._took(reason, began)
+        self._record_duration(reason, began)
         return acted
 
-    def _took(self, reason: str, began: float) -> None:
+    def _record_duration(self, reason: str, began: float) -> None:
         labels = (reason, _SEARCHES.get(reason, ""))
         self._context.metrics.disruption_evaluation.labels(*labels).observe(stopwatch() - began)
 
@@ -295,10 +295,10 @@ class DisruptionController:
 
         began = stopwatch()
         question, (best, self.stays) = await beside(search)
-        self._took("underutilized", began)
+        self._record_duration("underutilized", began)
         rejections: dict[str, RejectedConsolidation] = {}
         if best is not None:
-            best, rejections = await self._balance.agreed(best, question, prices(pools))
+            best, rejections = await self._balance.approved(best, question, prices(pools))
             self.stays |= rejections
         self._rejections.note(ready, self.stays, now)
         if best is None and (question.removals or rejections):

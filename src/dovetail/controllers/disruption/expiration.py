@@ -36,7 +36,7 @@ def remaining(claim: NodeClaim, now: datetime) -> float:
     return min(1.0, max(0.0, (end - now) / (end - created)))
 
 
-class Expiries:
+class ExpiryDates:
     """The expiry dates of all NodeClaims, kept up by the watch."""
 
     def __init__(self, cluster_state: ClusterState) -> None:

@@ -127,7 +127,7 @@ class Queue:
         if result.why:
             left = self._narrowed(command, result)
             if not left.candidates:
-                return await self._undo(command, result.why)
+                return await self._roll_back(command, result.why)
             await self._release_candidates(
                 [candidate for candidate in command.candidates if candidate not in left.candidates]
             )
@@ -205,9 +205,9 @@ class Queue:
             **{"command-id": command.id},
         )
         context.metrics.disruption_failures.labels(command.decision, command.reason.lower(), command.kind).inc()
-        await self._undo(command, why)
+        await self._roll_back(command, why)
 
-    async def _undo(self, command: Command, why: str) -> None:
+    async def _roll_back(self, command: Command, why: str) -> None:
         """Roll back: delete unused replacements, untaint the candidates. Expired nodes are terminated all the same."""
         context = self._context
         context.decision_history.record(disruption.undone(context, command, why))

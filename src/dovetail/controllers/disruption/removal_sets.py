@@ -123,7 +123,7 @@ def removable(
     alive = np.ones(len(free), dtype=bool)
     came: dict[int, list[Amounts]] = {}
     removed = []
-    for candidate in sorted(candidates, key=_worth):
+    for candidate in sorted(candidates, key=_removal_order):
         row = there.row.get(candidate.node)
         if row is None or candidate.price is None or left.get(candidate.pool, 0) < 1:
             continue
@@ -143,7 +143,7 @@ def removable(
     return removed
 
 
-def _worth(candidate: Candidate) -> tuple[float, float, str]:
+def _removal_order(candidate: Candidate) -> tuple[float, float, str]:
     """Few pods for a high price first; then the more expensive one."""
     price = max(candidate.price or 0.0, 1e-9)
     return (candidate.cost / price, -price, candidate.node)

@@ -109,7 +109,7 @@ class Repair:
                 continue
             if context.cluster_state.is_terminating(claim, node) or claim.is_true("Rebooting"):
                 continue
-            diagnosis = self._policies.foresee(node, claim, now)
+            diagnosis = self._policies.due_repair(node, claim, now)
             if diagnosis is None:
                 continue
             if claim.metadata.uid in before:
@@ -133,7 +133,7 @@ class Repair:
     def _write(self, unhealthy_node: UnhealthyNode, waits_for: str = "") -> None:
         """Record when a node will be repaired, or what its repair waits for; once each time it changes."""
         decision_history, uid = self._context.decision_history, unhealthy_node.claim.metadata.uid
-        text = unhealthy_node.diagnosis.prognosis + (f", waits: {waits_for}" if waits_for else "")
+        text = unhealthy_node.diagnosis.forecast + (f", waits: {waits_for}" if waits_for else "")
         if self._recorded.get(uid) == text:
             return
         self._recorded[uid] = text

@@ -44,7 +44,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.condition}/{self.reason}"
 
     @property
-    def prognosis(self) -> str:
+    def forecast(self) -> str:
         """The node condition, the remedy, and when it is due."""
         condition_text = f"{self.condition}={self.status}" + (f" ({self.reason})" if self.reason else "")
         remedy = "restart" if self.action is RepairAction.REBOOT else "replacement"
@@ -91,10 +91,10 @@ class RepairPolicies:
 
     def diagnose(self, node: Node, claim: NodeClaim, now: datetime) -> Diagnosis | None:
         """What is due now, if anything is."""
-        diagnosis = self.foresee(node, claim, now)
+        diagnosis = self.due_repair(node, claim, now)
         return diagnosis if diagnosis is not None and diagnosis.due <= now else None
 
-    def foresee(self, node: Node, claim: NodeClaim, now: datetime) -> Diagnosis | None:
+    def due_repair(self, node: Node, claim: NodeClaim, now: datetime) -> Diagnosis | None:
         """What is due now, or the first that will be; None for a healthy node."""
         findings = self._findings(node, claim, now)
         if not findings:

@@ -32,7 +32,7 @@ _REASONS = {
 }
 
 
-class Staged(msgspec.Struct, frozen=True, kw_only=True):
+class ReplacementOrder(msgspec.Struct, frozen=True, kw_only=True):
     """How a node is replaced. `terminate_first` is why it is terminated before its replacement, if it is."""
 
     plan: Plan | None = None
@@ -48,26 +48,26 @@ class ReplacementRefused(msgspec.Struct, frozen=True):
 
 async def stage(
     context: Context, pools: Sequence[Pool], candidate: Candidate, *, terminate_first: bool
-) -> Staged | ReplacementRefused:
+) -> ReplacementOrder | ReplacementRefused:
     pool = context.cluster_state.pools.store.get(candidate.pool)
     if pool is not None and pool.static:
         return await _copied(context, pool, candidate, terminate_first=terminate_first)
     if not candidate.pods:
-        return Staged()
+        return ReplacementOrder()
     simulation = Simulation(context, pools)
     plan = simulation.without((candidate,))
     if plan is not None:
-        return Staged(plan=plan)
+        return ReplacementOrder(plan=plan)
     reservation = _reservation(context, candidate)
     credited = simulation.without((candidate,), credit=reservation) if terminate_first and reservation else None
     if credited is None or len(credited.nodes) > 1:
         return ReplacementRefused("not all pods would schedule")
-    return Staged(plan=msgspec.structs.replace(credited, nodes=()), terminate_first=RESERVED)
+    return ReplacementOrder(plan=msgspec.structs.replace(credited, nodes=()), terminate_first=RESERVED)
 
 
 async def _copied(
     context: Context, pool: NodePool, candidate: Candidate, *, terminate_first: bool
-) -> Staged | ReplacementRefused:
+) -> ReplacementOrder | ReplacementRefused:
     cluster_state = context.cluster_state
     standing = sum(
         not cluster_state.is_terminating(claim, cluster_state.node_for(claim))
@@ -83,10 +83,10 @@ async def _copied(
     if full and _reservation(context, candidate) not in reservations:
         return ReplacementRefused(_REASONS[RESERVED])
     if not full and remaining_nodes(cluster_state, pool) > 0:
-        return Staged(copy=Copy(pool, cheapest(offered or ())))
+        return ReplacementOrder(copy=Copy(pool, cheapest(offered or ())))
     why = RESERVED if full else AT_LIMIT
     refilled = cluster_pools.ready(pool) and pool.metadata.deletion_timestamp is None
-    return Staged(terminate_first=why) if terminate_first and refilled else ReplacementRefused(_REASONS[why])
+    return ReplacementOrder(terminate_first=why) if terminate_first and refilled else ReplacementRefused(_REASONS[why])
 
 
 async def _offered(context: Context, pool: NodePool) -> tuple[LaunchOption, ...] | None:

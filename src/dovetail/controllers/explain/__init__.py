@@ -3,7 +3,15 @@
 Pure: the cluster state, the decisions and the events come in, an `Answer` goes out.
 """
 
-from dovetail.controllers.explain.answer import Answer, Event, Unknown, events_of, no_autoscaler, since, unattended
+from dovetail.controllers.explain.answer import (
+    Answer,
+    Event,
+    Unknown,
+    events_of,
+    no_autoscaler,
+    since,
+    without_autoscaler,
+)
 from dovetail.controllers.explain.disruption_budgets import pdb
 from dovetail.controllers.explain.namespaces import namespace
 from dovetail.controllers.explain.node_groups import (
@@ -46,7 +54,7 @@ __all__ = [
     "refused",
     "scaling_group",
     "since",
-    "unattended",
     "vpa",
+    "without_autoscaler",
     "workload",
 ]

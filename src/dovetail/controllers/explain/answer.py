@@ -158,7 +158,7 @@ def no_autoscaler(leases: Iterable[Lease], now: datetime) -> str:
     )
 
 
-def unattended(answer: Answer, silent: str) -> Answer:
+def without_autoscaler(answer: Answer, silent: str) -> Answer:
     """That no autoscaler runs is the first cause, where nothing else keeps a pod from a node."""
     if answer.code or answer.source != "evaluated" or not answer.line.startswith("pending: "):
         return msgspec.structs.replace(answer, line=f"{answer.line}; {silent}")

@@ -46,7 +46,7 @@ from dovetail.model.reasons import REASONS
 _RECENT_POD_EVENTS = source("stays for now: pods were scheduled or deleted lately")
 
 
-class Outlook:
+class ExplainedNode:
     """A node, its NodePool, and what was recorded about it."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Outlook:
         kept = next((decision for decision in reversed(about) if decision.kind == "keep"), None)
         if kept is None or self.empty or self._never_consolidated():
             return None
-        return None if kept.reason == "BUDGET" and self._left("Underutilized") else kept
+        return None if kept.reason == "BUDGET" and self._budget_allows("Underutilized") else kept
 
     def _never_consolidated(self) -> str:
         """Why its NodePool never consolidates a node like this; nothing if it may."""
@@ -89,7 +89,7 @@ class Outlook:
             )
         return ""
 
-    def _left(self, reason: str) -> bool:
+    def _budget_allows(self, reason: str) -> bool:
         return self._pool is None or nodepools.allowed_now(self._cluster_state, self._pool, reason, self._now)[0] > 0
 
     def result(self, why: Sequence[candidates.Blocker], stopped: str, repair: str) -> str:
@@ -109,7 +109,7 @@ class Outlook:
 
     def _replacement(self, drifted: ClaimCondition) -> str:
         """What happens to a drifted node."""
-        if self._pool is not None and not self._left("Drifted"):
+        if self._pool is not None and not self._budget_allows("Drifted"):
             shut = nodepools.allowance(self._cluster_state, self._pool, "Drifted", self._now)
             return message("has drifted ({reason}) and waits: {shut}", reason=drifted.reason, shut=shut)
         return message("will be replaced within its budget: {reason}", reason=drifted.reason)
@@ -133,7 +133,7 @@ class Outlook:
                 if consolidatable
                 else _RECENT_POD_EVENTS
             )
-        if self._pool is not None and not self._left("Empty"):
+        if self._pool is not None and not self._budget_allows("Empty"):
             return message(
                 "is empty and waits: {allowance}",
                 allowance=nodepools.allowance(self._cluster_state, self._pool, "Empty", self._now),
@@ -318,7 +318,7 @@ def node(
             claim_answer(cluster_state, decisions, claim, now, events), subject=f"node/{name}"
         )
     why = candidates.node_blockers(node, claim, terminating=False, nominated=False) + pod_blockers
-    outlook = Outlook(cluster_state, node, claim, about, now)
+    outlook = ExplainedNode(cluster_state, node, claim, about, now)
     kept, repair = outlook.kept, repair_outlook(node, about)
     stopped, bound, next_evaluation = safe_mode(decisions), rules(pods), outlook.next_evaluation(why)
     details += [message("repair: {outlook}", outlook=repair)] if repair else []

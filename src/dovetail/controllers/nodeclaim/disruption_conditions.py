@@ -184,7 +184,7 @@ class DisruptionConditions:
         reason = drift.static(claim, pool)
         again = None
         if reason is None:
-            reason, again = await self._suspicion(claim, pool)
+            reason, again = await self._confirmed_cloud_drift(claim, pool)
         if reason is None or self._repeats(claim, pool, reason, marked=conditions.status("Drifted") == "True"):
             conditions.clear("Drifted")
         elif conditions.status("Drifted") != "True":
@@ -246,7 +246,7 @@ class DisruptionConditions:
             )
         )
 
-    async def _suspicion(self, claim: NodeClaim, pool: NodePool) -> tuple[str | None, float | None]:
+    async def _confirmed_cloud_drift(self, claim: NodeClaim, pool: NodePool) -> tuple[str | None, float | None]:
         """The drift that the cloud reports, once it has been asked again after a while and reports the same.
 
         A Drifted condition that a previous process left is the first report.

@@ -16,7 +16,7 @@ from dovetail.cluster.nominations import NominationTarget
 from dovetail.controllers import logs
 from dovetail.controllers.conditions import TRUE, UNKNOWN, Conditions, of_claim, status_patch
 from dovetail.controllers.context import Context
-from dovetail.controllers.discovered_capacity import unannounced
+from dovetail.controllers.discovered_capacity import undeclared_requests
 from dovetail.controllers.nodeclaim import daemon_pods, initialization, registration
 from dovetail.controllers.nodeclaim.binding import Binding
 from dovetail.controllers.nodeclaim.deletion import delete
@@ -89,15 +89,15 @@ class Lifecycle:
             self._worker.add(claim.name)
 
     def _observe_capacity(self, node: Node, claim: NodeClaim) -> None:
-        """Observe the capacity of a node and its unannounced pods, as long as it is new."""
+        """Observe the capacity of a node and the requests of its undeclared pods, as long as it is new."""
         cluster_state = self._context.cluster_state
         fresh = wellknown.INITIALIZED not in node.metadata.labels
-        unannounced_requests = (
-            unannounced(cluster_state.pods_on(node.metadata.name), cluster_state.daemonsets.store.all())
+        undeclared = (
+            undeclared_requests(cluster_state.pods_on(node.metadata.name), cluster_state.daemonsets.store.all())
             if fresh
             else None
         )
-        self._context.instance_types.discovered.observe(node, claim, unannounced_requests)
+        self._context.instance_types.discovered.observe(node, claim, undeclared)
 
     async def reconcile(self, name: str) -> Again:
         context = self._context

@@ -117,13 +117,13 @@ def _never_opens(budget: PodDisruptionBudget) -> bool:
 def refusal(cluster_state: ClusterState, pod: Pod) -> Unschedulable | None:
     """Why no plan can consider a pod, or None. Missing volumes are the usual reason."""
     for volume, name in claim_volumes(pod):
-        trouble = _trouble(cluster_state, pod, volume, name)
+        trouble = _pvc_problem(cluster_state, pod, volume, name)
         if trouble is not None:
             return Unschedulable(code=trouble.code, message=f"volume {volume.name!r}: {trouble.text}")
     return None
 
 
-def _trouble(cluster_state: ClusterState, pod: Pod, volume: Volume, name: str) -> PvcProblem | None:
+def _pvc_problem(cluster_state: ClusterState, pod: Pod, volume: Volume, name: str) -> PvcProblem | None:
     """What keeps a PVC from being used. One that is still to be created for an ephemeral volume is no trouble."""
     claim = cluster_state.volume_claims.store.get(f"{pod.metadata.namespace}/{name}")
     if claim is None:

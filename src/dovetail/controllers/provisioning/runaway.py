@@ -26,7 +26,7 @@ def owner(pod: Pod) -> str:
     return controller.uid if controller is not None else pod.metadata.uid
 
 
-class _Tally(msgspec.Struct):
+class _OwnerLaunches(msgspec.Struct):
     """Launches for one owner: when, for which pods in the burst that began at `since`, for how many at most."""
 
     times: deque[float]
@@ -39,7 +39,7 @@ class RunawayGuard:
     """Owners are in the order of their last launch, so that old ones are soon forgotten."""
 
     def __init__(self) -> None:
-        self._tallies: dict[str, _Tally] = {}
+        self._tallies: dict[str, _OwnerLaunches] = {}
         self._claims: dict[str, tuple[float, tuple[str, ...]]] = {}
 
     def __len__(self) -> int:
@@ -55,7 +55,7 @@ class RunawayGuard:
         if claim:
             self._claims[claim] = (now, tuple(mine))
         for uid, served in mine.items():
-            tally = self._tallies[uid] = self._tallies.pop(uid, _Tally(deque(), now, set()))
+            tally = self._tallies[uid] = self._tallies.pop(uid, _OwnerLaunches(deque(), now, set()))
             tally.times.append(now)
             if now - tally.since > BURST_S:
                 tally.since, tally.burst = now, set()

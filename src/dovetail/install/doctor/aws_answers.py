@@ -496,7 +496,7 @@ async def _permissions(calls: Calls, answers: Mapping[str, SourceAnswer], cluste
         spot="spot" in str([pool["spec"]["template"]["spec"].get("requirements") for pool in pools]),
         dovetail=any("dovetail" in image for image in images(deployment)),
     )
-    made["denied to the controller"] = await permissions.simulate(calls, role.arn, permissions.trials(role))
+    made["denied to the controller"] = await permissions.simulate(calls, role.arn, permissions.permission_checks(role))
 
 
 def _is_derived(node_class: Json) -> bool:

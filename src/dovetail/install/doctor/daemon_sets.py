@@ -48,11 +48,11 @@ def _pending_faults(facts: Facts) -> Iterator[Fault]:
         if on_fargate:
             yield _fargate_fault(name, on_fargate)
         pods = [pod for pod in pods if _node_of(pod) not in fargate]
-        stuck = [pod for pod in pods if _lacks(pod, room) or _is_old(facts, pod)]
+        stuck = [pod for pod in pods if _missing_resources(pod, room) or _is_old(facts, pod)]
         if not stuck:
             continue
         cause = (condition(stuck[0], "PodScheduled") or {}).get("message") or message("no reason given")
-        lacking = _lacks(stuck[0], room)
+        lacking = _missing_resources(stuck[0], room)
         if lacking:
             cause = message(
                 "node {node_of} has no room for its request of {lacking}", node_of=_node_of(stuck[0]), lacking=lacking
@@ -160,7 +160,7 @@ def free_resources(facts: Facts) -> Mapping[str, Mapping[str, int]]:
     return left
 
 
-def _lacks(pod: Json, room: Mapping[str, Mapping[str, int]]) -> str:
+def _missing_resources(pod: Json, room: Mapping[str, Mapping[str, int]]) -> str:
     """What the pod requests and its node does not have; empty where it fits."""
     node = room.get(_node_of(pod))
     if node is None:

@@ -42,7 +42,7 @@ READS = (
 FEATURE_READS = ("CapacityReservations", "InstanceStatus", "PlacementGroups")
 
 
-class Trial(msgspec.Struct, frozen=True, kw_only=True):
+class PermissionCheck(msgspec.Struct, frozen=True, kw_only=True):
     """Actions on one resource, and why they are asked for."""
 
     purpose: str
@@ -98,7 +98,7 @@ class ControllerRole(msgspec.Struct, frozen=True, kw_only=True):
         return self.arn.split(":")[4]
 
 
-def trials(role: ControllerRole) -> list[Trial]:
+def permission_checks(role: ControllerRole) -> list[PermissionCheck]:
     """One simulation for each thing that the role is needed for, and for the rights that it should not have."""
     return [*_ec2_trials(role), *_feature_trials(role), *_pass_role_trials(role), *_key_and_spot_trials(role)]
 
@@ -120,45 +120,47 @@ def _region_context(role: ControllerRole) -> dict[str, str]:
     return {"aws:RequestedRegion": role.region}
 
 
-def _ec2_trials(role: ControllerRole) -> list[Trial]:
+def _ec2_trials(role: ControllerRole) -> list[PermissionCheck]:
     """Launch, tag and terminate instances, and read what a launch needs; terminate no others."""
     ec2 = f"arn:{role.partition}:ec2:{role.region}:{role.account}"
     region, tagged = _region_context(role), _request_context(role)
     launch = ("ec2:CreateFleet", "ec2:RunInstances")
     name = f"{PROVISIONER_NAME}/default" if role.names_provisioners else "default/default-any"
     return [
-        Trial(purpose=LAUNCH, actions=launch, resource=f"{ec2}:instance/*", context=tagged),
-        Trial(purpose=LAUNCH, actions=launch, resource=f"{ec2}:subnet/*", context=tagged),
-        Trial(
+        PermissionCheck(purpose=LAUNCH, actions=launch, resource=f"{ec2}:instance/*", context=tagged),
+        PermissionCheck(purpose=LAUNCH, actions=launch, resource=f"{ec2}:subnet/*", context=tagged),
+        PermissionCheck(
             purpose=LAUNCH,
             actions=("ec2:CreateLaunchTemplate",),
             resource=f"{ec2}:launch-template/*",
             context=tagged,
         ),
-        Trial(
+        PermissionCheck(
             purpose=REMOVAL, actions=("ec2:DeleteLaunchTemplate",), resource=f"{ec2}:launch-template/*", context=tagged
         ),
-        Trial(
+        PermissionCheck(
             purpose=LAUNCH,
             actions=("ec2:CreateTags",),
             resource=f"{ec2}:instance/*",
             context={**tagged, "ec2:CreateAction": "CreateFleet"},
         ),
-        Trial(
+        PermissionCheck(
             purpose=REMOVAL,
             actions=("ec2:TerminateInstances",),
             resource=f"{ec2}:instance/*",
             context={**tagged, **{f"{prefix}:ResourceTag/Name": name for prefix in ("aws", "ec2")}},
         ),
-        Trial(purpose=LAUNCH, actions=[f"ec2:Describe{kind}" for kind in READS], context=region),
-        Trial(
+        PermissionCheck(purpose=LAUNCH, actions=[f"ec2:Describe{kind}" for kind in READS], context=region),
+        PermissionCheck(
             purpose=LAUNCH,
             actions=("eks:DescribeCluster",),
             resource=f"arn:{role.partition}:eks:{role.region}:{role.account}:cluster/{role.cluster}",
             context=region,
         ),
-        Trial(purpose=PRICES, actions=("ec2:DescribeSpotPriceHistory", "pricing:GetProducts"), context=region),
-        Trial(
+        PermissionCheck(
+            purpose=PRICES, actions=("ec2:DescribeSpotPriceHistory", "pricing:GetProducts"), context=region
+        ),
+        PermissionCheck(
             purpose=BROAD_TERMINATION,
             actions=("ec2:TerminateInstances",),
             resource=f"{ec2}:instance/*",
@@ -167,44 +169,46 @@ def _ec2_trials(role: ControllerRole) -> list[Trial]:
     ]
 
 
-def _feature_trials(role: ControllerRole) -> list[Trial]:
+def _feature_trials(role: ControllerRole) -> list[PermissionCheck]:
     """What only some clusters use: AMI aliases, the queue, Dovetail's own reads, instance profiles."""
     region, tagged = _region_context(role), _request_context(role)
-    made: list[Trial] = []
+    made: list[PermissionCheck] = []
     if role.reads_aliases:
         parameter = f"arn:{role.partition}:ssm:{role.region}::parameter/aws/service/eks/optimized-ami"
-        made.append(Trial(purpose=LAUNCH, actions=("ssm:GetParameter",), resource=parameter, context=region))
+        made.append(PermissionCheck(purpose=LAUNCH, actions=("ssm:GetParameter",), resource=parameter, context=region))
     if role.queue_arn:
         actions = ("sqs:DeleteMessage", "sqs:GetQueueUrl", "sqs:ReceiveMessage")
-        made.append(Trial(purpose=INTERRUPTIONS, actions=actions, resource=role.queue_arn, context=region))
+        made.append(PermissionCheck(purpose=INTERRUPTIONS, actions=actions, resource=role.queue_arn, context=region))
     if role.dovetail:
-        made.append(Trial(purpose=FEATURES, actions=[f"ec2:Describe{kind}" for kind in FEATURE_READS], context=region))
+        made.append(
+            PermissionCheck(purpose=FEATURES, actions=[f"ec2:Describe{kind}" for kind in FEATURE_READS], context=region)
+        )
     if role.makes_profiles:
         profile = (
             f"arn:{role.partition}:iam::{role.account}:instance-profile/karpenter/{role.region}/{role.cluster}/any"
         )
         actions = ("iam:AddRoleToInstanceProfile", "iam:CreateInstanceProfile", "iam:GetInstanceProfile")
-        made.append(Trial(purpose=LAUNCH, actions=actions, resource=profile, context=tagged))
+        made.append(PermissionCheck(purpose=LAUNCH, actions=actions, resource=profile, context=tagged))
         removal = ("iam:DeleteInstanceProfile", "iam:RemoveRoleFromInstanceProfile")
-        made.append(Trial(purpose=REMOVAL, actions=removal, resource=profile, context=tagged))
+        made.append(PermissionCheck(purpose=REMOVAL, actions=removal, resource=profile, context=tagged))
     return made
 
 
-def _pass_role_trials(role: ControllerRole) -> list[Trial]:
+def _pass_role_trials(role: ControllerRole) -> list[PermissionCheck]:
     """Pass the node roles to EC2, and no other role to another service."""
     region = _region_context(role)
     passed = {"iam:PassedToService": f"ec2.amazonaws.com{role.suffix}", **region}
     made = [
-        Trial(purpose=PASS_ROLE, actions=("iam:PassRole",), resource=node_role, context=passed)
+        PermissionCheck(purpose=PASS_ROLE, actions=("iam:PassRole",), resource=node_role, context=passed)
         for node_role in role.node_roles
     ]
     other = f"arn:{role.partition}:iam::{role.account}:role/any-other-role"
     anywhere = {**passed, "iam:PassedToService": "lambda.amazonaws.com"}
-    made.append(Trial(purpose=BROAD_PASS_ROLE, actions=("iam:PassRole",), resource=other, context=anywhere))
+    made.append(PermissionCheck(purpose=BROAD_PASS_ROLE, actions=("iam:PassRole",), resource=other, context=anywhere))
     return made
 
 
-def _key_and_spot_trials(role: ControllerRole) -> list[Trial]:
+def _key_and_spot_trials(role: ControllerRole) -> list[PermissionCheck]:
     """Use the keys of encrypted volumes, and create the service-linked role of spot."""
     region = _region_context(role)
     through_ec2 = {
@@ -214,10 +218,12 @@ def _key_and_spot_trials(role: ControllerRole) -> list[Trial]:
         **region,
     }
     actions = ("kms:CreateGrant", "kms:Decrypt", "kms:GenerateDataKeyWithoutPlaintext")
-    made = [Trial(purpose=VOLUME_KEY, actions=actions, resource=key, context=through_ec2) for key in role.keys]
+    made = [
+        PermissionCheck(purpose=VOLUME_KEY, actions=actions, resource=key, context=through_ec2) for key in role.keys
+    ]
     if role.spot:
         made.append(
-            Trial(
+            PermissionCheck(
                 purpose=SPOT_ROLE_CREATION,
                 actions=("iam:CreateServiceLinkedRole",),
                 resource=f"arn:{role.partition}:iam::{role.account}:role/aws-service-role/spot.amazonaws.com/*",
@@ -227,27 +233,27 @@ def _key_and_spot_trials(role: ControllerRole) -> list[Trial]:
     return made
 
 
-def node_trials() -> list[Trial]:
+def node_trials() -> list[PermissionCheck]:
     """What a node does with its own role."""
     return [
-        Trial(purpose=JOINING, actions=("ec2:DescribeInstances", "eks:DescribeCluster")),
-        Trial(
+        PermissionCheck(purpose=JOINING, actions=("ec2:DescribeInstances", "eks:DescribeCluster")),
+        PermissionCheck(
             purpose=PULLING,
             actions=("ecr:GetAuthorizationToken", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"),
         ),
-        Trial(purpose=ADDRESSES, actions=("ec2:AssignPrivateIpAddresses", "ec2:CreateNetworkInterface")),
+        PermissionCheck(purpose=ADDRESSES, actions=("ec2:AssignPrivateIpAddresses", "ec2:CreateNetworkInterface")),
     ]
 
 
-async def simulate(calls: Calls, arn: str, trials: Sequence[Trial]) -> SourceAnswer:
+async def simulate(calls: Calls, arn: str, permission_checks: Sequence[PermissionCheck]) -> SourceAnswer:
     """All denials of a role; the first refused simulation stands for all."""
-    answers = await asyncio.gather(*(_simulated(calls, arn, trial) for trial in trials))
+    answers = await asyncio.gather(*(_simulated(calls, arn, trial) for trial in permission_checks))
     refused = next((answer for answer in answers if answer.state is not State.READ), None)
     if refused is not None:
         return refused
     denials = [
         (trial, msgspec.convert(denial, Denial))
-        for trial, answer in zip(trials, answers, strict=True)
+        for trial, answer in zip(permission_checks, answers, strict=True)
         for denial in answer.data
     ]
     needed = [denial for trial, denial in denials if trial.purpose not in UNWANTED]
@@ -267,7 +273,7 @@ class RolePolicies(msgspec.Struct, frozen=True):
     complete: bool
 
 
-def _causes(policies: RolePolicies, trial: Trial, denial: Denial) -> list[Denial]:
+def _causes(policies: RolePolicies, trial: PermissionCheck, denial: Denial) -> list[Denial]:
     """What has to change before the action is allowed: the role's policies, its boundary, or both.
 
     The simulator says of the boundary whether it allows the action, and nothing of the policies beside it.
@@ -313,7 +319,7 @@ async def _policies(calls: Calls, role: str) -> RolePolicies:
     return RolePolicies(read, complete)
 
 
-def _denying(policies: RolePolicies, trial: Trial, denial: Denial) -> str:
+def _denying(policies: RolePolicies, trial: PermissionCheck, denial: Denial) -> str:
     """The first policy with a Deny that holds for the request."""
     for name, document in policies.documents.items():
         decision, _ = decide([document], denial.action, trial.resource, trial.context)
@@ -337,7 +343,7 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value] if value else []
 
 
-async def _simulated(calls: Calls, arn: str, trial: Trial) -> SourceAnswer:
+async def _simulated(calls: Calls, arn: str, trial: PermissionCheck) -> SourceAnswer:
     entries = [
         {"ContextKeyName": key, "ContextKeyValues": [value], "ContextKeyType": "string"}
         for key, value in trial.context.items()
@@ -363,7 +369,7 @@ async def _simulated(calls: Calls, arn: str, trial: Trial) -> SourceAnswer:
     return SourceAnswer(data=denials, right=RIGHT)
 
 
-def _denial(trial: Trial, row: Mapping[str, Any]) -> Denial:
+def _denial(trial: PermissionCheck, row: Mapping[str, Any]) -> Denial:
     boundary = (row.get("PermissionsBoundaryDecisionDetail") or {}).get("AllowedByPermissionsBoundary", True)
     return Denial(
         trial.purpose, row["EvalActionName"], trial.resource, row["EvalDecision"], by_boundary=boundary is False

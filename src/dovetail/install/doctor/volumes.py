@@ -91,7 +91,7 @@ def _use_faults(facts: Facts, subject: str, where: str, key: Json, effect: str) 
     role = controller_role(facts)
     statements = policy.get("Statement") or ()
     statements = [statements] if isinstance(statements, Mapping) else statements
-    denied = [row for row in statements if row.get("Effect") == "Deny" and _speaks(row, key, role) and _uses(row)]
+    denied = [row for row in statements if row.get("Effect") == "Deny" and _covers_role(row, key, role) and _uses(row)]
     if denied:
         yield failure(
             subject,
@@ -110,7 +110,7 @@ def _use_faults(facts: Facts, subject: str, where: str, key: Json, effect: str) 
         )
         return
     allowing = [row for row in statements if row.get("Effect") == "Allow" and _uses(row)]
-    if any(_speaks(row, key, role) for row in allowing):
+    if any(_covers_role(row, key, role) for row in allowing):
         return
     delegated = any(_is_root(row, key) for row in allowing)
     answer = facts.answers.get("denied to the controller")
@@ -180,7 +180,7 @@ def _principals(statement: Mapping[str, Any]) -> list[str]:
     return [rows] if isinstance(rows, str) else [str(row) for row in rows]
 
 
-def _speaks(statement: Mapping[str, Any], key: Json, role: str) -> bool:
+def _covers_role(statement: Mapping[str, Any], key: Json, role: str) -> bool:
     """Whether it names the role, or everything; a condition that narrows `*` is taken to admit the role."""
     return any(name == "*" or name.endswith(f"/{role}") for name in _principals(statement))
 

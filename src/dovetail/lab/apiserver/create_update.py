@@ -16,7 +16,7 @@ from dovetail.lab.apiserver.registry import RequestContext, RequestRefused, Reso
 from dovetail.lab.apiserver.request import RequestCall
 from dovetail.lab.apiserver.routes import Route
 from dovetail.lab.apiserver.status_errors import StatusError
-from dovetail.lab.apiserver.store import Passing, StoredVersion
+from dovetail.lab.apiserver.store import StoredVersion, TransientVersion
 from dovetail.lab.apiserver.webhooks import chain
 from dovetail.lab.apiserver.webhooks.questions import after_commit
 from dovetail.model.validation import field_errors
@@ -254,7 +254,7 @@ def dry_record(key: str, obj: Json, rv: int) -> StoredVersion:
     else:
         metadata.pop("resourceVersion", None)
     shown = {**obj, "metadata": metadata}
-    return Passing(key, rv, obj=shown)
+    return TransientVersion(key, rv, obj=shown)
 
 
 def act(call: RequestCall, body: Json, options: WriteOptions) -> Response:

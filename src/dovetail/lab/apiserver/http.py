@@ -67,9 +67,9 @@ class HttpMount:
         try:
             body = await incoming.read() if incoming.body_exists else b""
         except (web.RequestPayloadError, ConnectionResetError) as problem:  # wrongly encoded, or cut off by the client
-            return self._whole(_failed(bad_request(f"the body of the request cannot be read: {problem}")))
+            return self._complete(_failed(bad_request(f"the body of the request cannot be read: {problem}")))
         if len(body) > MAX_BODY:
-            return self._whole(_too_large())
+            return self._complete(_too_large())
         request = Request(
             method=incoming.method,
             path=incoming.rel_url.path,
@@ -85,9 +85,9 @@ class HttpMount:
             response = Response(status=500, headers=JSON_HEADERS, body=msgspec.json.encode(failed.status()))
         if response.stream is not None:
             return await self._stream(incoming, response)
-        return self._whole(response)
+        return self._complete(response)
 
-    def _whole(self, response: Response) -> web.Response:
+    def _complete(self, response: Response) -> web.Response:
         """An answer in one piece; never compressed, for on the loopback that only costs both sides time."""
         out = web.Response(status=response.status, body=response.body)
         _headers(out, response)

@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from dovetail.lab.apiserver.journal_file import MAGIC, Damage, ForeignFile, JournalContents, contents, packed
+from dovetail.lab.apiserver.journal_file import MAGIC, DamagedBytes, ForeignFile, JournalContents, contents, packed
 from dovetail.lab.apiserver.store import JournalRefused, ObjectStore, StoredVersion, StoreEvent
 from dovetail.language import message, plural
 from dovetail.language.system_errors import system_error
@@ -192,7 +192,7 @@ class Journal:
         tail = data[log.end :]
         kept = ""
         if tail.strip(b"\0"):
-            aside = self._aside(LOG, "torn", log.end)
+            aside = self._free_path(LOG, "torn", log.end)
             _write_file(aside, tail)
             kept = message(", kept in {aside}", aside=aside)
         self.notes.append(
@@ -211,7 +211,7 @@ class Journal:
         """Start anew with what could be read; the damaged files stay under other names."""
         kept = []
         for name, held in damaged.items():
-            aside = self._aside(name, "damaged", held.damage[0].offset)
+            aside = self._free_path(name, "damaged", held.damage[0].offset)
             os.link(self.folder / name, aside)
             kept.append(str(aside))
         self._base = self._write_snapshot()
@@ -228,7 +228,7 @@ class Journal:
             )
         )
 
-    def _aside(self, name: str, what: str, offset: int) -> Path:
+    def _free_path(self, name: str, what: str, offset: int) -> Path:
         """A name that is not taken."""
         path = self.folder / f"{name}.{what}-{offset}"
         number = 1
@@ -406,17 +406,21 @@ class Journal:
             self._lock = None
 
 
-def _missing(snapshot: JournalContents, size: int) -> tuple[Damage, ...]:
+def _missing(snapshot: JournalContents, size: int) -> tuple[DamagedBytes, ...]:
     """A snapshot was whole when it got its name: one that ends early, or has too few records, is damaged."""
     if snapshot.torn:
-        return (Damage(snapshot.end, message("its end is missing, from byte {size} on", size=size - snapshot.torn), 0),)
+        return (
+            DamagedBytes(
+                snapshot.end, message("its end is missing, from byte {size} on", size=size - snapshot.torn), 0
+            ),
+        )
     if snapshot.damage or not snapshot.entries:
         return ()
     table, _, _, counted = snapshot.entries[0]
     count = len(snapshot.entries) - 1
     if not table and counted and counted.isdigit() and int(counted) != count:
         return (
-            Damage(
+            DamagedBytes(
                 snapshot.end,
                 message("{count} of {counted} records are there", count=count, counted=counted.decode()),
                 0,

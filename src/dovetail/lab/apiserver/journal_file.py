@@ -26,7 +26,7 @@ _decode = msgspec.msgpack.Decoder(tuple[str, str, int, bytes | None]).decode
 Entry = tuple[str, str, int, bytes | None]
 
 
-class Damage(NamedTuple):
+class DamagedBytes(NamedTuple):
     """Bytes that are no record and no torn tail."""
 
     offset: int
@@ -41,7 +41,7 @@ class JournalContents(NamedTuple):
     entries: list[Entry]
     #: Where the sound records end that stand at the beginning of the file.
     end: int
-    damage: tuple[Damage, ...] = ()
+    damage: tuple[DamagedBytes, ...] = ()
     #: Bytes of a torn tail.
     torn: int = 0
 
@@ -70,7 +70,7 @@ def contents(data: bytes) -> JournalContents:
     else:
         position = 0
     entries: list[Entry] = []
-    damage: list[Damage] = []
+    damage: list[DamagedBytes] = []
     end, torn = position, 0
     while position < len(data):
         record = _record(data, position)
@@ -86,7 +86,7 @@ def contents(data: bytes) -> JournalContents:
         if (ours or entries) and resumed == len(data) and _is_torn(data, position):
             torn = len(data) - position
             break
-        damage.append(Damage(position, _reason(data, position), 0))
+        damage.append(DamagedBytes(position, _reason(data, position), 0))
         position = resumed
     return JournalContents(entries, end, tuple(damage), torn)
 

@@ -357,8 +357,8 @@ def equal_but_for_times(first: Json, other: Json) -> bool:
     left, right = mine.get("managedFields"), theirs.get("managedFields")
     if left == right:
         return True
-    return _timeless(left) == _timeless(right)
+    return _without_times(left) == _without_times(right)
 
 
-def _timeless(entries: Any) -> list[Json]:
+def _without_times(entries: Any) -> list[Json]:
     return [{name: item for name, item in entry.items() if name != "time"} for entry in entries or []]

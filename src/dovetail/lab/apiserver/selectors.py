@@ -10,7 +10,7 @@ from dovetail.lab.apiserver import status_errors
 from dovetail.lab.apiserver.registry import ResourceType
 from dovetail.lab.apiserver.request import RequestCall
 from dovetail.model import formats
-from dovetail.model.selector import FieldTerm, Judge, SelectorError, parse_fields, parse_labels
+from dovetail.model.selector import FieldTerm, NameValidators, SelectorError, parse_fields, parse_labels
 from dovetail.model.validation.field_errors import invalid
 
 Json = dict[str, Any]
@@ -60,7 +60,7 @@ def _check_values(key: str, operator: str, values: Sequence[str]) -> None:
 
 
 #: Names and values must be such as labels can have.
-_STRICT = Judge(_check_key, _check_values)
+_STRICT = NameValidators(_check_key, _check_values)
 
 
 def _fields(text: str, resource: ResourceType) -> Test:

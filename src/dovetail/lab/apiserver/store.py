@@ -90,7 +90,7 @@ class StoredVersion:
 _recent: OrderedDict[StoredVersion, None] = OrderedDict()
 
 
-class Passing(StoredVersion):
+class TransientVersion(StoredVersion):
     """A state that is answered with and not stored: it lives as long as its holder, decoded as it is."""
 
     __slots__ = ()

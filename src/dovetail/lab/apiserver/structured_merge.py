@@ -93,20 +93,20 @@ def key_default(schema: Schema, name: str) -> Any:
 _ZEROS: dict[str, Any] = {"string": "", "integer": 0}
 
 
-def whole(schema: Schema, value: Any) -> Node:
+def all_leaves(schema: Schema, value: Any) -> Node:
     """Everything of a value that is there on one side only, the containers themselves included."""
     if not value or not granular(schema, value):
         return _LEAF
     if isinstance(value, dict):
         out: Node = {fieldpath.SELF: {}}
         for name, item in value.items():
-            out["f:" + name] = whole(child(schema, name), item)
+            out["f:" + name] = all_leaves(child(schema, name), item)
         return out
     out = {fieldpath.SELF: {}}
     items = schema.items or ANY
     for item in value:
         name = element(schema, item)
-        out[name] = _LEAF if name in out else whole(items, item)
+        out[name] = _LEAF if name in out else all_leaves(items, item)
     return out
 
 
@@ -158,14 +158,14 @@ def _put(change: FieldChanges, name: str, below: FieldChanges | None) -> None:
 def _compare_map(schema: Schema, old: dict[str, Any], new: dict[str, Any], change: FieldChanges) -> None:
     for name, item in new.items():
         if name not in old:
-            change.added["f:" + name] = whole(child(schema, name), item)
+            change.added["f:" + name] = all_leaves(child(schema, name), item)
         else:
             before = old[name]
             if before is not item and before != item:
                 _put(change, "f:" + name, _compare(child(schema, name), before, item))
     for name, item in old.items():
         if name not in new:
-            change.removed["f:" + name] = whole(child(schema, name), item)
+            change.removed["f:" + name] = all_leaves(child(schema, name), item)
 
 
 def _indexed(schema: Schema, values: list[Any]) -> dict[str, list[Any]]:
@@ -182,9 +182,9 @@ def _compare_list(schema: Schema, old: list[Any], new: list[Any], change: FieldC
         left, right = before.get(name, []), after.get(name, [])
         if len(left) <= 1 and len(right) <= 1:
             if not left:
-                change.added[name] = whole(items, right[0])
+                change.added[name] = all_leaves(items, right[0])
             elif not right:
-                change.removed[name] = whole(items, left[0])
+                change.removed[name] = all_leaves(items, left[0])
             else:
                 _put(change, name, _compare(items, left[0], right[0]))
         elif len(left) >= 2 and len(right) >= 2:
@@ -192,11 +192,11 @@ def _compare_list(schema: Schema, old: list[Any], new: list[Any], change: FieldC
                 change.modified[name] = _LEAF
         elif len(left) >= 2:
             if right:
-                change.added[name] = whole(items, right[0])
+                change.added[name] = all_leaves(items, right[0])
             change.removed[name] = _LEAF
         else:
             if left:
-                change.removed[name] = whole(items, left[0])
+                change.removed[name] = all_leaves(items, left[0])
             change.added[name] = _LEAF
 
 

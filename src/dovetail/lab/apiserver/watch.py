@@ -20,7 +20,7 @@ from dovetail.lab.apiserver.options import ListOptions, list_options
 from dovetail.lab.apiserver.request import RequestCall
 from dovetail.lab.apiserver.status_errors import StatusError
 from dovetail.lab.apiserver.store import StoredVersion, StoreEvent
-from dovetail.lab.apiserver.webhooks.questions import Answers, Outstanding
+from dovetail.lab.apiserver.webhooks.questions import Answers, UnansweredQuestions
 
 Json = dict[str, Any]
 Test = Callable[[Json], bool]
@@ -171,7 +171,7 @@ class Watcher:
         while True:
             try:
                 return self.event_frame(event)
-            except Outstanding as outstanding:
+            except UnansweredQuestions as outstanding:
                 await Answers().ask(outstanding.questions)
 
     def event_frame(self, event: StoreEvent) -> bytes | None:

@@ -66,7 +66,7 @@ class Authorization:
             return None
         request = read(environ)
         for permission in self._permissions.of(request):
-            refusal = judge(principal, permission)
+            refusal = denial_of(principal, permission)
             if refusal is not None:
                 if permission.later:
                     return _failed_fleet(refusal)
@@ -146,7 +146,7 @@ class Authorization:
         return None
 
 
-def judge(principal: Principal, permission: Permission) -> AccessDenied | None:
+def denial_of(principal: Principal, permission: Permission) -> AccessDenied | None:
     """Why a permission is not given; None where it is."""
     account = principal.arn.split(":")[4]
     context: dict[str, str | list[str]] = {

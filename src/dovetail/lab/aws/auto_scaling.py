@@ -64,7 +64,7 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
         return "".join(f"<{name}>{escape(value)}</{name}>" for name, value in facts.items())
 
 
-class Offer(msgspec.Struct, frozen=True):
+class NextLaunch(msgspec.Struct, frozen=True):
     """What a group would launch next."""
 
     instance_type: str
@@ -123,7 +123,7 @@ class AutoScaling:
             self._forget_dead(group)
             self._balance(group)
 
-    def tend(self, groups: Iterable[Any]) -> None:
+    def reconcile(self, groups: Iterable[Any]) -> None:
         """Replace what was lost and try again what failed; called every few seconds."""
         with self._lock:
             for group in groups:
@@ -193,7 +193,7 @@ class AutoScaling:
         )
         return False
 
-    def _offers(self, group: Any) -> list[Offer]:
+    def _offers(self, group: Any) -> list[NextLaunch]:
         """In the order in which AWS would try them."""
         policy = group.mixed_instances_policy or {}
         overrides = (policy.get("LaunchTemplate") or {}).get("Overrides") or ()
@@ -205,7 +205,7 @@ class AutoScaling:
             zone = state.instance.placement.zone
             counts[zone] = counts.get(zone, 0) + 1
         places = sorted(self._places(group), key=lambda place: counts.get(place[0], 0))
-        offers = [Offer(name, zone, subnet, kind) for zone, subnet in places for name in types]
+        offers = [NextLaunch(name, zone, subnet, kind) for zone, subnet in places for name in types]
         if kind == "spot":
             offers.sort(key=lambda offer: self._market.price(offer.instance_type, offer.zone, kind))
         return offers
@@ -229,7 +229,7 @@ class AutoScaling:
             return [(backend.get_subnet(subnet.strip()).availability_zone, subnet.strip()) for subnet in subnets]
         return [(zone, "") for zone in group.availability_zones]
 
-    def _refusal(self, group: Any, offer: Offer) -> str | None:
+    def _refusal(self, group: Any, offer: NextLaunch) -> str | None:
         code = self._market.refusal(offer.instance_type, offer.zone, offer.kind)
         if code is not None:
             return _NO_CAPACITY.format(type=offer.instance_type, zone=offer.zone)
@@ -241,7 +241,7 @@ class AutoScaling:
                 return _TOO_DEAR.format(most=most, price=f"{price:.4f}")
         return None
 
-    def _run(self, group: Any, offer: Offer) -> Any:
+    def _run(self, group: Any, offer: NextLaunch) -> Any:
         from moto.autoscaling.models import InstanceState
 
         backend = group.autoscaling_backend.ec2_backend

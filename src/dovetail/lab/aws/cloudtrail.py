@@ -54,7 +54,7 @@ class Session(msgspec.Struct, frozen=True):
     provider: str = ""
 
 
-class Trail:
+class CallTrail:
     """Shared by the threads that serve AWS. `now` is the lab's time where it is not the wall's."""
 
     def __init__(

@@ -16,7 +16,7 @@ from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import CONFIGMAPS, DAEMONSETS, SERVICEACCOUNTS
 from dovetail.lab.aws import user_data
 from dovetail.lab.aws.account import AwsAccount
-from dovetail.lab.aws.authorization import judge
+from dovetail.lab.aws.authorization import denial_of
 from dovetail.lab.aws.eks_images import kubernetes_release, system_of
 from dovetail.lab.aws.endpoint import ACCOUNT, AwsEndpoint
 from dovetail.lab.aws.eventbridge import Bridge
@@ -161,7 +161,7 @@ class Ec2:
     def _may(self, role: str, action: str) -> bool:
         """Whether the role's policies allow an action on some resource."""
         principal = self._endpoint.authorization.named(role)
-        return principal is not None and judge(principal, Permission(action, None)) is None
+        return principal is not None and denial_of(principal, Permission(action, None)) is None
 
     def _role(self, instance: Any) -> str | None:
         profile = instance.iam_instance_profile

@@ -115,7 +115,7 @@ class Eks:
             bridge = Bridge(endpoint, made.queue, lab.clock, by_rules=True)
             self.instances = Ec2(endpoint, made, lab.fleet, kubelet, chance, settings.timing, bridge=bridge)
             if lab.faults is not None:
-                lab.faults.strikes |= AwsFaults(endpoint, bridge, lab.clock, self.instances, lab.faults).kinds
+                lab.faults.handlers |= AwsFaults(endpoint, bridge, lab.clock, self.instances, lab.faults).kinds
             if lab.programs is not None:
                 issuer = str(endpoint.backend("eks").clusters[made.cluster].identity["oidc"]["issuer"])
                 lab.programs.aws = PodCredentials(endpoint, made.cluster, issuer, self.instances.role_of)

@@ -14,7 +14,7 @@ from dovetail.lab.aws.addons import Addons
 from dovetail.lab.aws.authorization import Authorization
 from dovetail.lab.aws.auto_scaling import AutoScaling
 from dovetail.lab.aws.capacity_reservations import Book
-from dovetail.lab.aws.cloudtrail import Trail
+from dovetail.lab.aws.cloudtrail import CallTrail
 from dovetail.lab.aws.create_fleet import FleetContext
 from dovetail.lab.aws.fargate_requests import FargateRequests
 from dovetail.lab.aws.gate import Gate
@@ -48,7 +48,7 @@ class AwsEndpoint:
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
         from werkzeug.serving import WSGIRequestHandler, make_server
 
-        class Quiet(WSGIRequestHandler):  # type: ignore[misc]
+        class QuietRequestHandler(WSGIRequestHandler):  # type: ignore[misc]
             def log_request(self, code: Any = "-", size: Any = "-") -> None:
                 return None
 
@@ -85,7 +85,7 @@ class AwsEndpoint:
         self.addons = Addons(market.region, ACCOUNT)
         self.fargate = FargateRequests(self, self.front.entries)
         simulation = PolicySimulation(self.authorization)
-        self.trail = Trail(ACCOUNT, self.instances, self.authorization.principal)
+        self.trail = CallTrail(ACCOUNT, self.instances, self.authorization.principal)
         self.front.services += [
             self.pod_identity.answer,
             self.addons.answer,
@@ -97,7 +97,7 @@ class AwsEndpoint:
         served = self.trail.around(self.front)
         judged = self.authorization.answer
         gate = Gate(served, self.credentials_of, self.web_identity, wall, judged, self.trail.refused)
-        self._server = make_server("127.0.0.1", port, gate, threaded=True, request_handler=Quiet)
+        self._server = make_server("127.0.0.1", port, gate, threaded=True, request_handler=QuietRequestHandler)
         self._thread = threading.Thread(target=self._server.serve_forever, name="aws-endpoint", daemon=True)
         self._thread.start()
 

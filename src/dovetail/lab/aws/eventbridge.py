@@ -26,9 +26,9 @@ class Bridge:
     def state(self, instance: str, state: str) -> None:
         """An instance is in another state than before."""
         for reported in filter(None, (_BEFORE.get(state), state)):
-            self.tell(STATE_CHANGE, {"instance-id": instance, "state": reported})
+            self.publish(STATE_CHANGE, {"instance-id": instance, "state": reported})
 
-    def tell(self, kind: str, detail: dict[str, Any], source: str = "aws.ec2") -> None:
+    def publish(self, kind: str, detail: dict[str, Any], source: str = "aws.ec2") -> None:
         body = {
             "version": "0",
             "source": source,

@@ -32,7 +32,7 @@ class AwsFaults:
         self._clock = clock
         self._instances = instances
         self._faults = faults
-        self._lose = faults.strikes["instance-gone"]
+        self._lose = faults.handlers["instance-gone"]
 
     @property
     def kinds(self) -> dict[str, Callable[[InjectedFault], str]]:
@@ -43,20 +43,22 @@ class AwsFaults:
             "instance-gone": self._vanish,
             "sold-out": self._exhaust_offering,
             "spot-interruption": self._call_back,
-            "status-checks": self._ail,
+            "status-checks": self._impair_instance,
         }
 
     def _deny(self, fault: InjectedFault) -> str:
         text = "You are not authorized to perform this operation."
-        self._trouble(fault, ErrorRule("ec2", "*", "UnauthorizedOperation", text, status=403))
+        self._inject_errors(fault, ErrorRule("ec2", "*", "UnauthorizedOperation", text, status=403))
         return message("EC2 refuses every call as unauthorised {spell}", spell=fault.spell)
 
     def _throttle(self, fault: InjectedFault) -> str:
         every = max(1, round(1 / (fault.amount or 0.5)))
-        self._trouble(fault, ErrorRule("ec2", "*", "RequestLimitExceeded", "Request limit exceeded.", every=every))
+        self._inject_errors(
+            fault, ErrorRule("ec2", "*", "RequestLimitExceeded", "Request limit exceeded.", every=every)
+        )
         return message("EC2 turns one of {n} call(s) away as too many {spell}", n=every, spell=fault.spell)
 
-    def _trouble(self, fault: InjectedFault, rule: ErrorRule) -> None:
+    def _inject_errors(self, fault: InjectedFault, rule: ErrorRule) -> None:
         self._faults.end(fault.kind)
         self._endpoint.trouble.add(rule)
         self._faults.last(fault, partial(self._endpoint.trouble.remove, rule))
@@ -77,8 +79,8 @@ class AwsFaults:
         return message("rebalancing of zones ended {instances}", instances=", ".join(ended))
 
     def _call_back(self, fault: InjectedFault) -> str:
-        node, instance = self._struck(fault, spot=True)
-        self._bridge.tell(SPOT_WARNING, {"instance-id": instance, "instance-action": "terminate"})
+        node, instance = self._target(fault, spot=True)
+        self._bridge.publish(SPOT_WARNING, {"instance-id": instance, "instance-action": "terminate"})
         asyncio.get_running_loop().call_later(NOTICE, self._terminate, instance)
         return message("the instance of {node} ({instance}) is interrupted", node=node, instance=instance)
 
@@ -96,8 +98,8 @@ class AwsFaults:
     def _terminate(self, instance: str) -> None:
         self._endpoint.backend("ec2").terminate_instances([instance])
 
-    def _ail(self, fault: InjectedFault) -> str:
-        node, instance = self._struck(fault)
+    def _impair_instance(self, fault: InjectedFault) -> str:
+        node, instance = self._target(fault)
         impaired = self._endpoint.market.impaired
         impaired[instance] = self._clock.now()
         self._faults.last(fault, partial(impaired.pop, instance, None), node)
@@ -120,7 +122,7 @@ class AwsFaults:
             chosen.append((NODEPOOL not in tags, node))
         return [node for _, node in sorted(chosen)]
 
-    def _struck(self, fault: InjectedFault, *, spot: bool = False) -> tuple[str, str]:
+    def _target(self, fault: InjectedFault, *, spot: bool = False) -> tuple[str, str]:
         """The node that is meant and the instance behind it; one that was launched for a NodePool by default."""
         node_instances = self._instances.node_instances()
         if not node_instances:

@@ -56,12 +56,12 @@ class InjectedErrors:
         with self._lock:
             self.calls[service, action] = self.calls.get((service, action), 0) + 1
             for rule, counts in self._rules.items():
-                if rule.service in (service, "*") and rule.action in (action, "*") and _strikes(rule, counts):
+                if rule.service in (service, "*") and rule.action in (action, "*") and _applies(rule, counts):
                     return _error(service, rule)
         return None
 
 
-def _strikes(rule: ErrorRule, counts: list[int]) -> bool:
+def _applies(rule: ErrorRule, counts: list[int]) -> bool:
     """`counts`: calls seen, calls struck."""
     counts[0] += 1
     if counts[0] % rule.every or (rule.times is not None and counts[1] >= rule.times):

@@ -35,7 +35,7 @@ def _installed() -> FleetContext:
     return _context
 
 
-def _selling() -> LabOfferings:
+def _lab_offerings() -> LabOfferings:
     return _installed().market
 
 
@@ -174,7 +174,7 @@ def _with_offered_types(plain: Method) -> Method:
         answer = plain(self)
         if not self._get_param("InstanceTypes", []):
             every = answer.result["InstanceTypes"]
-            answer.result["InstanceTypes"] = [row for row in every if _selling().offers(row["InstanceType"])]
+            answer.result["InstanceTypes"] = [row for row in every if _lab_offerings().offers(row["InstanceType"])]
         return answer
 
     return describe_instance_types
@@ -186,19 +186,19 @@ def _with_ailments(plain: Method) -> Method:
     def describe_instance_status(self: Any) -> Any:
         from moto.core.responses import ActionResult
 
-        impaired, filters = _selling().impaired, self._filters_from_querystring()
+        impaired, filters = _lab_offerings().impaired, self._filters_from_querystring()
         rows = []
         for instance in plain(self).result["InstanceStatuses"]:
             ill = instance.id in impaired
             statuses = {"instance-status.status": "impaired" if ill else "ok", "system-status.status": "ok"}
             if all(statuses.get(name, "") in filters[name] for name in (*statuses, "event.code") if name in filters):
-                rows.append(_ill(instance, impaired[instance.id]) if ill else instance)
+                rows.append(_impaired_status(instance, impaired[instance.id]) if ill else instance)
         return ActionResult({"InstanceStatuses": rows})
 
     return describe_instance_status
 
 
-def _ill(instance: Any, since: datetime) -> dict[str, Any]:
+def _impaired_status(instance: Any, since: datetime) -> dict[str, Any]:
     failed = {"Status": "impaired", "Details": [{"Name": "reachability", "Status": "failed", "ImpairedSince": since}]}
     return {
         "InstanceId": instance.id,
@@ -219,9 +219,9 @@ def _spot_prices(self: Any) -> Any:
     now = wall().strftime("%Y-%m-%dT%H:%M:%S.000Z")
     history = []
     for row in rows:
-        if not _selling().offers(row["InstanceType"]):
+        if not _lab_offerings().offers(row["InstanceType"]):
             continue
-        price = _selling().spot(row["InstanceType"], row["Location"])
+        price = _lab_offerings().spot(row["InstanceType"], row["Location"])
         if price is not None:
             history.append(
                 {

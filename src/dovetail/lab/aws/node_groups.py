@@ -70,11 +70,11 @@ class NodeGroups:
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await loop.run_in_executor(None, self.tend)
+            await loop.run_in_executor(None, self.reconcile)
             await self._remove_nodes()
             await asyncio.sleep(LOOK_S)
 
-    def tend(self) -> None:
+    def reconcile(self) -> None:
         """One look: groups for new managed node groups, sizes, groups of deleted ones, lost instances."""
         backend = self._endpoint.backend("autoscaling")
         nodegroups_by_asg: dict[str, Any] = {}
@@ -91,7 +91,7 @@ class NodeGroups:
             del self._sizes[name]
             if name in backend.autoscaling_groups:
                 self._client("autoscaling").delete_auto_scaling_group(AutoScalingGroupName=name, ForceDelete=True)
-        self._endpoint.scaling.tend(list(backend.autoscaling_groups.values()))
+        self._endpoint.scaling.reconcile(list(backend.autoscaling_groups.values()))
 
     def _client(self, service: str) -> Any:
         return account.client(self._endpoint, service)

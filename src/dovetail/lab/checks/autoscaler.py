@@ -135,7 +135,7 @@ class AutoscalerInvariants:
     def look(self) -> None:
         """What shows with time alone: doubts that last, and calls that add up."""
         now = self._clock.monotonic()
-        standing = dict(self._doubtful())
+        standing = dict(self._tolerated_for_a_while())
         self._doubts = {what: self._doubts.get(what, now) for what in standing}
         for what, since in self._doubts.items():
             if now - since > standing[what]:
@@ -151,7 +151,7 @@ class AutoscalerInvariants:
             )
         self._calls = calls
 
-    def _doubtful(self) -> Iterator[tuple[str, float]]:
+    def _tolerated_for_a_while(self) -> Iterator[tuple[str, float]]:
         """What must not last, and for how long it may."""
         standing = {instance.provider_id for instance in self._cloud.standing()}
         for provider in standing - self._owners.keys():

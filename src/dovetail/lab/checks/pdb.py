@@ -72,14 +72,14 @@ class PdbCheck:
         for budget, guard in self._spaces.get(namespace, {}).items():
             counted = event.key in guard.healthy
             if pod is not None and counted and _evicted(pod) and not _evicted(_before(event)):
-                yield from _judge(f"{namespace}/{budget}", guard, name)
+                yield from _eviction_violations(f"{namespace}/{budget}", guard, name)
             if pod is not None and _healthy(pod) and guard.selector is not None and guard.matcher.matches(_labels(pod)):
                 guard.healthy[event.key] = None
             elif counted:
                 del guard.healthy[event.key]
 
 
-def _judge(budget: str, guard: _Guard, name: str) -> Iterator[str]:
+def _eviction_violations(budget: str, guard: _Guard, name: str) -> Iterator[str]:
     charged: Iterable[str] = guard.status.get("disruptedPods", ())
     if name not in charged:
         yield message("pod {name} was evicted without being charged to budget {budget}", name=name, budget=budget)

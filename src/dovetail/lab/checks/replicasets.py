@@ -38,11 +38,11 @@ class _ReplicaSetState(msgspec.Struct):
 
 
 class ReplicaSetCheck:
-    """`restless` is true while a fault is injected: then a late replacement is no violation."""
+    """`recovering` is true while a fault is injected: then a late replacement is no violation."""
 
-    def __init__(self, clock: Clock, restless: Callable[[], bool], grace_s: float = SHORTFALL_GRACE_S) -> None:
+    def __init__(self, clock: Clock, recovering: Callable[[], bool], grace_s: float = SHORTFALL_GRACE_S) -> None:
         self._clock = clock
-        self._restless = restless
+        self._recovering = recovering
         self._grace_s = grace_s
         self._replica_sets: dict[str, _ReplicaSetState] = {}
         self._owners: dict[str, str] = {}
@@ -75,7 +75,7 @@ class ReplicaSetCheck:
                 return  # the others have been short for less
             del self._short[uid]
             namespace = replica_set.name.partition("/")[0]
-            if not replica_set.excused and namespace not in self._ending and not self._restless():
+            if not replica_set.excused and namespace not in self._ending and not self._recovering():
                 missing = replica_set.wanted - len(replica_set.alive)
                 since = message("since {short_since:.3f}, now {now:.3f}", short_since=replica_set.short_since, now=now)
                 yield message(
@@ -133,7 +133,7 @@ class ReplicaSetCheck:
             len(replica_set.alive) < replica_set.wanted
             and self._clock.monotonic() - replica_set.since >= SCALE_SETTLE_S
         )
-        if client != CONTROLLERS or not needless or replica_set.excused or self._restless():
+        if client != CONTROLLERS or not needless or replica_set.excused or self._recovering():
             return
         if event.key.partition("/")[0] not in self._ending and not _disrupted(record.obj):
             left = message("{count} of {wanted} are left", count=len(replica_set.alive), wanted=replica_set.wanted)

@@ -33,7 +33,7 @@ def template_hash(template: Json, collisions: int | None = None) -> str:
     value = 2166136261
     for byte in text:
         value = (value ^ byte) * 16777619 & 0xFFFFFFFF
-    return _speakable(value)
+    return _safe_encoded(value)
 
 
 def revision_hash(data: Json, collisions: int = 0) -> str:
@@ -44,7 +44,7 @@ def revision_hash(data: Json, collisions: int = 0) -> str:
     value = 2166136261
     for byte in text + str(collisions).encode():
         value = (value * 16777619 & 0xFFFFFFFF) ^ byte
-    return _speakable(value)
+    return _safe_encoded(value)
 
 
 def port_hash(port: Json) -> int:
@@ -55,7 +55,7 @@ def port_hash(port: Json) -> int:
     return value
 
 
-def _speakable(value: int) -> str:
+def _safe_encoded(value: int) -> str:
     return "".join(_ALPHABET[ord(digit) % len(_ALPHABET)] for digit in str(value))
 
 

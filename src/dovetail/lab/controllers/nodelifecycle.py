@@ -149,7 +149,7 @@ class NodeLifecycle:
         while True:
             await asyncio.sleep(MONITOR_SECONDS)
             self._announce()
-            for node in list(self._suspects()):
+            for node in list(self._overdue_nodes()):
                 try:
                     await self._silent(node)
                 except (NotFound, Conflict):
@@ -165,7 +165,7 @@ class NodeLifecycle:
                 self._event(node, "Normal", "RemovingNode", f"Removing Node {name} from Controller")
         self._news.clear()
 
-    def _suspects(self) -> Iterable[NodeFields]:
+    def _overdue_nodes(self) -> Iterable[NodeFields]:
         now = self._context.clock.monotonic()
         names = [*self._strangers, *(self._liveness.doubtful if self._liveness is not None else ())]
         for name in dict.fromkeys(names):

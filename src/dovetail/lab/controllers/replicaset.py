@@ -153,7 +153,7 @@ class ReplicaSets:
     async def _claim(self, rs: Json) -> None:
         selector = self._selector(rs)
         await claim_pods(
-            self._context, self._kind, rs["metadata"], selector, self._replicaset_index(rs).strays(selector)
+            self._context, self._kind, rs["metadata"], selector, self._replicaset_index(rs).unmatched_pods(selector)
         )
 
     async def _scale(self, rs: Json) -> None:

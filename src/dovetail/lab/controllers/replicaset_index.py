@@ -18,7 +18,7 @@ from dovetail.lab.controllers.views import PodFields
 from dovetail.model.selector import LabelSelector
 
 
-class _Worn(msgspec.Struct):
+class _LabelCount(msgspec.Struct):
     """A map of labels, and how many wear it: of all pods, and of the living."""
 
     labels: dict[str, str]
@@ -36,7 +36,7 @@ class ReplicaSetIndex:
         self.nodes: Counter[str] = Counter()
         self.ready: Counter[str | None] = Counter()
         self._members: dict[str, PodFields] = {}
-        self._worn: dict[int, _Worn] = {}
+        self._worn: dict[int, _LabelCount] = {}
         for pod in pods:
             self.change(pod.metadata.key, pod)
 
@@ -62,7 +62,7 @@ class ReplicaSetIndex:
         labels = pod.metadata.labels
         worn = self._worn.get(id(labels))
         if worn is None:
-            worn = self._worn[id(labels)] = _Worn(labels)
+            worn = self._worn[id(labels)] = _LabelCount(labels)
         worn.members += step
         living = active(pod)
         if living:
@@ -81,7 +81,7 @@ class ReplicaSetIndex:
         """How many of the living wear all of these labels."""
         return sum(worn.living for worn in self._worn.values() if labels.items() <= worn.labels.items())
 
-    def strays(self, selector: LabelSelector) -> list[PodFields]:
+    def unmatched_pods(self, selector: LabelSelector) -> list[PodFields]:
         """The owned pods that the selector no longer matches, except terminating ones."""
         left = {number for number, worn in self._worn.items() if not selector.matches(worn.labels)}
         if not left:

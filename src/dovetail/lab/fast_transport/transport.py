@@ -24,7 +24,7 @@ from dovetail.lab.apiserver.webhooks.chain import may_concern
 from dovetail.lab.controllers.interning import share_labels
 from dovetail.lab.controllers.timestamps import stamp
 from dovetail.lab.fast_transport import lease_updates, node_patches, status_updates
-from dovetail.lab.pushed_changes import Mold, ObjectChange, Parts, ViewDifference
+from dovetail.lab.pushed_changes import ObjectChange, ObjectMold, Parts, ViewDifference
 from dovetail.lab.server import LabServer
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ HISTORY = 250
 _JSON = {"content-type": "application/json"}
 _BOUND = Response(status=201, headers=_JSON, body=b'{"kind":"Status","apiVersion":"v1","status":"Success","code":201}')
 _DONE = Response(status=200, headers=_JSON, body=b"{}")
-_UNKNOWN: tuple[Parts | None, Mold | None] = (None, None)
+_UNKNOWN: tuple[Parts | None, ObjectMold | None] = (None, None)
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -53,10 +53,10 @@ class FastTransport:
         self._server = server
         self._store = server.store
         self._store.history_limit = HISTORY
-        self._molds: dict[tuple[str, bytes], Mold] = {}
+        self._molds: dict[tuple[str, bytes], ObjectMold] = {}
         self._subscribers: dict[str, list[OnChange]] = {}
         #: What is new about the pod that is being written, and what it is a copy of.
-        self._writing: tuple[Parts | None, Mold | None] = _UNKNOWN
+        self._writing: tuple[Parts | None, ObjectMold | None] = _UNKNOWN
         self._chance = server.chance.child("fastlane")
         self._recorded = _RecordedStatus()
         server.store.observers.append(self._changed)
@@ -99,7 +99,7 @@ class FastTransport:
             record.key, event.rv, lambda: record.raw, difference=difference, mold=mold, before=last_seen
         )
 
-    def _put(self, key: str, pod: Json, new: Parts, mold: Mold | None = None) -> StoredVersion:
+    def _put(self, key: str, pod: Json, new: Parts, mold: ObjectMold | None = None) -> StoredVersion:
         """Write a pod of which only this is new."""
         self._writing = new, mold
         return self._store.put(PODS, key, pod)
@@ -156,7 +156,7 @@ class FastTransport:
             return Response(status=201, headers=_JSON, body=record.raw)
         response = await self._server.handle(request)
         if response.status == 201:
-            made = Mold(response.body)
+            made = ObjectMold(response.body)
             if "name" not in _decode(request.body)["metadata"]:
                 if len(self._molds) >= _KEPT_MOLDS:
                     self._molds.clear()

@@ -62,7 +62,7 @@ class Faults:
         self._expire = asyncio.Event()
         self._flow = asyncio.Event()
         self._flow.set()
-        self.strikes: dict[str, Callable[[InjectedFault], str]] = {
+        self.handlers: dict[str, Callable[[InjectedFault], str]] = {
             "kubelet-silent": self._silence,
             "instance-gone": self._vanish,
             "clock-skew": self._skew,
@@ -77,13 +77,13 @@ class Faults:
             "watch-gulps": self._switch,
         }
         if not own_server:
-            self.strikes = {kind: strike for kind, strike in self.strikes.items() if KINDS[kind].node}
+            self.handlers = {kind: strike for kind, strike in self.handlers.items() if KINDS[kind].node}
 
-    def strike(self, fault: InjectedFault) -> str:
+    def inject(self, fault: InjectedFault) -> str:
         """Break it; returns what was done, in words."""
         if fault.kind == MEND:
             return self._mend()
-        strike = self.strikes.get(fault.kind)
+        strike = self.handlers.get(fault.kind)
         if strike is None and fault.kind in KINDS:
             raise UnknownFault(
                 message(
@@ -91,7 +91,7 @@ class Faults:
                 )
             )
         if strike is None:
-            raise unknown(fault.kind, (*self.strikes, MEND))
+            raise unknown(fault.kind, (*self.handlers, MEND))
         self._until = max(self._until, self._over(fault))
         return strike(fault)
 
@@ -124,7 +124,7 @@ class Faults:
         return message("mended: {faults}", faults=", ".join(broken)) if broken else message("nothing was broken")
 
     @property
-    def restless(self) -> bool:
+    def is_recovering(self) -> bool:
         """Whether anything is broken, or was a moment ago."""
         return self._clock.monotonic() < self._until + RECOVERY
 
@@ -205,7 +205,7 @@ class Faults:
 
     async def intercept(self, request: Request) -> Response | None:
         if request.path == PATH:
-            return self.knock(request)
+            return self.handle_request(request)
         slow = self.now.get("api-slow")
         if slow is not None:
             await asyncio.sleep(slow.much)
@@ -221,13 +221,13 @@ class Faults:
             return _status(409, "Conflict", _conflict(request.path))
         return None
 
-    def knock(self, request: Request) -> Response:
+    def handle_request(self, request: Request) -> Response:
         """Strike what a request asks for, or tell what is broken."""
         if request.method == "GET":
             return _status(200, "", "\n".join(self._descriptions()) or message("nothing is broken"))
         try:
             fault = msgspec.json.decode(request.body, type=InjectedFault, dec_hook=decode)
-            return _status(200, "", self.strike(fault))
+            return _status(200, "", self.inject(fault))
         except (msgspec.DecodeError, UnknownFault) as problem:
             return _status(400, "BadRequest", str(problem))
 

@@ -13,7 +13,7 @@ import msgspec
 
 from dovetail.lab.kubelet.container_model import Behaviour
 from dovetail.lab.kubelet.images import Image, go_seconds
-from dovetail.lab.kubelet.process import Probing, Process
+from dovetail.lab.kubelet.process import ProbeState, Process
 from dovetail.lab.kubelet.views import ContainerSpec
 
 FIRST_BACKOFF = 10.0
@@ -68,7 +68,7 @@ class ContainerRun(msgspec.Struct):
     execute: Callable[[], Process] | None = None
     process: Process | None = None
     previous_process: Process | None = None
-    probes: dict[str, Probing] = {}
+    probes: dict[str, ProbeState] = {}
 
     @property
     def allocation(self) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class ContainerRun(msgspec.Struct):
         spec = self.spec
         kinds = {"startup": spec.startup_probe, "readiness": spec.readiness_probe, "liveness": spec.liveness_probe}
         self.probes = {
-            kind: Probing(probe, now + max(probe.initial_delay_seconds, 0) + SYNC)
+            kind: ProbeState(probe, now + max(probe.initial_delay_seconds, 0) + SYNC)
             for kind, probe in kinds.items()
             if probe is not None
         }

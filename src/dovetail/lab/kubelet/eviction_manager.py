@@ -15,7 +15,7 @@ from dovetail.kube.errors import ApiError, Disconnected
 from dovetail.lab.kubelet.container import Notes
 from dovetail.lab.kubelet.kubelets import Kubelets
 from dovetail.lab.kubelet.pod_worker import PodRun
-from dovetail.lab.kubelet.registration import Seat
+from dovetail.lab.kubelet.registration import KubeletRegistration
 from dovetail.lab.load.model import load_of
 from dovetail.lab.metrics import SYSTEM
 from dovetail.model.quantity import quantity, whole
@@ -27,7 +27,7 @@ TRANSITION_SECONDS = 300.0
 THRESHOLD = 100 * 1024**2
 
 
-class Eater(msgspec.Struct, frozen=True):
+class PodMemory(msgspec.Struct, frozen=True):
     """A pod's memory: (container, bytes used, bytes requested)."""
 
     run: PodRun
@@ -54,7 +54,7 @@ def used_memory(run: PodRun, now: float) -> int:
     )
 
 
-def eater(run: PodRun, now: float) -> Eater:
+def memory_use(run: PodRun, now: float) -> PodMemory:
     """What a pod uses of memory now."""
     uses = []
     for container in run.everything:
@@ -62,10 +62,10 @@ def eater(run: PodRun, now: float) -> Eater:
             requested = container.spec.resources.get("requests", {}).get("memory", "0")
             used = load_of(container.spec, run.pod.metadata.annotations).memory_at(now - container.started)
             uses.append((container.spec.name, used, whole(requested)))
-    return Eater(run, tuple(uses))
+    return PodMemory(run, tuple(uses))
 
 
-def reason(victim: Eater, available: int) -> str:
+def reason(victim: PodMemory, available: int) -> str:
     """Why it was evicted, in the kubelet's words."""
     text = "The node was low on resource: memory. "
     text += f"Threshold quantity: {_shown(THRESHOLD)}, available: {max(0, available) // 1024}Ki. "
@@ -99,12 +99,12 @@ class Pressure:
                 elif seat.silent_since is None:
                     await self._look(seat)
 
-    async def _look(self, seat: Seat) -> None:
+    async def _look(self, seat: KubeletRegistration) -> None:
         now = self._clock.monotonic()
         runs = [run for run in map(self._fleet.runs.get, seat.pods) if run is not None and not run.over]
         available = seat.instance.capacity["memory"] - SYSTEM[1] - sum(used_memory(run, now) for run in runs)
         if available < THRESHOLD:
-            eaters = [eater(run, now) for run in runs]
+            eaters = [memory_use(run, now) for run in runs]
             self._short[seat.instance.name] = now
             await self._press(seat, True)
             self._evict(seat, eaters, available, now)
@@ -112,7 +112,7 @@ class Pressure:
             del self._short[seat.instance.name]
             await self._press(seat, False)
 
-    async def _press(self, seat: Seat, pressed: bool) -> None:
+    async def _press(self, seat: KubeletRegistration, pressed: bool) -> None:
         if seat.pressed == pressed:
             return
         seat.pressed = pressed
@@ -122,9 +122,13 @@ class Pressure:
         except (ApiError, Disconnected):
             return  # the next heartbeat says it
 
-    def _evict(self, seat: Seat, eaters: Sequence[Eater], available: int, now: float) -> None:
+    def _evict(self, seat: KubeletRegistration, eaters: Sequence[PodMemory], available: int, now: float) -> None:
         """One pod at a time: the next look tells whether that was enough."""
-        victim = min((eater for eater in eaters if eater.uses), key=lambda eater: eater.rank, default=None)
+        victim = min(
+            (memory_use for memory_use in eaters if memory_use.uses),
+            key=lambda memory_use: memory_use.rank,
+            default=None,
+        )
         if victim is None:
             return
         text = reason(victim, available)

@@ -31,9 +31,9 @@ from dovetail.lab.kubelet.container_model import MEMORY
 from dovetail.lab.kubelet.mounts import Mounts
 from dovetail.lab.kubelet.pod_worker import PodRun, Resize, accept, join, resume
 from dovetail.lab.kubelet.process import Programs
-from dovetail.lab.kubelet.registration import Registration, Seat
+from dovetail.lab.kubelet.registration import KubeletRegistration, Registration
 from dovetail.lab.kubelet.status import status_of
-from dovetail.lab.kubelet.views import KubeletPod, slim
+from dovetail.lab.kubelet.views import KubeletPod, compact
 
 _CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
 _IN_ORDER = {"$setElementOrder/conditions": [{"type": kind} for kind in _CONDITIONS]}
@@ -41,7 +41,7 @@ RETRY_SECONDS = 1.0
 _KEPT_TEXTS = 512
 
 
-class Pace(msgspec.Struct, frozen=True):
+class ReportingDetail(msgspec.Struct, frozen=True):
     """How finely kubelets report. `lean` writes only what a scheduler or an autoscaler can notice."""
 
     lean: bool = False
@@ -53,10 +53,10 @@ class Kubelets:
     """The kubelets. `join`, `silence`, `wake`, `vanish` are the interface that a cloud calls."""
 
     def __init__(
-        self, kube: Kube, clock: Clock, chance: Chance, recorder: EventRecorder, pace: Pace | None = None
+        self, kube: Kube, clock: Clock, chance: Chance, recorder: EventRecorder, pace: ReportingDetail | None = None
     ) -> None:
-        self.pace = pace or Pace()
-        self.seats: dict[str, Seat] = {}
+        self.pace = pace or ReportingDetail()
+        self.seats: dict[str, KubeletRegistration] = {}
         self.runs: dict[str, PodRun] = {}
         #: Nodes whose kubelet is silent or whose instance is gone, and since when.
         self.doubtful: dict[str, float] = {}
@@ -71,7 +71,7 @@ class Kubelets:
         self._recorder = recorder
         self._texts: dict[float, str] = {}
         self._zero = clock.now() - timedelta(seconds=clock.monotonic())
-        self._pods: Informer[KubeletPod] = Informer(kube, PODS, KubeletPod, keep=slim)
+        self._pods: Informer[KubeletPod] = Informer(kube, PODS, KubeletPod, keep=compact)
         self._pods.listen(self._pod_changed)
         self._waiting: dict[str, dict[str, None]] = {}
         self._timers: list[tuple[float, int, str]] = []
@@ -85,7 +85,7 @@ class Kubelets:
 
     async def join(self, instance: SimulatedInstance, network: Callable[[], Awaitable[None]] | None = None) -> None:
         """Boot the instance and register its Node; `network` waits until its pods get addresses."""
-        seat = Seat(instance)
+        seat = KubeletRegistration(instance)
         self.seats[instance.name] = seat
         self.doubtful.pop(instance.name, None)
         if instance.boot_seconds:
@@ -119,7 +119,7 @@ class Kubelets:
         for pod in list(self._pods.all()):
             if pod.spec.node_name == node:
                 self._pod_changed(None, pod)
-        self.registration.hurry(node)
+        self.registration.post_status_now(node)
 
     def vanish(self, node: str) -> None:
         """The instance is gone, with everything on it. Its Node object stays until a controller deletes it."""
@@ -145,7 +145,7 @@ class Kubelets:
 
     # Time
 
-    def stamp(self, seat: Seat | None, monotonic: float) -> str:
+    def stamp(self, seat: KubeletRegistration | None, monotonic: float) -> str:
         """An instant by the instance's clock. Many kubelets act at the same instant, so its text is kept a while."""
         instant = monotonic + (seat.skew if seat is not None else 0.0)
         text = self._texts.get(instant)
@@ -199,7 +199,7 @@ class Kubelets:
         if new.metadata.deletion_timestamp is not None:
             self._stop(run, new)
 
-    def _accept(self, seat: Seat, pod: KubeletPod) -> PodRun:
+    def _accept(self, seat: KubeletRegistration, pod: KubeletPod) -> PodRun:
         self._addresses += 1
         now = self._clock.monotonic()
         run = accept(pod, pod.status.pod_ip or pod_address(self._addresses), now, self._configs.unset)
@@ -245,7 +245,7 @@ class Kubelets:
     def _mount(self, run: PodRun, now: float) -> None:
         notes: Notes = []
         run.mount(now, self._configs.unmounted(run.pod), notes)
-        self._tell(run, notes)
+        self._record_events(run, notes)
 
     def _update(self, run: PodRun, new: KubeletPod) -> None:
         changed = new.metadata.generation != run.pod.metadata.generation
@@ -297,7 +297,7 @@ class Kubelets:
     def _tell_resize(self, run: PodRun, before: Resize | None) -> None:
         notes: Notes = []
         resizing.tell_change(run, before, notes)
-        self._tell(run, notes)
+        self._record_events(run, notes)
 
     def _retry_deferred(self, node: str) -> None:
         """There may be room now for resizes that wait for it."""
@@ -311,7 +311,7 @@ class Kubelets:
         grace = pod.metadata.deletion_grace_period_seconds
         notes: Notes = []
         run.stop(self._clock.monotonic(), 30.0 if grace is None else float(grace), notes)
-        self._tell(run, notes)
+        self._record_events(run, notes)
         self._schedule(run)
 
     def volumes_changed(self, keys: list[str]) -> None:
@@ -329,7 +329,7 @@ class Kubelets:
     def evict(self, run: PodRun, message: str, notes: Notes) -> None:
         """The node needs what the pod takes."""
         run.fail(self._clock.monotonic(), "Evicted", message)
-        self._tell(run, notes)
+        self._record_events(run, notes)
         self._mark(run.key)
 
     def _forget(self, run: PodRun) -> None:
@@ -373,9 +373,9 @@ class Kubelets:
                     await self._write(run)
             if self._dirty or (self._timers and self._timers[0][0] <= self._clock.monotonic()):
                 continue
-            await self._rest()
+            await self._sleep()
 
-    async def _rest(self) -> None:
+    async def _sleep(self) -> None:
         pause = self._timers[0][0] - self._clock.monotonic() if self._timers else None
         if self._wake.is_set():
             return
@@ -405,7 +405,7 @@ class Kubelets:
         notes: Notes = []
         changed = run.advance(now, seat.images, notes)
         seat.images.update([container.image.reference for container in run.everything if container.has_run])
-        self._tell(run, notes)
+        self._record_events(run, notes)
         if changed and (not self.pace.lean or run.phase != "Pending"):
             self._dirty.pop(key, None)
             await self._write(run)
@@ -449,7 +449,7 @@ class Kubelets:
             PODS, meta.name, body, meta.namespace, kind="strategic", subresource="status", type=_Nothing
         )
 
-    def _tell(self, run: PodRun, notes: Notes) -> None:
+    def _record_events(self, run: PodRun, notes: Notes) -> None:
         if self._recorder.quiet:
             notes = [note for note in notes if note[0] != "Normal"]
         if not notes:

@@ -95,7 +95,7 @@ class Programs(Protocol):
         ...
 
 
-class Probing(msgspec.Struct):
+class ProbeState(msgspec.Struct):
     """The state of one probe of a running program."""
 
     probe: Probe

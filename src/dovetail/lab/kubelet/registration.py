@@ -25,7 +25,7 @@ from dovetail.lab.kubelet.node import body_of, conditions, csinode_of, lease_of
 # A kubelet's seat in the fleet: its state beyond the instance itself.
 
 
-class Seat(msgspec.Struct):
+class KubeletRegistration(msgspec.Struct):
     """`silent_since` is a time of the loop; `skew` is how far its clock is off, in seconds."""
 
     instance: SimulatedInstance
@@ -51,9 +51,9 @@ class Registration:
         kube: Kube,
         clock: Clock,
         recorder: EventRecorder,
-        seats: dict[str, Seat],
+        seats: dict[str, KubeletRegistration],
         heartbeat_seconds: float | None,
-        stamp: Callable[[Seat | None, float], str],
+        stamp: Callable[[KubeletRegistration | None, float], str],
     ) -> None:
         self._kube = kube
         self._clock = clock
@@ -64,7 +64,7 @@ class Registration:
         self._hurry = asyncio.Event()
         self._posted: dict[str, float] = {}
 
-    async def register(self, seat: Seat, network: Callable[[], Awaitable[None]] | None = None) -> None:
+    async def register(self, seat: KubeletRegistration, network: Callable[[], Awaitable[None]] | None = None) -> None:
         instance = seat.instance
         now = self._now(seat)
         ready = instance.ready_seconds <= 0
@@ -84,7 +84,7 @@ class Registration:
         seat.ready_since = now
         self._posted[instance.name] = self._clock.monotonic()
         about = self._about(seat)
-        for reason, message in _hello(instance.name):
+        for reason, message in _startup_events(instance.name):
             self._recorder.normal(about, reason, message, instance.name)
         if ready:
             self._is_ready(seat)
@@ -103,12 +103,12 @@ class Registration:
         await self._kube.patch(NODES, name, {"metadata": {"labels": body["metadata"]["labels"]}})
         return await self._kube.patch(NODES, name, {"status": merged["status"]}, subresource="status")
 
-    def _is_ready(self, seat: Seat) -> None:
+    def _is_ready(self, seat: KubeletRegistration) -> None:
         seat.ready = True
         text = f"Node {seat.instance.name} status is now: NodeReady"
         self._recorder.normal(self._about(seat), "NodeReady", text, seat.instance.name)
 
-    def pressed(self, seat: Seat) -> None:
+    def pressed(self, seat: KubeletRegistration) -> None:
         """Say that the node has too little memory, or enough again."""
         name, about = seat.instance.name, self._about(seat)
         if seat.pressed:
@@ -116,7 +116,7 @@ class Registration:
         state = "NodeHasInsufficientMemory" if seat.pressed else "NodeHasSufficientMemory"
         self._recorder.normal(about, state, f"Node {name} status is now: {state}", name)
 
-    async def post(self, seat: Seat) -> None:
+    async def post(self, seat: KubeletRegistration) -> None:
         """Write the node's conditions."""
         now = self._now(seat)
         items = conditions(now, seat.ready_since, ready=seat.ready, pressed=seat.pressed)
@@ -124,7 +124,7 @@ class Registration:
         self._posted[seat.instance.name] = self._clock.monotonic()
         await self._kube.patch(NODES, seat.instance.name, body, kind="strategic", subresource="status")
 
-    def hurry(self, node: str) -> None:
+    def post_status_now(self, node: str) -> None:
         """Post the node's status now: it was silent."""
         self._posted.pop(node, None)
         self._hurry.set()
@@ -137,11 +137,11 @@ class Registration:
                 if not seat.registered or seat.silent_since is not None:
                     continue
                 try:
-                    await self._beat(seat)
+                    await self._heartbeat_of(seat)
                 except NotFound:
-                    await self._reborn(seat)
+                    await self._recreate_lease(seat)
                 except (ApiError, Disconnected):  # the next beat tries again, as a kubelet does
-                    asyncio.get_running_loop().call_later(RETRY_SECONDS, self.hurry, seat.instance.name)
+                    asyncio.get_running_loop().call_later(RETRY_SECONDS, self.post_status_now, seat.instance.name)
 
     async def _pause(self) -> None:
         if self._heartbeat is None:
@@ -155,7 +155,7 @@ class Registration:
                 return
         self._hurry.clear()
 
-    async def _beat(self, seat: Seat) -> None:
+    async def _heartbeat_of(self, seat: KubeletRegistration) -> None:
         name = seat.instance.name
         if self._heartbeat is not None:
             body = {"spec": {"renewTime": self._micro(seat)}}
@@ -166,7 +166,7 @@ class Registration:
         if posted is None or self._clock.monotonic() - posted >= STATUS_SECONDS:
             await self.post(seat)
 
-    async def _reborn(self, seat: Seat) -> None:
+    async def _recreate_lease(self, seat: KubeletRegistration) -> None:
         """A kubelet whose Node or Lease was deleted does not make the Node again; it only renews its lease."""
         try:
             node = await self._kube.get(NODES, seat.instance.name)
@@ -178,18 +178,18 @@ class Registration:
         except AlreadyExists:
             return
 
-    def _about(self, seat: Seat) -> InvolvedObject:
+    def _about(self, seat: KubeletRegistration) -> InvolvedObject:
         name = seat.instance.name
         return InvolvedObject("Node", name, uid=name)
 
-    def _now(self, seat: Seat) -> str:
+    def _now(self, seat: KubeletRegistration) -> str:
         return self._stamp(seat, self._clock.monotonic())
 
-    def _micro(self, seat: Seat) -> str:
+    def _micro(self, seat: KubeletRegistration) -> str:
         return micro(self._clock.now() + timedelta(seconds=seat.skew))
 
 
-def _hello(name: str) -> list[tuple[str, str]]:
+def _startup_events(name: str) -> list[tuple[str, str]]:
     states = ("NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID")
     return [
         ("Starting", "Starting kubelet."),

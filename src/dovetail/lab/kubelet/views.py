@@ -172,7 +172,7 @@ class KubeletPod(msgspec.Struct, frozen=True, rename="camel"):
 _interned: dict[bytes, msgspec.Raw] = {}
 
 
-def slim(pod: KubeletPod, old: KubeletPod | None = None) -> KubeletPod:
+def compact(pod: KubeletPod, old: KubeletPod | None = None) -> KubeletPod:
     """The pod without a hold on the bytes it came in: equal specs are kept once."""
     spec, status = pod.spec, pod.status
     if old is None or spec.containers is not old.spec.containers:

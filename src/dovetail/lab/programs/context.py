@@ -12,7 +12,7 @@ from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import Disconnected
-from dovetail.kube.ratelimit import Paced
+from dovetail.kube.ratelimit import RateLimitedTransport
 from dovetail.kube.transport import Request, Response, Transport
 from dovetail.lab.server import LabServer
 
@@ -106,7 +106,7 @@ class ProgramContext(msgspec.Struct, kw_only=True):
         """A client of the API server as the pod's service account; `rate` requests a second after the first `burst`."""
         transport: Transport = self.transport
         if rate is not None:
-            transport = Paced(transport, self.clock, rate, burst)
+            transport = RateLimitedTransport(transport, self.clock, rate, burst)
         chance = self.chance.child("client", manager)
         return Kube(transport, self.clock, chance=chance, manager=manager, user_agent=manager)
 

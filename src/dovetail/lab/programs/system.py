@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dovetail.lab.programs.context import Health, ProgramContext
 
 
-def _well() -> str:
+def _healthy_body() -> str:
     return ""
 
 
@@ -31,12 +31,12 @@ def _line(context: ProgramContext, text: str) -> str:
 async def run_metrics_server(context: ProgramContext) -> None:
     port = next((int(flag.partition("=")[2]) for flag in context.arguments if flag.startswith("--secure-port=")), 4443)
     line = _line(context, f"Serving securely on [::]:{port}; metrics of pods and nodes are the lab's load model")
-    await _run(context, line, {port: {"/livez": _well, "/readyz": _well}})
+    await _run(context, line, {port: {"/livez": _healthy_body, "/readyz": _healthy_body}})
 
 
 async def run_kube_proxy(context: ProgramContext) -> None:
     line = _line(context, f"Using iptables proxy; hostname {context.node}")
-    await _run(context, line, {10256: {"/healthz": _well}, 10249: {"/metrics": _well}})
+    await _run(context, line, {10256: {"/healthz": _healthy_body}, 10249: {"/metrics": _healthy_body}})
 
 
 async def run_aws_node(context: ProgramContext) -> None:
@@ -44,11 +44,11 @@ async def run_aws_node(context: ProgramContext) -> None:
 
 
 async def run_coredns(context: ProgramContext) -> None:
-    ports = {8080: {"/health": _well}, 8181: {"/ready": _well}, 9153: {"/metrics": _well}}
+    ports = {8080: {"/health": _healthy_body}, 8181: {"/ready": _healthy_body}, 9153: {"/metrics": _healthy_body}}
     await _run(context, ".:53\n[INFO] plugin/reload: Running configuration", ports)
 
 
 async def run_conversion_webhook(context: ProgramContext) -> None:
     """The lab's API server converts our kinds itself; the definitions need no webhook here."""
     line = _line(context, "The API server of the lab converts between v1 and v1beta1 itself; no review will come")
-    await _run(context, line, {8443: {"/healthz": _well, "/convert": _well}})
+    await _run(context, line, {8443: {"/healthz": _healthy_body, "/convert": _healthy_body}})

@@ -214,7 +214,7 @@ class Autoscaled:
         if self.cloud is not None:
             self.cloud.given_up.update(provider_ids)
 
-    def strike(self, lab: Lab, step: ScenarioStep) -> str:
+    def inject(self, lab: Lab, step: ScenarioStep) -> str:
         cloud = self.cloud
         assert cloud is not None  # the manifests, and so every step, come after its start
         if step.interrupt is not None:

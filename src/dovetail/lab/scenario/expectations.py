@@ -16,7 +16,7 @@ from dovetail.model.taints import DISRUPTED
 REST = 300.0
 
 
-def unmet(
+def failed_expectations(
     expect: Expect, end: Mapping[str, int], totals: Mapping[str, int], reasons: Collection[str], said: Collection[str]
 ) -> list[str]:
     """Every expectation that does not hold.

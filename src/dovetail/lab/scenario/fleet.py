@@ -49,6 +49,6 @@ class ScenarioFleet(Protocol):
         """Another actor deletes the objects of these instances: that they end is no violation."""
         ...
 
-    def strike(self, lab: Lab, step: ScenarioStep) -> str:
+    def inject(self, lab: Lab, step: ScenarioStep) -> str:
         """Do what a step does to the autoscaler, its cloud or its instances; returns it in words."""
         ...

@@ -96,7 +96,7 @@ class GroupFleet:
     def give_up(self, provider_ids: Iterable[str]) -> None:
         """A group replaces its instances whatever ended them."""
 
-    def strike(self, lab: Lab, step: ScenarioStep) -> str:
+    def inject(self, lab: Lab, step: ScenarioStep) -> str:
         """Interruptions reach node groups as well; what befalls a controller with NodeClaims does not."""
         groups = self.groups
         assert groups is not None

@@ -24,9 +24,9 @@ from dovetail.lab.controllers.views import Json, NodeFields, PodFields
 from dovetail.lab.durations import seconds
 from dovetail.lab.faults.kinds import UnknownFault
 from dovetail.lab.instances import UnknownType
-from dovetail.lab.kubelet.kubelets import Pace
+from dovetail.lab.kubelet.kubelets import ReportingDetail
 from dovetail.lab.load.model import on_curve
-from dovetail.lab.scenario.expectations import unmet, unsettled
+from dovetail.lab.scenario.expectations import failed_expectations, unsettled
 from dovetail.lab.scenario.fleet import ScenarioFleet
 from dovetail.lab.scenario.schema import NodeGroupsPart, ReplicaCurve, Scenario, ScenarioError, ScenarioStep
 from dovetail.lab.scenario.steps import Acts
@@ -147,7 +147,7 @@ class Player:
         low = scenario.cluster.lean
         faulty = any(step.fault is not None for step in scenario.steps)
         return LabParts(
-            pace=Pace(lean=low, heartbeat_seconds=None, grid_seconds=0.5 if low else 0.0),
+            pace=ReportingDetail(lean=low, heartbeat_seconds=None, grid_seconds=0.5 if low else 0.0),
             quiet=scenario.cluster.events == "warnings",
             event_sink=None if faulty else self._on_lab_event,
             faults=faulty,
@@ -240,7 +240,7 @@ class Player:
                 self._totals.update(self._autoscaled.totals)
                 for text in await self._autoscaled.leaks(lab):
                     self._problem(text)
-            await self._judge()
+            await self._evaluate_expectations()
         for uid in list(self._pending):
             self._waited += self._now() - self._pending.pop(uid)
         return ScenarioOutcome(
@@ -274,11 +274,11 @@ class Player:
         await asyncio.sleep(after)
         self._weighed = _weight()
 
-    async def _judge(self) -> None:
+    async def _evaluate_expectations(self) -> None:
         """Expectations that did not come true, and violated invariants."""
         expect, end = self._scenario.expect, msgspec.structs.asdict(self._rows[-1])
         said = self._autoscaled.said if self._autoscaled is not None else {}
-        failures = unmet(expect, end, self._totals, self._reasons, said)
+        failures = failed_expectations(expect, end, self._totals, self._reasons, said)
         if expect.settled:
             at_rest = self._clock.monotonic() - (self._autoscaled.changed if self._autoscaled is not None else 0.0)
             failures += [text async for text in unsettled(self._lab.kube, at_rest)]
@@ -364,12 +364,12 @@ class Player:
 
     async def _step(self, step: ScenarioStep) -> None:
         try:
-            await self._insist(step)
+            await self._play_with_retries(step)
         except (ApiError, UnknownFault, UnknownType) as error:
             text = error.message if isinstance(error, ApiError) else str(error)
             self._problem(message("step at {at:g} s: {text}", at=step.at, text=text))
 
-    async def _insist(self, step: ScenarioStep) -> None:
+    async def _play_with_retries(self, step: ScenarioStep) -> None:
         """A person whose command meets a server that is down or busy tries again."""
         end = self._clock.monotonic() + STEP_RETRY_S
         while True:

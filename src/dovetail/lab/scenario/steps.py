@@ -62,9 +62,9 @@ class Acts:
         elif step.deschedule is not None:
             self._deschedule(step.deschedule)
         elif step.fault is not None and self._lab.faults is not None:
-            self._log("fault", self._lab.faults.strike(step.fault))
+            self._log("fault", self._lab.faults.inject(step.fault))
         elif self._fleet is not None:
-            self._log("fault", self._fleet.strike(self._lab, step))
+            self._log("fault", self._fleet.inject(self._lab, step))
 
     # What befalls the cluster
 

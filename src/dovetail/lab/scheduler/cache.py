@@ -55,7 +55,7 @@ class Cache:
         self.nominated: dict[str, dict[str, PodInfo]] = {}
         self.budgets: dict[str, PodDisruptionBudget] = {}
         self._pod_transform = PodTransform()
-        self.pods: Reflector[Pod] = Reflector(kube, PODS, Pod, on_event=self._pod, keep=self._slim)
+        self.pods: Reflector[Pod] = Reflector(kube, PODS, Pod, on_event=self._pod, keep=self._compacted)
         storage = self.cluster.storage
         self._reflectors: list[Reflector[Any]] = [
             Reflector(kube, NAMESPACES, Namespace, on_event=self._namespace),
@@ -81,7 +81,7 @@ class Cache:
 
     # Pods
 
-    def _slim(self, new: Pod, old: Pod | None) -> Pod:
+    def _compacted(self, new: Pod, old: Pod | None) -> Pod:
         """A pod that has its place is kept small: there are many, and little of them counts for placing others."""
         return self._pod_transform.keep(new, old) if new.spec.node_name else new
 

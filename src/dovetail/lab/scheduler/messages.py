@@ -34,11 +34,11 @@ def failure(decision: SchedulingDecision, preemption: str | None) -> str:
     if decision.refused is not None:
         # The real scheduler's next plugin looks for state that was never computed, and reports it.
         return f"0/{decision.total} nodes are available: {', '.join(decision.refused.reasons)}. not found"
-    head = histogram(decision.total, decision.tally(), decision.unnamed, _UNNAMED)
+    head = histogram(decision.total, decision.rejection_counts(), decision.unnamed, _UNNAMED)
     return head if preemption is None else f"{head} no new claims to deallocate, preemption: {preemption}"
 
 
-def unhelpful(total: int, tally: Mapping[Rejection, int]) -> str:
+def preemption_message(total: int, tally: Mapping[Rejection, int]) -> str:
     """Why preemption does not help; nodes that were not tried are unresolvable."""
     return histogram(total, tally, total - sum(tally.values()), NOT_HELPFUL)
 

@@ -23,7 +23,7 @@ _MAX_LOG_ROWS = 50_000
 _MAX_TALLIES = 5_000
 
 
-class _Tally:
+class _RowValues:
     """A number for every row, worked out anew only for rows that changed."""
 
     def __init__(self, of: Callable[[NodeInfo], int]) -> None:
@@ -56,7 +56,7 @@ class NodeMatrix:
         self.restarts = 0
         self._ranks: Ints | None = None
         self._domains: dict[str, tuple[int, Ints, dict[str, int]]] = {}
-        self._tallies: dict[Hashable, _Tally] = {}
+        self._tallies: dict[Hashable, _RowValues] = {}
         self._names: dict[int, tuple[Spread, Hashable]] = {}
         cluster.touched.update(dict.fromkeys(cluster.nodes))
 
@@ -196,7 +196,7 @@ class NodeMatrix:
         if held is None:
             if len(self._tallies) > _MAX_TALLIES:
                 self._tallies.clear()
-            held = self._tallies[name] = _Tally(of)
+            held = self._tallies[name] = _RowValues(of)
         held.rows = self.longer(held.rows)
         stale = range(len(self.infos)) if held.seen < 0 else set(self.log[held.seen :])
         for row in stale:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from dovetail.lab.scheduler.messages import NO_VICTIMS, unhelpful
+from dovetail.lab.scheduler.messages import NO_VICTIMS, preemption_message
 from dovetail.lab.scheduler.schedule_one import Nominated, SchedulingDecision, passes
 from dovetail.model.fit import ClusterNodes, Fit, NodeInfo, PodInfo, Rejection
 from dovetail.model.meta import condition
@@ -50,9 +50,11 @@ def preempt(
     if refusal:
         return PreemptionOutcome(None, refusal)
     if cluster.lowest >= pod.priority:
-        resolvable_nodes = sum(times for rejection, times in decision.tally().items() if rejection.resolvable)
+        resolvable_nodes = sum(
+            times for rejection, times in decision.rejection_counts().items() if rejection.resolvable
+        )
         tally = {_NO_LOWER_PRIORITY: resolvable_nodes} if resolvable_nodes else {}
-        return PreemptionOutcome(None, unhelpful(decision.total, tally))
+        return PreemptionOutcome(None, preemption_message(decision.total, tally))
     resolvable = [name for name, rejection in decision.rejections.items() if rejection.resolvable]
     fit = Fit(pod, cluster)
     victimses: list[Victims] = []
@@ -64,8 +66,8 @@ def preempt(
         else:
             failed[name] = answer
     if not victimses:
-        return PreemptionOutcome(None, unhelpful(decision.total, Counter(failed.values())))
-    return PreemptionOutcome(min(victimses, key=_hurt))
+        return PreemptionOutcome(None, preemption_message(decision.total, Counter(failed.values())))
+    return PreemptionOutcome(min(victimses, key=_preemption_cost))
 
 
 def _ineligible(pod: PodInfo, cluster: ClusterNodes, decision: SchedulingDecision) -> str | None:
@@ -145,7 +147,7 @@ def _covers(budget: PodDisruptionBudget, info: PodInfo) -> bool:
     return selector.matches(labels) and info.pod.metadata.name not in budget.status.disrupted_pods
 
 
-def _hurt(victims: Victims) -> tuple[int, int, int, int, float, str]:
+def _preemption_cost(victims: Victims) -> tuple[int, int, int, int, float, str]:
     """Least: budgets broken, importance lost, sum of it, number; then the youngest; then the name."""
     top = victims.pods[0].priority
     longest = min(pod.pod.status.start_time or _FAR for pod in victims.pods if pod.priority == top)

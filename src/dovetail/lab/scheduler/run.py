@@ -112,7 +112,7 @@ class Scheduler:
         last = self._last
         if last is not None and last[0] is decision and last[1] == preemption:
             return last[2]
-        plugins = {rejection.plugin for rejection in decision.tally()}
+        plugins = {rejection.plugin for rejection in decision.rejection_counts()}
         if decision.refused is not None:
             plugins.add(queueing_hints.rejector(decision.refused))
         if decision.unnamed:

@@ -36,7 +36,7 @@ class SchedulingDecision(msgspec.Struct, frozen=True):
     #: How often each rejection is among `rejections`, where that was counted already.
     counted: Mapping[Rejection, int] = {}
 
-    def tally(self) -> Mapping[Rejection, int]:
+    def rejection_counts(self) -> Mapping[Rejection, int]:
         """How often each rejection is among `rejections`."""
         return self.counted or Counter(self.rejections.values())
 

@@ -86,7 +86,7 @@ def copy(value: Any) -> Any:
     return value
 
 
-def tidy(obj: Mapping[str, Any]) -> Json:
+def with_own_annotations(obj: Mapping[str, Any]) -> Json:
     """A copy whose annotations, if it has any, can be added to and taken from without a trace."""
     differences = copied(obj)
     metadata = differences.get("metadata")

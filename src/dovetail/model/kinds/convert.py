@@ -24,7 +24,7 @@ from dovetail.model.kinds.conversion_annotations import (
     recall,
     same,
     take,
-    tidy,
+    with_own_annotations,
     write,
 )
 from dovetail.model.kinds.notes import Notes
@@ -110,7 +110,7 @@ def to_v1(obj: Mapping[str, Any], notes: Notes | None = None) -> Json:
     remembered = read(take(source, annotation("v1")))
     converted = recall(_up(source, step, notes if notes is not None else Notes()), remembered)
     if differences(obj, _down(converted, step)):
-        converted = tidy(converted)
+        converted = with_own_annotations(converted)
         put(converted, annotation(step.version), write(differences(obj, _down(converted, step))))
     return converted
 
@@ -137,15 +137,17 @@ def from_v1(obj: Mapping[str, Any], version: str) -> Json:
 
 def _down(source: Json, step: ConversionStep) -> Json:
     """The older form of a v1 object, with what it cannot say of v1 remembered in it."""
-    converted = _relabel(step.down(tidy(source)), f"{step.group}/{step.version}", step.kind)
+    converted = _relabel(step.down(with_own_annotations(source)), f"{step.group}/{step.version}", step.kind)
     if differences(source, _up(converted, step, Notes())):
-        converted = tidy(converted)
-        put(converted, annotation("v1"), write(differences(source, _up(tidy(converted), step, Notes()))))
+        converted = with_own_annotations(converted)
+        put(
+            converted, annotation("v1"), write(differences(source, _up(with_own_annotations(converted), step, Notes())))
+        )
     return converted
 
 
 def _up(source: Json, step: ConversionStep, notes: Notes) -> Json:
-    return _relabel(step.up(tidy(source), notes), f"{step.group}/v1", step.v1_kind)
+    return _relabel(step.up(with_own_annotations(source), notes), f"{step.group}/v1", step.v1_kind)
 
 
 def _relabel(obj: Json, api_version: str, kind: str) -> Json:

@@ -66,7 +66,7 @@ def is_known(subject: LintSubject) -> bool:
     return struct_of(subject.version, subject.kind) is not None
 
 
-def stranger(subject: LintSubject) -> Iterator[LintFinding]:
+def unknown_kind(subject: LintSubject) -> Iterator[LintFinding]:
     """An object of ours whose kind or version does not exist, or whose field names are misspelt."""
     for field in ("apiVersion", "kind"):
         if field not in subject.obj:

@@ -8,7 +8,7 @@ from datetime import datetime
 from dovetail.model.lint.catalog import InstanceCatalog
 from dovetail.model.lint.cross_object import contradictions, fleet
 from dovetail.model.lint.deprecated import deprecated
-from dovetail.model.lint.envelope import is_known, metadata, pod_autoscalers, stranger, subjects
+from dovetail.model.lint.envelope import is_known, metadata, pod_autoscalers, subjects, unknown_kind
 from dovetail.model.lint.findings import LintFinding
 from dovetail.model.lint.nodeclasses import classes
 from dovetail.model.lint.nodepools import pools, refusals
@@ -35,7 +35,7 @@ def lint(sources: Iterable[SourceFile], now: datetime, shop: InstanceCatalog | N
                     subjects_.append(subject)
                     findings.extend(_one(subject, shop, now))
                 else:
-                    findings.extend(stranger(subject))
+                    findings.extend(unknown_kind(subject))
     findings.extend(fleet(subjects_, shop))
     findings.extend(contradictions(autoscalers))
     return sorted(

@@ -24,7 +24,7 @@ def classes(subject: LintSubject) -> Iterator[LintFinding]:
     yield from _devices(subject, node_class)
     if node_class.spec.kubelet is not None:
         yield from _periods(subject, node_class.spec.kubelet)
-        yield from _unheeded(subject, node_class.spec.kubelet, node_class.family)
+        yield from _ignored_kubelet_fields(subject, node_class.spec.kubelet, node_class.family)
 
 
 def _devices(subject: LintSubject, node_class: EC2NodeClass) -> Iterator[LintFinding]:
@@ -54,7 +54,7 @@ def _periods(subject: LintSubject, kubelet: Kubelet) -> Iterator[LintFinding]:
             )
 
 
-def _unheeded(subject: LintSubject, kubelet: Kubelet, family: str) -> Iterator[LintFinding]:
+def _ignored_kubelet_fields(subject: LintSubject, kubelet: Kubelet, family: str) -> Iterator[LintFinding]:
     if family == "Bottlerocket" and kubelet.pods_per_core:
         text = message("Bottlerocket does not heed podsPerCore")
         yield subject.finding("DV208", (*_KUBELET, "podsPerCore"), text, hint="say maxPods", key=True)

@@ -33,11 +33,11 @@ def shape(subject: LintSubject) -> Iterator[LintFinding]:
             yield _unknown(subject, problem.path, root)
         elif problem.kind == "rule":
             yield _rule(subject, problem)
-        elif not _echoes(subject, problem, unknown):
+        elif not _is_repeated(subject, problem, unknown):
             yield _form(subject, problem, root)
 
 
-def _echoes(subject: LintSubject, problem: SchemaProblem, unknown: list[Path]) -> bool:
+def _is_repeated(subject: LintSubject, problem: SchemaProblem, unknown: list[Path]) -> bool:
     """Whether another finding says the same: the place is wrong altogether, or the missing field is misnamed."""
     if any(path[: len(problem.path)] == problem.path for path in unknown):
         return True

@@ -27,7 +27,7 @@ from dovetail.planner.problem.pod_classes import PodClass, pod_key
 from dovetail.planner.problem.request import PlacementRequest
 
 
-class Placed(msgspec.Struct, frozen=True):
+class BaselinePlacement(msgspec.Struct, frozen=True):
     """A placed pod of a class, its node or claim, and its relaxation level."""
 
     request: PlacementRequest
@@ -40,7 +40,7 @@ class BaselineOutcome(msgspec.Struct, frozen=True):
     `wide` are a claim's offerings including unreserved ones, which count against limits and for minValues.
     """
 
-    placed: list[Placed]
+    placed: list[BaselinePlacement]
     masks: dict[Place, int]
     wide: dict[Place, int]
     left: dict[int, int]
@@ -79,7 +79,7 @@ class SchedulerSimulation:
         self.claims: list[SimulatedNodeClaim] = []
         self.loads: list[int] = []
         """The number of pods of each claim."""
-        self.placed: list[Placed] = []
+        self.placed: list[BaselinePlacement] = []
 
     def run(self) -> BaselineOutcome:
         queue = deque(self.queue)
@@ -134,7 +134,7 @@ class SchedulerSimulation:
                 members = (*request.topology.host_members, *request.topology.domain_members)
                 seen = [counter for counter in members if counter.counted_nodes is None or counter.counted_nodes[row]]
                 self.topology_counts.record(request, row, domains, seen)
-                self.placed.append(Placed(request, row))
+                self.placed.append(BaselinePlacement(request, row))
                 return True
         return False
 
@@ -151,7 +151,7 @@ class SchedulerSimulation:
             if change is not None:
                 self.context.add(claim, step, change)
                 self.loads[index] += 1
-                self.placed.append(Placed(step.request, claim.number))
+                self.placed.append(BaselinePlacement(step.request, claim.number))
                 return True
         return False
 
@@ -167,7 +167,7 @@ class SchedulerSimulation:
                 self.loads.append(1)
                 self.context.add(claim, step, change)
                 self.context.charge(claim)
-                self.placed.append(Placed(step.request, claim.number))
+                self.placed.append(BaselinePlacement(step.request, claim.number))
                 return True
         return False
 

@@ -13,7 +13,7 @@ from operator import and_
 
 import numpy as np
 
-from dovetail.planner.baseline.scheduler import BaselineOutcome, Placed, SchedulerSimulation
+from dovetail.planner.baseline.scheduler import BaselineOutcome, BaselinePlacement, SchedulerSimulation
 from dovetail.planner.offerings.alternatives import largest_capacity
 from dovetail.planner.offerings.catalog import Bools, Ints, lowest
 from dovetail.planner.packing.attachments import load_of
@@ -24,7 +24,7 @@ from dovetail.planner.packing.resize import shrink
 from dovetail.planner.packing.run import PackingRun
 from dovetail.planner.packing.state import PackingState
 from dovetail.planner.packing.strategy import Strategy
-from dovetail.planner.packing.topology_validation import hosts_sound, sound
+from dovetail.planner.packing.topology_validation import hosts_sound, spreads_hold
 from dovetail.planner.packing.violated_preferences import violated_count, violated_on
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.pod_classes import PodClass
@@ -83,7 +83,7 @@ def _zones(problem: Problem, outcome: BaselineOutcome) -> int:
 def _packing(problem: Problem, outcome: BaselineOutcome, never: Counter[int], run: PackingRun) -> Packing:
     """A packing that follows the outcome, and a cautious one that holds in any binding order."""
     loose = _followed(problem, outcome, never, run, ignore_counted=True)
-    if sound(loose.state) and hosts_sound(loose.state):
+    if spreads_hold(loose.state) and hosts_sound(loose.state):
         return loose
     return Packing(loose.state, loose.left, _followed(problem, outcome, never, run, ignore_counted=False))
 
@@ -154,7 +154,7 @@ def _replayed(
     }
     waiting, before = outcome.placed, len(outcome.placed) + 1
     while len(waiting) < before:  # a spread may admit a pod once others are placed
-        before, refused = len(waiting), list[Placed]()
+        before, refused = len(waiting), list[BaselinePlacement]()
         for waiting_placement in waiting:
             place = waiting_placement.place if waiting_placement.place >= 0 else bins[waiting_placement.place]
             request = (

@@ -414,7 +414,7 @@ def _nearest(problem: Problem, request: PlacementRequest, among: int, more: Sequ
     catalog, among = problem.catalog, _passing(among, more)
     for name, amount in sorted(request.cls.requests.items()):
         if not name.startswith(PORT) and not among & catalog.holding(name, amount):
-            return lowest(catalog.richest(name, among))
+            return lowest(catalog.with_most(name, among))
     return lowest(among)
 
 

@@ -277,7 +277,7 @@ class OfferingCatalog:
         levels, masks = self.steps(name)
         return masks[bisect_left(levels, amount)]
 
-    def richest(self, name: str, among: int) -> int:
+    def with_most(self, name: str, among: int) -> int:
         """Of some offerings, those that have most of a resource."""
         _, masks = self.steps(name)
         beyond = bisect_left(masks, True, key=lambda mask: not mask & among)

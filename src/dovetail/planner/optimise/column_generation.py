@@ -56,7 +56,7 @@ def packed_by_columns(problem: Problem, start: Packing, seconds: float = _NO_DEA
 
     The work is bounded; the clock stops the integer programme early after `seconds`.
     """
-    if not _suits(problem, start):
+    if not _is_supported(problem, start):
         return None
     state, demands, nodes = _emptied(problem, start.state)
     if len(nodes) < _MIN_NEW_NODES or len({demand.request.amounts.tobytes() for demand in demands}) > _MAX_SIZES:
@@ -79,7 +79,7 @@ def packed_by_columns(problem: Problem, start: Packing, seconds: float = _NO_DEA
     return Packing(state, start.left)
 
 
-def _suits(problem: Problem, start: Packing) -> bool:
+def _is_supported(problem: Problem, start: Packing) -> bool:
     """Whether patterns describe what a node may hold: nothing is reserved, shared or has to vary."""
     return (
         not problem.reservations

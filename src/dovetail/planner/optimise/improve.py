@@ -20,7 +20,7 @@ from dovetail.planner.optimise.lower_bound import proven
 from dovetail.planner.optimise.patterns import Patterns
 from dovetail.planner.optimise.rounding import COARSE, FINE, rounded
 from dovetail.planner.packing.pack import Packing, can_relax, few
-from dovetail.planner.packing.topology_validation import sound
+from dovetail.planner.packing.topology_validation import spreads_hold
 from dovetail.planner.packing.zone_spread import widened
 from dovetail.planner.problem.compile import Problem
 
@@ -158,7 +158,7 @@ class _Attempt:
         if can_relax(self.problem):
             self._fill()
             packing = rounded(self.problem, self.best, self.left, COARSE)
-            if packing is not None and sound(packing.state):
+            if packing is not None and spreads_hold(packing.state):
                 self._try(packing)
         return Improvement(self.best)
 
@@ -189,7 +189,7 @@ class _Attempt:
     def _pack_by_columns(self) -> bool:
         """Pack the new nodes anew by column generation, where pods have few sizes; returns whether that is so."""
         packing = packed_by_columns(self.problem, self.best, self.left() / 3) if not self.over() else None
-        if packing is None or not sound(packing.state):
+        if packing is None or not spreads_hold(packing.state):
             return False
         self._try(packing)
         return True
@@ -203,7 +203,7 @@ class _Attempt:
         )
         lp_size = FINE if not use_patterns or self.problem.total <= _COARSE_PATTERN_MIN_PODS else COARSE
         packing = rounded(self.problem, self.best, lambda: self.left() / 3, lp_size)
-        if packing is None or not sound(packing.state):
+        if packing is None or not spreads_hold(packing.state):
             return False
         if use_patterns:
             self._pack_by_patterns(packing)
@@ -216,7 +216,7 @@ class _Attempt:
         patterns = Patterns(self.problem, packing)
         self._try(packing)
         for turn in range(1, _PATTERN_ROUNDS + 1):
-            if self.over() or not any([patterns.learn(packing.state), patterns.learn(self.best.state)]):
+            if self.over() or not any([patterns.add_from(packing.state), patterns.add_from(self.best.state)]):
                 return
             cut = patterns.packed(self.left)
             if cut is None:

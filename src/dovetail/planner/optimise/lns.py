@@ -19,7 +19,7 @@ from dovetail.planner.packing.packer import Packer
 from dovetail.planner.packing.resize import shrink
 from dovetail.planner.packing.state import PackingState
 from dovetail.planner.packing.strategy import Strategy
-from dovetail.planner.packing.topology_validation import has_lost_affinity, lost_affinity, sound
+from dovetail.planner.packing.topology_validation import has_lost_affinity, lost_affinity, spreads_hold
 from dovetail.planner.packing.violated_preferences import preferred_offerings, violated_on
 from dovetail.planner.packing.zone_spread import zones_reached
 from dovetail.planner.problem.compile import Problem
@@ -215,7 +215,7 @@ def _step(problem: Problem, before: PackingState, chance: Chance, inserted: int 
             return None
     state = packer.state
     shrink(state, state.changed(before))
-    if not sound(state) or (state.existing and lost_affinity(state, state.existing)):
+    if not spreads_hold(state) or (state.existing and lost_affinity(state, state.existing)):
         return None
     return state
 

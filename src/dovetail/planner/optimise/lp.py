@@ -11,7 +11,7 @@ from dovetail.planner.offerings.catalog import Floats, Ints
 _INFINITY = highspy.kHighsInf
 
 
-class Solved(msgspec.Struct):
+class LpSolution(msgspec.Struct):
     """A solution: objective value, values and reduced costs of the columns, dual values of the rows."""
 
     price: float
@@ -84,7 +84,7 @@ def minimise_integers(model: LinearProgram, seconds: float, max_branches: int, g
     return np.round(np.array(solver.getSolution().col_value)).astype(np.int64)
 
 
-def minimise(model: LinearProgram, seconds: float) -> Solved | None:
+def minimise(model: LinearProgram, seconds: float) -> LpSolution | None:
     """The optimal solution, or None if it was not found in `seconds`."""
     solver = highspy.Highs()
     solver.setOptionValue("output_flag", False)
@@ -95,7 +95,7 @@ def minimise(model: LinearProgram, seconds: float) -> Solved | None:
     if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None
     solution = solver.getSolution()
-    return Solved(
+    return LpSolution(
         float(solver.getInfo().objective_function_value),
         np.array(solution.col_value),
         np.array(solution.col_dual),

@@ -20,7 +20,7 @@ from dovetail.planner.optimise.rounding import COARSE, FINE, Rounding, where_on
 from dovetail.planner.packing.pack import Packing
 from dovetail.planner.packing.resize import shrink
 from dovetail.planner.packing.state import PackingState
-from dovetail.planner.packing.topology_validation import sound
+from dovetail.planner.packing.topology_validation import spreads_hold
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.frontier import OfferingFrontier
 
@@ -74,7 +74,7 @@ class Patterns:
             demand.request.amounts.tobytes(), demand.caps, types.tobytes(), tuple(column >= 0 for column in where)
         )
 
-    def learn(self, state: PackingState) -> bool:
+    def add_from(self, state: PackingState) -> bool:
         """Add the patterns of a packing state; returns whether any is new."""
         before = len(self.seen)
         for node in state.new_nodes():
@@ -105,7 +105,7 @@ class Patterns:
             for _ in range(times):
                 self._open_pattern_node(cut, rounding)
         state = rounding.run(seconds)
-        if state is None or not sound(state):
+        if state is None or not spreads_hold(state):
             return None
         shrink(state)
         return Packing(state, self.start.left)

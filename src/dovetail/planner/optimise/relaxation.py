@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from dovetail.planner.offerings.catalog import Bools, Floats, Ints, Table
-from dovetail.planner.optimise.lp import LinearProgram, Solved, minimise
+from dovetail.planner.optimise.lp import LinearProgram, LpSolution, minimise
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.frontier import undominated
 from dovetail.planner.problem.request import PlacementRequest
@@ -129,7 +129,7 @@ def relaxation(
             break
     by_key = _merged(demands, shown, rules, totals, keys)
     number = {key: index for index, key in enumerate(by_key)}
-    programme = _Programme(problem, list(by_key.values()), existing and bool(len(problem.nodes)))
+    programme = _LinearProgram(problem, list(by_key.values()), existing and bool(len(problem.nodes)))
     for cut in cuts:
         served = Counter[int]()
         for pod, count in cut.pods.items():
@@ -196,7 +196,7 @@ def _merged(
     return pools
 
 
-class _Programme:
+class _LinearProgram:
     """The LP: variables are shares of pool p on offering t, nodes of offering t and uses of patterns; minimise cost."""
 
     def __init__(self, problem: Problem, pools: list[_Pool], existing: bool) -> None:
@@ -267,7 +267,7 @@ class _Programme:
         price, worth, rates = self._proof(solved) if proven else (solved.price, _NONE, _NO_TABLE)
         return Relaxation(max(0.0, price * (1 - _TOLERANCE) - 1e-9), flows, nodes, slack, worth, rates, cuts)
 
-    def _proof(self, solved: Solved) -> tuple[float, Floats, Table]:
+    def _proof(self, solved: LpSolution) -> tuple[float, Floats, Table]:
         """The lower bound, the dual price of each demand at its cheapest offering, and the rates that prove it.
 
         Rates at which no full node is worth more than it costs prove a lower bound whatever their origin, so the bound

@@ -125,7 +125,7 @@ class OfferingChoice:
             cached = self._domains[key] = frontier.recall(lasting, request.offerings, domains_offered)
         return cached
 
-    def twins(self, request: PlacementRequest, offering: int) -> list[int]:
+    def same_but_domain(self, request: PlacementRequest, offering: int) -> list[int]:
         """The offerings that differ from `offering` only in their domains and that the request accepts."""
         types = self.frontier.types()
 

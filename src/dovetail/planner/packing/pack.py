@@ -21,7 +21,7 @@ from dovetail.planner.packing.resize import shrink
 from dovetail.planner.packing.run import PackingRun
 from dovetail.planner.packing.state import PackingState
 from dovetail.planner.packing.strategy import Strategy
-from dovetail.planner.packing.topology_validation import hosts_sound, sound
+from dovetail.planner.packing.topology_validation import hosts_sound, spreads_hold
 from dovetail.planner.packing.violated_preferences import violated_on
 from dovetail.planner.packing.zone_spread import zones_reached
 from dovetail.planner.problem.compile import Problem
@@ -67,7 +67,7 @@ class Packing:
     @cached_property
     def order_independent(self) -> bool:
         """Whether every spread holds for any order in which pods are bound."""
-        return sound(self.state) and hosts_sound(self.state)
+        return spreads_hold(self.state) and hosts_sound(self.state)
 
     @property
     def is_free(self) -> bool:
@@ -230,7 +230,7 @@ def _pack(problem: Problem, strategy: Strategy, run: PackingRun | None) -> Packi
     strict = packer.state.clone()
     packer.ignore_counted = True
     ignore_counted = _retry_unplaced(packer, order, left)
-    if sound(packer.state) and hosts_sound(packer.state):
+    if spreads_hold(packer.state) and hosts_sound(packer.state):
         return _packing(packer.state, ignore_counted | oversized)
     cautious = _packing(strict, left | oversized)
     return _packing(packer.state, ignore_counted | oversized, cautious) if few(problem) else cautious
@@ -424,7 +424,7 @@ def _affinity_depths(kinds: Sequence[ConstraintClass], topology: Sequence[Topolo
     return depth
 
 
-def carried(packing: Packing, problem: Problem) -> Packing:
+def rebased(packing: Packing, problem: Problem) -> Packing:
     """The same packing for another problem of the same snapshot."""
     state, placement_requests = PackingState(problem, packing.state.run), problem.placement_requests
     for index, contents in enumerate(packing.state.contents):
@@ -433,7 +433,7 @@ def carried(packing: Packing, problem: Problem) -> Packing:
             for number, count in contents.items():
                 state.put(placement_requests[number], place, count)
     cautious = packing.cautious
-    return Packing(state, packing.left, carried(cautious, problem) if cautious is not None else None)
+    return Packing(state, packing.left, rebased(cautious, problem) if cautious is not None else None)
 
 
 def can_relax(problem: Problem) -> bool:

@@ -405,7 +405,7 @@ class Packer:
                 self._forget()
             nodes, take = 1 if alone else min(nodes, self.budget), min(fits, count - placed)
             if topology_key is None and request.topology.host_self_anti_affinities and not watched:
-                twins = self.targets.twins(request, offering)
+                twins = self.targets.same_but_domain(request, offering)
                 offering, nodes = twins[self._turn % len(twins)], min(nodes, _MAX_NODES_PER_DOMAIN_TURN)
                 self._turn += 1
             self.candidate_nodes.open_nodes(self.state, request, offering, nodes, take)

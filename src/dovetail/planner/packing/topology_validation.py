@@ -12,7 +12,7 @@ from dovetail.planner.problem.topology_counters import TopologyCounter
 from dovetail.planner.problem.topology_groups import AFFINITY, SPREAD
 
 
-def sound(state: PackingState) -> bool:
+def spreads_hold(state: PackingState) -> bool:
     """Whether every spread over domains holds; removing pods may have lowered a minimum."""
     for counter in state.problem.counters.values():
         if counter.host or counter.kind != SPREAD:

@@ -21,7 +21,7 @@ from dovetail.planner.packing.attachments import load_of
 from dovetail.planner.packing.objective import ZoneBudget, zone_budget
 from dovetail.planner.packing.resize import shrink
 from dovetail.planner.packing.state import PackingState
-from dovetail.planner.packing.topology_validation import lost_affinity, sound
+from dovetail.planner.packing.topology_validation import lost_affinity, spreads_hold
 from dovetail.planner.packing.violated_preferences import violated_count
 from dovetail.planner.plan import OfferingOption, PlannedNode
 from dovetail.planner.problem.request import PlacementRequest
@@ -170,7 +170,7 @@ def _moved(
         if twin.per_new(request) < count or not _allowed(twin, request, fresh, count):
             return None
         twin.put(request, fresh, count)
-    return twin if sound(twin) and not lost_affinity(twin, twin.size) else None
+    return twin if spreads_hold(twin) and not lost_affinity(twin, twin.size) else None
 
 
 def _allowed(state: PackingState, request: PlacementRequest, node: int, count: int) -> bool:

@@ -263,7 +263,7 @@ def _key(parts: tuple[object, ...]) -> bytes:
         return repr(parts).encode()
 
 
-class Shaped(msgspec.Struct, frozen=True, gc=False):
+class ShapedPod(msgspec.Struct, frozen=True, gc=False):
     """A pod with its shape. There is one for every pod of a cluster, so the garbage collector does not track it."""
 
     pod: Pod
@@ -272,19 +272,19 @@ class Shaped(msgspec.Struct, frozen=True, gc=False):
 
 def shape_of(pod: Pod, memory: PlannerCache) -> PodConstraints:
     """The pod's shape, cached by UID as long as the pod object is the same."""
-    by_uid: dict[str, Shaped] = memory.table("pods")
+    by_uid: dict[str, ShapedPod] = memory.table("pods")
     cached = by_uid.get(pod.metadata.uid)
     if cached is not None and cached.pod is pod:
         return cached.shape
     shape = interned(pod, memory)
     if pod.metadata.uid:
-        by_uid[pod.metadata.uid] = Shaped(pod, shape)
+        by_uid[pod.metadata.uid] = ShapedPod(pod, shape)
     return shape
 
 
 def last_shapes_of(pods: Iterable[Pod], memory: PlannerCache) -> list[PodConstraints]:
     """The shapes of pods, from the cache where possible; new ones are not cached."""
-    by_uid: dict[str, Shaped] = memory.table("pods")
+    by_uid: dict[str, ShapedPod] = memory.table("pods")
     shapes: dict[bytes, PodConstraints] = memory.table("shapes")
     last_shapes = []
     for pod in pods:
@@ -302,7 +302,7 @@ def last_shapes_of(pods: Iterable[Pod], memory: PlannerCache) -> list[PodConstra
 
 def forgotten_shape_of(pod: Pod, memory: PlannerCache) -> PodConstraints:
     """The shape of a pod that has left its node; it is removed from the cache."""
-    by_uid: dict[str, Shaped] = memory.table("pods")
+    by_uid: dict[str, ShapedPod] = memory.table("pods")
     cached = by_uid.get(pod.metadata.uid)
     if cached is None or cached.pod is not pod:
         return interned(pod, memory)

@@ -17,7 +17,7 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.budgets import RemainingBudgets
 from dovetail.controllers.disruption.candidate_cache import CandidateCache, Evaluations
 from dovetail.controllers.disruption.candidates import blocking, candidate_of, prices
-from dovetail.controllers.disruption.expiration import Expiries
+from dovetail.controllers.disruption.expiration import ExpiryDates
 from dovetail.controllers.disruption.queue import Queue
 from dovetail.controllers.disruption.simulation import CLOSED
 from dovetail.controllers.disruption.types import Candidate, Command, DisruptionReason
@@ -58,7 +58,7 @@ class KarpenterDisruption:
         self._nominations = nominations
         self.queue = Queue(context)
         self._cache = CandidateCache(context)
-        self._expiries = Expiries(context.cluster_state)
+        self._expiries = ExpiryDates(context.cluster_state)
         self._changes = 0
         #: What was found to have nothing to do, at which number of changes, and until when that holds.
         self._settled: dict[str, tuple[int, float]] = {}

@@ -306,7 +306,7 @@ class ReplayedFleet:
     def give_up(self, provider_ids: Iterable[str]) -> None:
         """No autoscaler has to explain what ends."""
 
-    def strike(self, lab: Lab, step: ScenarioStep) -> str:
+    def inject(self, lab: Lab, step: ScenarioStep) -> str:
         """Instances can vanish; there is no autoscaler or cloud to break."""
         if step.vanish is None and step.interrupt is None:
             return "does not concern a cluster without an autoscaler"

@@ -185,7 +185,7 @@ def region_of(recording: Recording) -> str:
 
 def durations(recording: Recording) -> Durations:
     """How long things took in a recording."""
-    return _Clocking(recording).found()
+    return _DurationTracker(recording).found()
 
 
 def workload_of(pod: Json, owners: dict[tuple[str, str, str], Json]) -> str:
@@ -371,7 +371,7 @@ def preferring(spec: Json, node: str) -> Json:
     return {**spec, "affinity": {**affinity, "nodeAffinity": {**own, _PREFERRED: terms}}}
 
 
-class _Clocking:
+class _DurationTracker:
     """Measures durations in one pass."""
 
     def __init__(self, recording: Recording) -> None:

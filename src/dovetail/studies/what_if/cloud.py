@@ -20,7 +20,7 @@ from dovetail.model.kinds.nodeclass_hash import class_hash
 Json = dict[str, Any]
 
 
-class Fleeting(msgspec.Struct, frozen=True, kw_only=True):
+class InstanceChange(msgspec.Struct, frozen=True, kw_only=True):
     """An instance that came or went: seconds of the loop, and what it costs an hour (None if that is not known)."""
 
     at: float
@@ -51,7 +51,7 @@ class RestoredCloud(FaultyCloud):
         self._adopted: set[str] = set()
         self._shown: dict[object, tuple[tuple[InstanceType, ...], tuple[InstanceType, ...]]] = {}
         self.images: dict[str, str] = {}
-        self.log: list[Fleeting] = []
+        self.log: list[InstanceChange] = []
 
     # -- what is for sale to a NodeClass
 
@@ -114,8 +114,8 @@ class RestoredCloud(FaultyCloud):
         self._adopted |= {instance.provider_id for instance in adopted}
         super().adopt(adopted)
 
-    def _sell(self, launch: Any, option: Any) -> Instance:
-        instance = super()._sell(launch, option)
+    def _launch(self, launch: Any, option: Any) -> Instance:
+        instance = super()._launch(launch, option)
         image = self.images.get(str((launch.node_class.get("metadata") or {}).get("name")))
         if image:
             instance = self._instances[instance.provider_id] = msgspec.structs.replace(instance, image_id=image)
@@ -130,7 +130,7 @@ class RestoredCloud(FaultyCloud):
 
     def _note(self, instance: Instance, *, came: bool) -> None:
         price = self.price(instance.instance_type, instance.zone, instance.capacity_type)
-        self.log.append(Fleeting(at=self._clock.monotonic(), came=came, instance=instance, price=price))
+        self.log.append(InstanceChange(at=self._clock.monotonic(), came=came, instance=instance, price=price))
 
 
 def zones_of(node_class: Mapping[str, Any]) -> frozenset[str]:

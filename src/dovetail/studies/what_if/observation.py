@@ -79,7 +79,7 @@ class Observation:
 
     # -- when it is at rest
 
-    async def patience(self) -> float:
+    async def quiet_limit_s(self) -> float:
         """After how many quiet seconds something may still happen: quiet times, and budgets that open later."""
         pools = await self._nodepools()
         claims = (await self._lab.kube.list(NODECLAIMS, type=NodeClaim)).items

@@ -17,7 +17,7 @@ from dovetail.errors import UserError
 from dovetail.kube.errors import ApiError, NotFound
 from dovetail.kube.resources import NODES, Resource
 from dovetail.lab.cluster import Lab, LabParts
-from dovetail.lab.kubelet.kubelets import Pace
+from dovetail.lab.kubelet.kubelets import ReportingDetail
 from dovetail.lab.scenario.autoscaler import GONE, Autoscaled, AutoscalerRequest
 from dovetail.lab.scenario.manifests import Kinds
 from dovetail.lab.scenario.schema import ScenarioError
@@ -65,7 +65,7 @@ def run(setup: WhatIfInput, change: ProposedChange | None) -> PredictedRun:
 
 async def _run(setup: WhatIfInput, change: ProposedChange | None) -> PredictedRun:
     clock = Clock(asyncio.get_running_loop(), setup.now)
-    pace = Pace(lean=True, heartbeat_seconds=None, grid_seconds=0.5)
+    pace = ReportingDetail(lean=True, heartbeat_seconds=None, grid_seconds=0.5)
     lab = Lab.embedded(_seed(setup), LabParts(pace=pace, quiet=True, event_sink=_discard, faults=False), clock=clock)
     await restoration.define_kinds(lab)
     await asyncio.sleep(2.0)  # a kind is served a moment after it was defined
@@ -129,7 +129,7 @@ async def until_rest(lab: Lab, observation: Observation, setup: WhatIfInput) -> 
     while lab.clock.monotonic() < end:
         await asyncio.sleep(STEP_S)
         quiet = lab.clock.monotonic() - observation.last_change
-        if quiet >= max(REST_S, await observation.patience()):
+        if quiet >= max(REST_S, await observation.quiet_limit_s()):
             return True
     return False
 

@@ -45,7 +45,7 @@ class Drain(msgspec.Struct, frozen=True, kw_only=True):
 
 def decide(pods: Iterable[Pod], now: datetime, end: datetime | None) -> Drain:
     """`end` is the deadline; None does not bound the drain."""
-    leaving = [pod for pod in pods if drainable(pod) and not stuck(pod, now)]
+    leaving = [pod for pod in pods if drainable(pod) and not is_stuck(pod, now)]
     forced = [Forced(pod, _grace(end, now), end) for pod in leaving if end and _overdue(pod, end, now)]
     forced_uids = {eviction.pod.metadata.uid for eviction in forced}
     unforced = [pod for pod in leaving if pod.metadata.uid not in forced_uids]
@@ -70,7 +70,7 @@ def mirror_pod(pod: Pod) -> bool:
     return any(owner.kind == "Node" for owner in pod.metadata.owner_references)
 
 
-def stuck(pod: Pod, now: datetime) -> bool:
+def is_stuck(pod: Pod, now: datetime) -> bool:
     end = pod.metadata.deletion_timestamp
     return end is not None and now > end + STUCK
 

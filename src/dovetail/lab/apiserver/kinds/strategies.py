@@ -97,7 +97,7 @@ def _workloads() -> dict[str, dict[str, RestStrategy]]:
     }
 
 
-def _surroundings() -> dict[str, dict[str, RestStrategy]]:
+def _infrastructure_strategies() -> dict[str, dict[str, RestStrategy]]:
     """What work stands on."""
     return {
         "discovery.k8s.io": {"endpointslices": endpoints.EndpointSliceStrategy()},
@@ -167,7 +167,7 @@ def _governance() -> dict[str, dict[str, RestStrategy]]:
 
 @cache
 def _strategies() -> dict[tuple[str, str], RestStrategy]:
-    groups = {"": _core()} | _workloads() | _surroundings() | _governance()
+    groups = {"": _core()} | _workloads() | _infrastructure_strategies() | _governance()
     strategies = {(group, plural): strategy for group, kinds in groups.items() for plural, strategy in kinds.items()}
     for group, plurals in _CONDITIONAL.items():
         for plural in plurals:

@@ -11,9 +11,9 @@ from typing import Any
 
 def merge(target: Any, patch: Any) -> Any:
     if not isinstance(patch, dict):
-        return patch if isinstance(target, dict) else _brought(patch)
+        return patch if isinstance(target, dict) else _new_value(patch)
     if not isinstance(target, dict):
-        return _brought(patch)
+        return _new_value(patch)
     out = dict(target)
     for name, item in patch.items():
         if item is None:
@@ -23,8 +23,8 @@ def merge(target: Any, patch: Any) -> Any:
     return out if out.keys() <= target.keys() else {name: out[name] for name in sorted(out)}
 
 
-def _brought(value: Any) -> Any:
+def _new_value(value: Any) -> Any:
     """A value that only the patch has."""
     if isinstance(value, dict):
-        return {name: _brought(value[name]) for name in sorted(value) if value[name] is not None}
-    return [_brought(item) for item in value] if isinstance(value, list) else value
+        return {name: _new_value(value[name]) for name in sorted(value) if value[name] is not None}
+    return [_new_value(item) for item in value] if isinstance(value, list) else value

@@ -10,7 +10,7 @@ import msgspec
 from dovetail.lab.apiserver import status_errors, structured_merge, typed_validation
 from dovetail.lab.apiserver.crd.cel.values import Message, Optional
 from dovetail.lab.apiserver.patches import jsonpatch
-from dovetail.lab.apiserver.policies.params import ConfigurationError, concerned, param_resource, params
+from dovetail.lab.apiserver.policies.params import ConfigurationError, matched_resource, param_resource, params
 from dovetail.lab.apiserver.policies.source import AdmissionPolicy, PolicyBinding
 from dovetail.lab.apiserver.policies.validating import shown_name
 from dovetail.lab.apiserver.registry import ResourceType, Schema
@@ -78,7 +78,7 @@ def _invocations(
     call: RequestCall, policy: AdmissionPolicy, attributes: Attributes, errors: list[PolicyError]
 ) -> list[Invocation]:
     try:
-        seen = concerned(call, policy.match, attributes)
+        seen = matched_resource(call, policy.match, attributes)
         if seen is not None and policy.param_kind is not None:
             param_resource(call, policy.param_kind)
     except ConfigurationError as problem:
@@ -90,7 +90,7 @@ def _invocations(
     made = []
     for binding in policy.bindings:
         try:
-            if concerned(call, binding.match, attributes) is None:
+            if matched_resource(call, binding.match, attributes) is None:
                 continue
             given = params(call, policy, binding, attributes.namespace)
         except ConfigurationError as problem:

@@ -22,7 +22,7 @@ class ConfigurationError(Exception):
     """A policy or binding that cannot be used as it stands; whether that matters is the failure policy's to say."""
 
 
-def concerned(call: RequestCall, match: Match, attributes: Attributes) -> ResourceType | None:
+def matched_resource(call: RequestCall, match: Match, attributes: Attributes) -> ResourceType | None:
     """The version in which a policy sees the request; None if it does not concern it. Raises ConfigurationError."""
     server = call.server
     everything = [{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]}]

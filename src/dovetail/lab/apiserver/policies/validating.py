@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from dovetail.lab.apiserver import status_errors
-from dovetail.lab.apiserver.policies.params import ConfigurationError, concerned, param_resource, params
+from dovetail.lab.apiserver.policies.params import ConfigurationError, matched_resource, param_resource, params
 from dovetail.lab.apiserver.policies.source import AdmissionPolicy, PolicyBinding
 from dovetail.lab.apiserver.registry import ResourceType
 from dovetail.lab.apiserver.request import RequestCall
@@ -61,7 +61,7 @@ def _denials(call: RequestCall, policy: AdmissionPolicy, attributes: Attributes)
     """Messages and reasons of what a policy denies."""
     head = f"ValidatingAdmissionPolicy '{policy.name}'"
     try:
-        seen = concerned(call, policy.match, attributes)
+        seen = matched_resource(call, policy.match, attributes)
         if seen is not None and policy.param_kind is not None:
             param_resource(call, policy.param_kind)
     except ConfigurationError as problem:
@@ -73,7 +73,7 @@ def _denials(call: RequestCall, policy: AdmissionPolicy, attributes: Attributes)
     for binding in policy.bindings:
         bound = f"{head} with binding '{binding.name}'"
         try:
-            if concerned(call, binding.match, attributes) is None:
+            if matched_resource(call, binding.match, attributes) is None:
                 continue
             given = params(call, policy, binding, attributes.namespace)
         except ConfigurationError as problem:

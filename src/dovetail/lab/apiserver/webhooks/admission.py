@@ -14,7 +14,7 @@ from dovetail.lab.apiserver.webhooks.attributes import Attributes, Kind, in_vers
 from dovetail.lab.apiserver.webhooks.configurations import Phase, Webhook
 from dovetail.lab.apiserver.webhooks.expressions import EvaluationFailed, Variables, conditions_hold
 from dovetail.lab.apiserver.webhooks.matching import matched
-from dovetail.lab.apiserver.webhooks.questions import Outstanding, WebhookCall
+from dovetail.lab.apiserver.webhooks.questions import UnansweredQuestions, WebhookCall
 from dovetail.lab.apiserver.webhooks.review import CallFailed, ReviewResponse
 
 Json = dict[str, Any]
@@ -60,7 +60,7 @@ class Reinvocation:
 
 
 def _mutate_with(call: RequestCall, webhook: Webhook, attributes: Attributes, reinvocation: Reinvocation) -> None:
-    seen = _concerned(call, webhook, attributes)
+    seen = _matched_resource(call, webhook, attributes)
     if seen is None or reinvocation.skips(webhook.uid):
         return
     changed = False
@@ -122,7 +122,7 @@ def validate(call: RequestCall, attributes: Attributes) -> None:
     """Ask all validating webhooks at once; the first refusal, in their order, is the answer."""
     pairs: list[tuple[Webhook, WebhookCall | CallFailed | StatusError]] = []
     for webhook in call.server.webhooks.webhooks("validating"):
-        seen = _concerned(call, webhook, attributes)
+        seen = _matched_resource(call, webhook, attributes)
         if seen is None:
             continue
         try:
@@ -131,7 +131,7 @@ def validate(call: RequestCall, attributes: Attributes) -> None:
             pairs.append((webhook, problem))
     waiting = [item for _, item in pairs if isinstance(item, WebhookCall) and item.key not in call.answers.held]
     if waiting:
-        raise Outstanding(waiting)
+        raise UnansweredQuestions(waiting)
     refusals = [_refusal(call, webhook, item) for webhook, item in pairs]
     for refusal in refusals:
         if refusal is not None:
@@ -155,7 +155,7 @@ def _refusal(call: RequestCall, webhook: Webhook, item: WebhookCall | CallFailed
     return None
 
 
-def _concerned(call: RequestCall, webhook: Webhook, attributes: Attributes) -> ResourceType | None:
+def _matched_resource(call: RequestCall, webhook: Webhook, attributes: Attributes) -> ResourceType | None:
     """The version in which a webhook is shown the request; None if the request does not concern it."""
     server = call.server
     seen = matched(

@@ -57,13 +57,13 @@ class Variables:
             "authorizer": authorizer.with_request_resource(check),
         }
         self._composed = composed
-        self.env["variables"] = Composed(composed, self.env)
+        self.env["variables"] = PolicyVariables(composed, self.env)
 
     def without_authorizer(self) -> Variables:
         """What message expressions see; a policy's variable that asks the authorizer fails there."""
         made = copy.copy(self)
         made.env = {name: value for name, value in self.env.items() if name != "authorizer"}
-        made.env["variables"] = Composed(self._composed, made.env)
+        made.env["variables"] = PolicyVariables(self._composed, made.env)
         return made
 
     def evaluate(self, expression: str) -> Any:
@@ -87,7 +87,7 @@ def _namespace(call: RequestCall, attributes: Attributes) -> Json | None:
     return {"metadata": metadata, "spec": obj.get("spec") or {}, "status": obj.get("status") or {}}
 
 
-class Composed(Fields):
+class PolicyVariables(Fields):
     """The variables of a policy: evaluated when first read, and only then."""
 
     def __init__(self, declared: Sequence[Mapping[str, str]], env: dict[str, Any]) -> None:

@@ -27,7 +27,7 @@ class WebhookCall(msgspec.Struct, frozen=True):
     ask: Callable[[float], Awaitable[Any]]
 
 
-class Outstanding(Exception):
+class UnansweredQuestions(Exception):
     """Answers that a request needs before it can go on."""
 
     def __init__(self, questions: list[WebhookCall]) -> None:
@@ -35,7 +35,7 @@ class Outstanding(Exception):
         self.questions = questions
 
 
-class Committed(Outstanding):
+class Committed(UnansweredQuestions):
     """A write that is done, and needs answers before it can be shown: it must not run again."""
 
     def __init__(self, questions: list[WebhookCall], show: Callable[[], Response]) -> None:
@@ -47,7 +47,7 @@ def after_commit(show: Callable[[], Response]) -> Response:
     """The response of a write that is done."""
     try:
         return show()
-    except Outstanding as outstanding:
+    except UnansweredQuestions as outstanding:
         raise Committed(outstanding.questions, show) from outstanding
 
 
@@ -66,7 +66,7 @@ class Answers:
     def get(self, question: WebhookCall) -> Any:
         """The answer, if it is there; otherwise the request stops here until it is."""
         if question.key not in self.held:
-            raise Outstanding([question])
+            raise UnansweredQuestions([question])
         return self.held[question.key]
 
     async def ask(self, questions: list[WebhookCall]) -> None:

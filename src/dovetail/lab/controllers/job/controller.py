@@ -37,7 +37,7 @@ from dovetail.lab.controllers.job.index import (
     parse_indexes,
     valid,
 )
-from dovetail.lab.controllers.job.policy import fails, judge
+from dovetail.lab.controllers.job.policy import fails, pod_failure_decision
 from dovetail.lab.controllers.pods import pod_of, ready, remove
 from dovetail.lab.controllers.timestamps import parse, stamp
 from dovetail.lab.controllers.views import Json, PodFields
@@ -159,7 +159,11 @@ class Jobs:
         fresh = [pod for pod in waiting if pod.metadata.uid not in succeeded and (valid(job, pod) or not indexed(job))]
         good = [pod for pod in fresh if pod.status.phase == "Succeeded"]
         lost = over == "FailureTarget"
-        bad = [pod for pod in fresh if (lost or fails(job, pod)) and pod not in good and judge(job, pod).counts]
+        bad = [
+            pod
+            for pod in fresh
+            if (lost or fails(job, pod)) and pod not in good and pod_failure_decision(job, pod).counts
+        ]
         done, given_up = _indexes(job, status, good, fresh)
         if good and not indexed(job):
             status["succeeded"] = status.get("succeeded", 0) + len(good)
@@ -245,7 +249,11 @@ class Jobs:
         now = self._context.now()
         status = dict(job["status"])
         if verdict.end is not None and verdict.end[0] == "Failed":
-            lost = [pod for pod in open_ends if (valid(job, pod) or not indexed(job)) and judge(job, pod).counts]
+            lost = [
+                pod
+                for pod in open_ends
+                if (valid(job, pod) or not indexed(job)) and pod_failure_decision(job, pod).counts
+            ]
             status |= {"failed": status.get("failed", 0) + len(lost)} if lost else {}
         removed = {pod.metadata.uid for pod in (*verdict.delete, *verdict.release)}
         active = [pod for pod in counts.active if pod.metadata.uid not in removed]

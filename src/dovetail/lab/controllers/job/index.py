@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 
-from dovetail.lab.controllers.job.policy import fails, judge
+from dovetail.lab.controllers.job.policy import fails, pod_failure_decision
 from dovetail.lab.controllers.views import Json, PodFields
 
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -54,7 +54,7 @@ def is_lost(job: Json, pod: PodFields) -> bool:
     """Whether a pod's failure is one too many for its index."""
     if not fails(job, pod):
         return False
-    ruling = judge(job, pod)
+    ruling = pod_failure_decision(job, pod)
     if ruling.action == "FailIndex":
         return True
     return ruling.counts and _number(pod, FAILURES, 0) >= job["spec"]["backoffLimitPerIndex"]
@@ -75,7 +75,7 @@ def marks(job: Json, replaced: PodFields | None) -> dict[str, str]:
     """The annotations by which a pod remembers the failures of its index."""
     failures, ignored = 0, 0
     if replaced is not None:
-        counts = judge(job, replaced).counts
+        counts = pod_failure_decision(job, replaced).counts
         failures = _number(replaced, FAILURES, 0) + counts
         ignored = _number(replaced, IGNORED, 0) + (not counts)
     return {FAILURES: str(failures)} | ({IGNORED: str(ignored)} if ignored else {})

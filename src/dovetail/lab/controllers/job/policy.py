@@ -9,7 +9,7 @@ from dovetail.lab.controllers.pods import terminating
 from dovetail.lab.controllers.views import ContainerStatus, Json, PodFields
 
 
-class Ruling(NamedTuple):
+class PodFailureDecision(NamedTuple):
     """`message` ends the job; `counts` says whether the failure does; `action` is the rule's, if one matched."""
 
     message: str | None = None
@@ -29,15 +29,15 @@ def fails(job: Json, pod: PodFields) -> bool:
     return terminating(pod) and pod.status.phase != "Succeeded" and not waits_for_end(job)
 
 
-def judge(job: Json, pod: PodFields) -> Ruling:
+def pod_failure_decision(job: Json, pod: PodFields) -> PodFailureDecision:
     """The first rule that a failed pod matches."""
     for index, rule in enumerate((job["spec"].get("podFailurePolicy") or {}).get("rules", ())):
         cause = _cause(rule, pod)
         if cause is not None:
             action = rule["action"]
             text = f"{cause} matching {action} rule at index {index}" if action == "FailJob" else None
-            return Ruling(text, action != "Ignore", action)
-    return Ruling()
+            return PodFailureDecision(text, action != "Ignore", action)
+    return PodFailureDecision()
 
 
 def _cause(rule: Json, pod: PodFields) -> str | None:
@@ -66,5 +66,5 @@ def _exited(codes: Json, statuses: Iterable[ContainerStatus]) -> tuple[str, int]
 
 def failed_by_rule(job: Json, pods: Iterable[PodFields]) -> str | None:
     """The message of the first failure that ends the whole job."""
-    messages = (judge(job, pod).message for pod in pods if fails(job, pod))
+    messages = (pod_failure_decision(job, pod).message for pod in pods if fails(job, pod))
     return next((message for message in messages if message), None)

@@ -70,7 +70,7 @@ def steps(workload: Json, pods: Sequence[PodFields], updated: str, now: datetime
     condemned = [
         by_number[number] for number in sorted(by_number, reverse=True) if number >= 0 and number not in numbers
     ]
-    gone = _condemn(workload, condemned, by_number, numbers, now)
+    gone = _delete_condemned(workload, condemned, by_number, numbers, now)
     if gone is not None:
         return gone
     if not _rolling(workload):
@@ -111,7 +111,7 @@ def _born_updated(workload: Json, number: int, by_number: Mapping[int, PodFields
     return number >= first_ordinal(workload) + kept
 
 
-def _condemn(
+def _delete_condemned(
     workload: Json, condemned: list[PodFields], by_number: Mapping[int, PodFields], numbers: range, now: datetime
 ) -> list[Step] | None:
     if not condemned:

@@ -26,7 +26,7 @@ class CostLimitExceeded(Exception):
     """Ends the whole evaluation: unlike other failures no `||`, `&&` or loop goes on after it."""
 
 
-class Meter:
+class CostMeter:
     """What is left of the limit of the expression that is being evaluated."""
 
     __slots__ = ("left",)
@@ -40,7 +40,7 @@ class Meter:
             raise CostLimitExceeded
 
 
-METER = Meter()
+METER = CostMeter()
 
 
 def static_cost(node: object) -> int:

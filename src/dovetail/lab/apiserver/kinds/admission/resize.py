@@ -19,11 +19,11 @@ def review(pod: Object, old: Object, ctx: RequestContext) -> None:
     system = (node["metadata"].get("labels") or {}).get("kubernetes.io/os", "linux")
     if system != "linux":
         text = f"pod resize is only supported on linux nodes, node {quoted(name)} is {quoted(system)}"
-        raise _because(forbidden(pod, ctx, text), "UnsupportedPlatform")
+        raise _with_cause(forbidden(pod, ctx, text), "UnsupportedPlatform")
     problems = _too_big(pod, node.get("status", {}).get("allocatable") or {})
     if problems:
         text = f"node didn't have enough allocatable resources: {'; '.join(problems)}"
-        raise _because(forbidden(pod, ctx, text), "NodeCapacity")
+        raise _with_cause(forbidden(pod, ctx, text), "NodeCapacity")
 
 
 def _too_big(pod: Object, allocatable: dict[str, str]) -> list[str]:
@@ -37,6 +37,6 @@ def _too_big(pod: Object, allocatable: dict[str, str]) -> list[str]:
     return problems
 
 
-def _because(refusal: RequestRefused, reason: str) -> RequestRefused:
+def _with_cause(refusal: RequestRefused, reason: str) -> RequestRefused:
     details = {**(refusal.details or {}), "causes": [{"reason": reason}]}
     return RequestRefused(refusal.code, refusal.reason, refusal.message, details)

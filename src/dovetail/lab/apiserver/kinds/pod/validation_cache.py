@@ -18,7 +18,7 @@ _LIMIT = 2048
 _encode = msgspec.json.Encoder().encode
 
 
-class Verdicts:
+class SpecValidationCache:
     """What is known of specs: that they are good, and what to warn of."""
 
     def __init__(self) -> None:
@@ -42,4 +42,4 @@ class Verdicts:
         return list(existing) if existing is not None else warnings(spec, {})
 
 
-VERDICTS = Verdicts()
+VERDICTS = SpecValidationCache()
