@@ -332,7 +332,7 @@ def test_a_boost_ends_with_the_recommendation_or_with_what_was_before() -> None:
     assert patch["value"] == "100m"
     assert resize_patches(boosted(original, "2026-01-01T00:59:30Z"), asked, NOW) == []
     notes = resize_annotation_patches(boosted(original), asked, NOW)
-    assert {"op": "remove", "path": "/metadata/annotations/vpaCpuStartupBoost~1app"} in notes
+    assert {"op": "remove", "path": "/metadata/annotations/vpaCpuStartupBoost~1app", "value": None} in notes
 
 
 def test_the_next_boost_to_end_is_one_that_has_not_ended() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,6 +93,11 @@ def test_rounding_is_upwards() -> None:
     assert rounded_up(7, -1) == 7
     assert humanized(262144000) == "250.00Mi"
     assert humanized(1000) == "1000"
+
+
+def test_without_a_controlled_resource_only_the_empty_target_stands() -> None:
+    item = recommendation_of(vpa(policies=[{"containerName": "app", "controlledResources": []}]))[0]
+    assert msgspec.to_builtins(item) == {"containerName": "app", "target": {}}
 
 
 @pytest.mark.parametrize(

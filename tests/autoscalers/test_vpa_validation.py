@@ -139,6 +139,28 @@ def test_what_an_object_uses_it_may_keep() -> None:
     ]
 
 
+def test_refusals_come_in_upstreams_order() -> None:
+    """The message lists them so; amounts of several resources, in any order there, come in that of the object."""
+    fields = {
+        "startupBoost": {"cpu": {"type": "Factor", "factor": 2}},
+        "memoryAggregationIntervalCount": 2,
+        "oomMinBumpUp": "1",
+        "controlledResources": ["storage"],
+        "minAllowed": {"cpu": "1n"},
+        "mode": "Of",
+    }
+    named = [text.split(": ")[0].removeprefix(f"{P}.") for text in errors(vpa(policies=[fields]))]
+    assert named == [
+        "containerName",
+        "mode",
+        "minAllowed[cpu]",
+        "controlledResources[0]",
+        "oomMinBumpUp",
+        "memoryAggregationIntervalCount",
+        "startupBoost",
+    ]
+
+
 class OneVpa:
     """A matcher that answers this VPA for every pod."""
 

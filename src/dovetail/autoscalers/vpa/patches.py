@@ -146,7 +146,7 @@ def resize_annotation_patches(pod: Pod, vpa: VerticalPodAutoscaler, now: datetim
     patches: list[Patch] = [] if pod.metadata.annotations is not None else [_add("/metadata/annotations", {})]
     patches.append(_annotate(IN_PLACE_UPDATED, "true"))
     for name in expired_boosts(pod, vpa, now):
-        patches.append({"op": "remove", "path": f"/metadata/annotations/{_escaped(name)}"})
+        patches.append({"op": "remove", "path": f"/metadata/annotations/{_escaped(name)}", "value": None})
     return patches
 
 

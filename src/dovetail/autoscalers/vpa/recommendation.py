@@ -54,12 +54,13 @@ class Recommendation(msgspec.Struct, kw_only=True):
         )
 
     def view(self) -> ContainerRecommendation:
+        """As a status has it: with a target, empty or not, and the other parts that are not empty."""
         return ContainerRecommendation(
             container_name=self.container,
             target=texts(self.target or {}),
-            lower_bound=None if self.lower is None else texts(self.lower),
-            upper_bound=None if self.upper is None else texts(self.upper),
-            uncapped_target=None if self.uncapped is None else texts(self.uncapped),
+            lower_bound=texts(self.lower) if self.lower else None,
+            upper_bound=texts(self.upper) if self.upper else None,
+            uncapped_target=texts(self.uncapped) if self.uncapped else None,
         )
 
 

@@ -75,18 +75,13 @@ def validate(
     kept = _controlled(old)
     for index, policy in enumerate(spec.resource_policy.container_policies if spec.resource_policy else ()):
         path = f"spec.resourcePolicy.containerPolicies[{index}]"
-        errors += _container_policy(policy, path, allowed)
-        for number, name in enumerate(policy.controlled_resources or ()):
-            if name in ("cpu", "memory"):
-                continue
-            where = f"{path}.controlledResources[{number}]"
-            if name in kept:
-                warnings.append(
-                    f'{where}: unsupported value "{name}" is allowed only because it is present in the existing '
-                    'VPA object; supported values: "cpu", "memory"'
-                )
-            else:
-                errors.append(_unsupported(where, name, ("cpu", "memory")))
+        errors += _container_policy(policy, path, kept, allowed)
+        warnings += [
+            f'{where}: unsupported value "{name}" is allowed only because it is present in the existing '
+            'VPA object; supported values: "cpu", "memory"'
+            for where, name in _uncontrollable(policy, path)
+            if name in kept
+        ]
     if spec.startup_boost is not None:
         errors += _startup_boost(spec.startup_boost, "spec.startupBoost", allowed)
     if spec.recommenders is not None and len(spec.recommenders) > 1:
@@ -146,7 +141,16 @@ def _update_policy(policy: UpdatePolicy, allowed: FeatureGates) -> Iterator[Refu
     yield from _per_vpa(policy.evict_after_oom_seconds, f"{path}.evictAfterOOMSeconds", allowed)
 
 
-def _container_policy(policy: ContainerPolicy, path: str, allowed: FeatureGates) -> Iterator[RefusedField]:
+def _uncontrollable(policy: ContainerPolicy, path: str) -> Iterator[tuple[str, str]]:
+    """The controlled resources that no VPA can control, with their paths."""
+    for number, name in enumerate(policy.controlled_resources or ()):
+        if name not in ("cpu", "memory"):
+            yield f"{path}.controlledResources[{number}]", name
+
+
+def _container_policy(
+    policy: ContainerPolicy, path: str, kept: set[str], allowed: FeatureGates
+) -> Iterator[RefusedField]:
     if not policy.container_name:
         yield _required(f"{path}.containerName", "")
     if policy.mode is not None and policy.mode not in ("Auto", "Off"):
@@ -162,6 +166,9 @@ def _container_policy(policy: ContainerPolicy, path: str, allowed: FeatureGates)
     if policy.mode == "Off" and policy.controlled_values == REQUESTS_AND_LIMITS:
         text = "controlledValues shouldn't be specified if container scaling mode is off"
         yield _forbidden(f"{path}.controlledValues", text)
+    for where, name in _uncontrollable(policy, path):
+        if name not in kept:
+            yield _unsupported(where, name, ("cpu", "memory"))
     if policy.oom_bump_up_ratio is not None:
         if not allowed.per_vpa_config:
             yield _gated(f"{path}.oomBumpUpRatio")
