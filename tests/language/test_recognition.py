@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dovetail.language import in_language, message, recognition
 from dovetail.language.recognition import recognized
+from dovetail.model.cron import CronError, parse
 from dovetail.model.reasons import REASONS
 
 
@@ -49,6 +50,13 @@ def test_every_reason_is_recognized(korean: None, code: str) -> None:
             "대기 중: NodePool default: cpu 400 (최대 3920m)에서 제안 16개가 모두 제외됩니다; 더 적게 요청하거나 더 큰 "
             "타입을 허용하세요 (가장 가까운 것: ap-northeast-2a의 m5.xlarge, $0.2360/h, cpu 396080m 부족) "
             "(NO_TYPE_FITS)",
+        ),
+        (
+            "NodePool default: cpu 400 (at most 3770m, daemons take 150m) left none of 16 offerings; ask for less, or "
+            "allow larger types (nearest: m5.xlarge in ap-northeast-2a, $0.2360/h, lacks cpu 396230m) (NO_TYPE_FITS)",
+            "NodePool default: cpu 400 (최대 3770m, 데몬이 150m 사용)에서 제안 16개가 모두 제외됩니다; 더 적게 "
+            "요청하거나 더 큰 타입을 허용하세요 (가장 가까운 것: ap-northeast-2a의 m5.xlarge, $0.2360/h, "
+            "cpu 396230m 부족) (NO_TYPE_FITS)",
         ),
         ("2 node(s) for 7 pod(s) at $0.2360/h", "파드 7개를 위해 노드 2개, 시간당 $0.2360"),
         ("/nope: Permission denied; call her", "/nope: 권한이 없습니다; call her"),
@@ -158,3 +166,23 @@ def test_the_colon_after_a_name_belongs_to_the_template(korean: None) -> None:
 def test_a_template_of_function_words_does_not_recognize_a_sentence_of_another(korean: None) -> None:
     text = "unable to fetch metrics from custom metrics API: the server could not find the metric for pods"
     assert recognized(text) == text
+
+
+@pytest.mark.parametrize("schedule", ["61 * * * *", "9-8 * * * *", "* * * *", "@dayly", "1--2 * * * *", "*/0 * * * *"])
+def test_a_schedule_that_cannot_be_read_says_so_in_korean(korean: None, schedule: str) -> None:
+    with pytest.raises(CronError) as refused:
+        parse(schedule)
+    said = recognized(str(refused.value))
+    assert said != str(refused.value) and not any(word in said for word in ("range", "field", "descriptor", "many"))
+
+
+@pytest.mark.parametrize(
+    ("recorded", "shown"),
+    [
+        ("can't replace with a cheaper node", "더 싼 노드로 교체할 수 없습니다"),
+        ("subnets of default", "default의 서브넷"),
+        ("policies of the role are missing", "policies of the role are missing"),
+    ],
+)
+def test_what_consolidation_and_doctor_name_is_korean(korean: None, recorded: str, shown: str) -> None:
+    assert recognized(recorded) == shown

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dovetail.errors import UserError
-from dovetail.language import message
+from dovetail.language import current, message
 from dovetail.language.system_errors import system_error
 
 if TYPE_CHECKING:
@@ -250,7 +250,8 @@ def _serve_scenario(file: Path, seed: int | None, options: ServeOptions, open_br
 
 def _simulation(file: Path, seed: int | None, target: Path) -> list[str]:
     seeded = [f"--seed={seed}"] if seed is not None else []
-    return [sys.executable, "-m", "dovetail.cli", "simulate", str(file), "--record", str(target), *seeded]
+    command = [sys.executable, "-m", "dovetail.cli", "simulate", str(file), "--record", str(target)]
+    return [*command, f"--lang={current()}", *seeded]
 
 
 def _serve_recorded(

@@ -167,10 +167,9 @@ def _with_addition(text: str) -> str | None:
 
 def _parts(text: str) -> str | None:
     """A text of several, each of them recognized; None where none is."""
-    if text.endswith(")") and " (" in text:
-        outside, _, inside = text[:-1].partition(" (")
-        if (facts := (_fact(outside), _fact(inside))) != (outside, inside):
-            return f"{facts[0]} ({facts[1]})"
+    outside, inside = _last_bracket(text)
+    if outside and (facts := (_fact(outside), _fact(inside))) != (outside, inside):
+        return f"{facts[0]} ({facts[1]})"
     for joint in _JOINTS:
         if joint in text:
             if (halves := _halves(text, joint)) is not None:
@@ -180,6 +179,16 @@ def _parts(text: str) -> str | None:
             if shown != parts:
                 return joint.join(shown)
     return None
+
+
+def _last_bracket(text: str) -> tuple[str, str]:
+    """The text before the bracket that ends it, and what is in that bracket; empty where none does."""
+    place = text.rfind(" (") if text.endswith(")") else -1
+    while place > 0:
+        if _is_balanced(text[place:]) and _is_balanced(text[place + 2 : -1]):
+            return text[:place], text[place + 2 : -1]
+        place = text.rfind(" (", 0, place)
+    return "", ""
 
 
 def _halves(text: str, joint: str) -> str | None:

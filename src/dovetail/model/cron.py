@@ -14,6 +14,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
+from dovetail.language import source
+
 _MACROS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -34,7 +36,7 @@ _HORIZON = 5 * 366
 
 
 class CronError(ValueError):
-    """The schedule cannot be read."""
+    """The schedule cannot be read: in English, which conditions and the API have, by a template of the catalogue."""
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -98,7 +100,7 @@ def _zone(name: str) -> tzinfo:
 def parse(text: str) -> Schedule:
     """Read a schedule. Raises CronError."""
     if not text:
-        raise CronError("empty spec string")
+        raise CronError(source("empty spec string"))
     zone, spec = "UTC", text
     if text.startswith(("TZ=", "CRON_TZ=")):
         head, _, spec = text.partition(" ")
@@ -106,11 +108,15 @@ def parse(text: str) -> Schedule:
         _zone(zone)
     if spec.startswith("@"):
         if spec not in _MACROS:
-            raise CronError(f"unrecognized descriptor: {spec}")
+            raise CronError(source("unrecognized descriptor: {spec}").format(spec=spec))
         spec = _MACROS[spec]
     fields = spec.split()
     if len(fields) != 5:
-        raise CronError(f"expected exactly 5 fields, found {len(fields)}: [{' '.join(fields)}]")
+        raise CronError(
+            source("expected exactly 5 fields, found {count}: [{fields}]").format(
+                count=len(fields), fields=" ".join(fields)
+            )
+        )
     minutes, _ = _field(fields[0], 0, 59, {})
     hours, _ = _field(fields[1], 0, 23, {})
     days, any_day = _field(fields[2], 1, 31, {})
@@ -133,10 +139,10 @@ def _field(text: str, low: int, high: int, names: Mapping[str, int]) -> tuple[fr
 def _range(text: str, low: int, high: int, names: Mapping[str, int]) -> tuple[range, bool]:
     span, slash, step_text = text.partition("/")
     if step_text.count("/"):
-        raise CronError(f"too many slashes: {text}")
+        raise CronError(source("too many slashes: {text}").format(text=text))
     first, dash, last = span.partition("-")
     if last.count("-"):
-        raise CronError(f"too many hyphens: {text}")
+        raise CronError(source("too many hyphens: {text}").format(text=text))
     star = first in ("*", "?")
     start, end = (low, high) if star else _ends(first, last if dash else None, names)
     step = 1
@@ -147,13 +153,21 @@ def _range(text: str, low: int, high: int, names: Mapping[str, int]) -> tuple[ra
         if step > 1:
             star = False
     if start < low:
-        raise CronError(f"beginning of range ({start}) below minimum ({low}): {text}")
+        raise CronError(
+            source("beginning of range ({start}) below minimum ({low}): {text}").format(start=start, low=low, text=text)
+        )
     if end > high:
-        raise CronError(f"end of range ({end}) above maximum ({high}): {text}")
+        raise CronError(
+            source("end of range ({end}) above maximum ({high}): {text}").format(end=end, high=high, text=text)
+        )
     if start > end:
-        raise CronError(f"beginning of range ({start}) beyond end of range ({end}): {text}")
+        raise CronError(
+            source("beginning of range ({start}) beyond end of range ({end}): {text}").format(
+                start=start, end=end, text=text
+            )
+        )
     if step == 0:
-        raise CronError(f"step of range should be a positive number: {text}")
+        raise CronError(source("step of range should be a positive number: {text}").format(text=text))
     return range(start, end + 1, step), star
 
 
@@ -167,7 +181,7 @@ def _number(text: str, names: Mapping[str, int]) -> int:
     if named is not None:
         return named
     if text.startswith("-") and text[1:].isdigit():
-        raise CronError(f"negative number ({int(text)}) not allowed: {text}")
+        raise CronError(source("negative number ({number}) not allowed: {text}").format(number=int(text), text=text))
     if not (text.isascii() and text.isdigit()):
         raise CronError(f'failed to parse int from {text}: strconv.Atoi: parsing "{text}": invalid syntax')
     return int(text)

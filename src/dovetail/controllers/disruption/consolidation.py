@@ -16,7 +16,7 @@ from types import MappingProxyType
 import msgspec
 
 from dovetail.controllers.disruption.types import Candidate
-from dovetail.language import message
+from dovetail.language import message, source
 from dovetail.model.pods import Pod
 from dovetail.planner.launch.price_filter import Types, cheaper, cheapest
 from dovetail.planner.plan import Plan, PlannedNode
@@ -51,6 +51,14 @@ def _int32(text: str | None) -> int:
     return value if -_INT32 <= value < _INT32 else 0
 
 
+#: Karpenter's own words, for events; templates of the catalogue for readers of another language.
+NOT_ALL_PODS = source("not all pods would schedule")
+NOT_CHEAPER = source("can't replace with a cheaper node")
+SPOT_TO_SPOT_OFF = source("SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node")
+SPOT_INFLEXIBLE = source(
+    "SpotToSpotConsolidation requires {needed} cheaper instance type options than the current candidate to consolidate,"
+    " got {types}"
+)
 #: A saving below this share of the price of what is removed is not worth a disruption.
 MIN_SAVING_SHARE = 0.02
 #: How many cheaper types a spot node that replaces a spot node must have to choose from.
@@ -122,19 +130,17 @@ def evaluate(
     before = sum(candidate.price or 0.0 for candidate in candidates)
     plan = simulate(candidates)
     if plan is None:
-        return RejectedConsolidation("PODS_WOULD_NOT_FIT", "not all pods would schedule")
+        return RejectedConsolidation("PODS_WOULD_NOT_FIT", NOT_ALL_PODS)
     ceiling = before * (1 - MIN_SAVING_SHARE) + baseline
     if plan.cost.per_hour >= ceiling:
         saving = before + baseline - plan.cost.per_hour
-        return RejectedConsolidation(
-            "NOT_CHEAPER", "can't replace with a cheaper node", saving, before * MIN_SAVING_SHARE, instead(plan)
-        )
+        return RejectedConsolidation("NOT_CHEAPER", NOT_CHEAPER, saving, before * MIN_SAVING_SHARE, instead(plan))
     spot = all(candidate.capacity_type == "spot" for candidate in candidates)
     limited_nodes = []
     for planned in plan.nodes:
         limited = cheaper(planned, ceiling - (plan.cost.per_hour - planned.price), types)
         if limited is None:
-            return RejectedConsolidation("NOT_CHEAPER", "can't replace with a cheaper node")
+            return RejectedConsolidation("NOT_CHEAPER", NOT_CHEAPER)
         if spot and limited.choice.capacity_type == "spot":
             problem = _spot_to_spot(limited, len(candidates), spot_to_spot)
             if problem is not None:
@@ -205,7 +211,7 @@ def choose(
             stays[candidate.node] = question.refused[candidate.node]
         elif judge.asked >= MAX_SIMULATIONS:
             stays[candidate.node] = RejectedConsolidation(
-                "NOT_LOOKED_AT", "other nodes were evaluated first in this pass"
+                "NOT_LOOKED_AT", source("other nodes were evaluated first in this pass")
             )
         else:
             answer = judge(tried)
@@ -214,9 +220,8 @@ def choose(
             elif judge.pays(answer, best):
                 best = answer
             else:
-                text = "can't replace with a cheaper node"
                 stays[candidate.node] = RejectedConsolidation(
-                    "NOT_CHEAPER", text, answer.saving, instead=instead(answer.plan)
+                    "NOT_CHEAPER", NOT_CHEAPER, answer.saving, instead=instead(answer.plan)
                 )
     return best, stays
 
@@ -339,14 +344,8 @@ def _together(thinned: Sequence[Candidate], judge: _ProposalEvaluator) -> Consol
 
 def _spot_to_spot(planned: PlannedNode, replaced: int, enabled: bool) -> RejectedConsolidation | None:
     if not enabled:
-        return RejectedConsolidation(
-            "SPOT_TO_SPOT_OFF", "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
-        )
+        return RejectedConsolidation("SPOT_TO_SPOT_OFF", SPOT_TO_SPOT_OFF)
     types = {offering.instance_type for offering in planned.offerings}
     if replaced == 1 and len(types) < SPOT_CHOICES:
-        return RejectedConsolidation(
-            "SPOT_INFLEXIBLE",
-            f"SpotToSpotConsolidation requires {SPOT_CHOICES} cheaper instance type options than the current"
-            f" candidate to consolidate, got {len(types)}",
-        )
+        return RejectedConsolidation("SPOT_INFLEXIBLE", SPOT_INFLEXIBLE.format(needed=SPOT_CHOICES, types=len(types)))
     return None

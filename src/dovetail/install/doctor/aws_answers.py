@@ -14,13 +14,25 @@ from dovetail.install.doctor.aws_call import ask
 from dovetail.install.doctor.facts import Json, SourceAnswer, State, environment, images
 from dovetail.install.iam import bounded_name
 from dovetail.kube import resources as kinds
-from dovetail.language import message
+from dovetail.language import message, source
 
 #: The notice that a spot instance is about to be reclaimed.
 INTERRUPTION = "EC2 Spot Instance Interruption Warning"
 SPOT_ROLE = "AWSServiceRoleForEC2Spot"
 ROLE_ANNOTATION = "eks.amazonaws.com/role-arn"
 CONTROLLER_LABEL = "app.kubernetes.io/name"
+#: What is read of one object, as the keys of the answers name it, for readers of another language.
+ANSWERS_OF_AN_OBJECT = (
+    source("age of {name}"),
+    source("inline policies of {name}"),
+    source("log of {name}"),
+    source("metrics of {name}"),
+    source("policies of {name}"),
+    source("policy of key {name}"),
+    source("rules of {name}"),
+    source("security groups of {name}"),
+    source("subnets of {name}"),
+)
 #: How long the age of the oldest message is looked back at.
 QUEUE_AGE_WINDOW = timedelta(minutes=10)
 #: What is asked, for `doctor --rbac`.

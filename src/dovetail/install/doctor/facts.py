@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from dovetail.language import message
+from dovetail.language.recognition import recognized
 
 Json = Mapping[str, Any]
 
@@ -52,13 +53,15 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         """What the source said; None if it said that there is none. Raises if it was not read."""
         answer = self.answers.get(source)
         if answer is None:
-            raise NotAvailable(message("{source} was not collected", source=source))
+            raise NotAvailable(message("{source} was not collected", source=recognized(source)))
         if answer.state is State.REFUSED:
             raise NotAvailable(
                 message("the right {right} is missing ({message})", right=answer.right, message=answer.message)
             )
         if answer.state is State.UNREACHABLE:
-            raise NotAvailable(message("{source} could not be read: {message}", source=source, message=answer.message))
+            raise NotAvailable(
+                message("{source} could not be read: {message}", source=recognized(source), message=answer.message)
+            )
         return answer.data
 
     def items(self, source: str) -> Sequence[Json]:

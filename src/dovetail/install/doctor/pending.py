@@ -35,6 +35,7 @@ from dovetail.kube.resources import (
     PODS,
 )
 from dovetail.language import message
+from dovetail.language.recognition import recognized
 from dovetail.model import labels, quantity
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.lint.catalog import InstanceCatalog
@@ -103,7 +104,7 @@ def _refusal_faults(facts: Facts, pods: Sequence[Json]) -> Iterator[Fault]:
         more = message(" and {count} more", count=len(held) - 1) if len(held) > 1 else ""
         yield failure(
             f"pod/{name_of(held[0])}",
-            message("no NodePool serves it{more}: {text}", more=more, text=text),
+            message("no NodePool serves it{more}: {text}", more=more, text=recognized(text)),
             _refusal_remedy(facts, held[0], text),
             symptom=True,
         )
