@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import pytest
@@ -108,6 +109,17 @@ def test_a_request_of_another_site_is_refused(by_url: World, headers: dict[str, 
 def test_a_link_from_another_site_may_be_followed(by_url: World) -> None:
     answer = ask(by_url, f"/?token={TOKEN}", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate")
     assert answer.status == 302
+
+
+@pytest.mark.parametrize("seen", ["9" * 5000, "-1", "²", ""])
+def test_a_number_that_is_none_of_ours_is_no_error_of_the_server(by_url: World, seen: str) -> None:
+    async def first_event() -> tuple[int, bytes]:
+        async with aiohttp.ClientSession() as session:
+            address = f"{by_url.base}/events?token={TOKEN}&seen={quote(seen)}"
+            async with session.get(address, allow_redirects=False) as response:
+                return response.status, await response.content.readline()
+
+    assert by_url.do(first_event()) == (200, b"retry: 1000\n")
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])

@@ -7,12 +7,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
+import pytest
 
 from dovetail.controllers.history.decisions import Decision
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.view.decisions import summary_of
 from dovetail.view.model import (
     NANO,
+    BudgetView,
     FleetView,
     HourlyPrice,
     LowerBound,
@@ -375,3 +377,24 @@ def test_a_block_wider_than_a_small_screen_can_be_drawn_smaller() -> None:
 def test_the_facts_of_an_autoscaler_have_names() -> None:
     names = [re.findall(r"<dt>(.*?)</dt>", drawn) for drawn in (hpa_facts(HPA, T), vpa_facts(HPA, {}, None, T))]
     assert names == [["Target", "Replicas", "Metrics: used / target"], ["Target", "Mode"]]
+
+
+@pytest.mark.parametrize(
+    ("budget", "english", "korean"),
+    [
+        (BudgetView("10%"), "10%", "10%"),
+        (BudgetView("2", ("Drifted", "Empty")), "2 of reason Drifted, Empty", "이유 Drifted, Empty: 2"),
+        (
+            BudgetView("0", (), "0 9 * * 1-5", "8h"),
+            "0 from 0 9 * * 1-5 for 8h",
+            "0 9 * * 1-5부터 8h 동안 0",
+        ),
+        (
+            BudgetView("1", ("Drifted",), "@daily", "1h"),
+            "1 of reason Drifted from @daily for 1h",
+            "이유 Drifted: @daily부터 1h 동안 1",
+        ),
+    ],
+)
+def test_a_budget_speaks_the_language_of_the_viewer(budget: BudgetView, english: str, korean: str) -> None:
+    assert (budget.words(T), budget.words(page_language("ko"))) == (english, korean)

@@ -47,7 +47,7 @@ def body(view: FleetView, *, pods: bool = True) -> dict[str, Any]:
                 "weight": pool.weight,
                 "limits": format_resources(pool.limits),
                 "used": format_resources(pool.used),
-                "budgets": list(pool.budgets),
+                "budgets": [budget.words(_in_english) for budget in pool.budgets],
             }
             for pool in view.pools.values()
         ],
@@ -55,6 +55,11 @@ def body(view: FleetView, *, pods: bool = True) -> dict[str, Any]:
         "pending": [_pending(pod) for pod in view.pending.values()],
         "health": msgspec.to_builtins(view.health),
     }
+
+
+def _in_english(template: str, **facts: object) -> str:
+    """JSON is never translated."""
+    return template.format_map(facts)
 
 
 def _money(total: Money) -> dict[str, Any]:

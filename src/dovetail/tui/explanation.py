@@ -128,7 +128,8 @@ def _facts(row: Any, now: datetime) -> Iterator[str]:
             yield message("workload {workload}", workload=row.workload)
             yield message("requests {requests}", requests=_amounts(row.requests))
         case NodePoolRow() if row.view is not None:
-            yield message("budgets {budgets}", budgets="; ".join(row.view.budgets) or "-")
+            budgets = "; ".join(budget.words(message) for budget in row.view.budgets)
+            yield message("budgets {budgets}", budgets=budgets or "-")
             yield message("limits {limits}", limits=_amounts(row.view.limits) or "-")
 
 

@@ -461,7 +461,7 @@ POOLS: Table[NodePoolRow] = Table(
         Column(
             "why",
             source("WHY"),
-            lambda p, look, w: p.view.problem if p.view else "",
+            lambda p, look, w: recognized(p.view.problem) if p.view else "",
             lambda p: p.name,
             0,
             20,

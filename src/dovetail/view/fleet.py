@@ -13,7 +13,6 @@ from dovetail.cluster.state_node import planned
 from dovetail.controllers.history.decisions import Decision
 from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import NODECLAIMS, NODEPOOLS, PODS
-from dovetail.language import message
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import Budget, NodePool
 from dovetail.model.meta import Amount
@@ -23,6 +22,7 @@ from dovetail.model.quantity import QuantityError, amount
 from dovetail.view.decisions import recent
 from dovetail.view.model import (
     Amounts,
+    BudgetView,
     FleetView,
     LowerBound,
     NodeView,
@@ -242,14 +242,8 @@ def pool_view(pool: NodePool) -> PoolView:
     )
 
 
-def _budget(budget: Budget) -> str:
-    nodes, reasons = str(budget.nodes), ", ".join(budget.reasons or ())
-    window = {"schedule": budget.schedule, "duration": budget.duration}
-    if budget.schedule is None:
-        return message("{nodes} of reason {reasons}", nodes=nodes, reasons=reasons) if reasons else nodes
-    if not reasons:
-        return message("{nodes} from {schedule} for {duration}", nodes=nodes, **window)
-    return message("{nodes} of reason {reasons} from {schedule} for {duration}", nodes=nodes, reasons=reasons, **window)
+def _budget(budget: Budget) -> BudgetView:
+    return BudgetView(str(budget.nodes), tuple(budget.reasons or ()), budget.schedule, budget.duration)
 
 
 def _amounts(given: Mapping[str, Amount]) -> Amounts:

@@ -5,16 +5,21 @@ Sums of integers can be changed by what changed alone, and are exact however oft
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
 
 import msgspec
 
+from dovetail.language import source
+
 #: A lower bound holds for a fleet whose price has changed by this share at most since it was computed.
 MAX_COST_CHANGE = 0.05
 NANO = 10**9
 HOURS_PER_MONTH = 730
+_OF_REASONS = source("{nodes} of reason {reasons}")
+_IN_A_WINDOW = source("{nodes} from {schedule} for {duration}")
+_OF_REASONS_IN_A_WINDOW = source("{nodes} of reason {reasons} from {schedule} for {duration}")
 
 Amounts = Mapping[str, int]
 
@@ -230,6 +235,25 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
         return None if cost is None or bound is None or not bound.per_hour else max(0.0, cost / bound.per_hour - 1)
 
 
+class BudgetView(msgspec.Struct, frozen=True):
+    """A disruption budget: how many nodes may be disrupted, for which reasons, and in which window."""
+
+    nodes: str
+    reasons: tuple[str, ...] = ()
+    schedule: str | None = None
+    duration: str | None = None
+
+    def words(self, say: Callable[..., str]) -> str:
+        """The budget in the language that `say` speaks: viewers of one view may speak several."""
+        if self.schedule is None and not self.reasons:
+            return self.nodes
+        facts = {"nodes": self.nodes, "reasons": ", ".join(self.reasons)}
+        if self.schedule is None:
+            return say(_OF_REASONS, **facts)
+        template = _OF_REASONS_IN_A_WINDOW if self.reasons else _IN_A_WINDOW
+        return say(template, schedule=self.schedule, duration=self.duration, **facts)
+
+
 class PoolView(msgspec.Struct, frozen=True, kw_only=True):
     """A NodePool. `ready` is None where no controller has said."""
 
@@ -239,7 +263,7 @@ class PoolView(msgspec.Struct, frozen=True, kw_only=True):
     weight: int = 0
     limits: Amounts = {}
     used: Amounts = {}
-    budgets: tuple[str, ...] = ()
+    budgets: tuple[BudgetView, ...] = ()
 
 
 class WatchHealth(msgspec.Struct, frozen=True, kw_only=True):

@@ -80,7 +80,9 @@ def _calendar(pool: NodePool, context: PageContext) -> Markup:
         by_allowance.setdefault(tuple(allowed(pool, reason, total, start)), []).append(reason)
     body = [_row(reasons, steps, start, context) for steps, reasons in by_allowance.items()]
     listed = view.budgets if view is not None else ()
-    described = tag("p", t("Budgets"), ": ", isolated("; ".join(map(t.recorded, listed))) if listed else "-")
+    described = tag(
+        "p", t("Budgets"), ": ", isolated("; ".join(budget.words(t) for budget in listed)) if listed else "-"
+    )
     grid = tag(
         "div",
         tag(
@@ -98,7 +100,13 @@ def _calendar(pool: NodePool, context: PageContext) -> Markup:
     heading = join(link(pool.name, "nodepool", pool.name), tag("small", figures.nodes(total, t)))
     problem = budgets.allowance(pool.spec.disruption.budgets, REASONS[0], total, context.now).problem
     unread = (
-        tag("p", t("A budget cannot be read, so nothing may go:"), " ", isolated(problem), class_="notice bad")
+        tag(
+            "p",
+            t("A budget cannot be read, so nothing may go:"),
+            " ",
+            isolated(t.recorded(problem)),
+            class_="notice bad",
+        )
         if problem
         else None
     )

@@ -186,7 +186,9 @@ def health_page(context: PageContext, findings: Sequence[Finding] | None, proble
     rows += [[name, isolated(value or unknown), "" if value else _mark(None, t)] for name, value in versions]
     columns = [(t("What"), "key"), (t("State"), "long"), ("", "")]
     kinds: list[list[Markup | str]] = []
-    kinds += [[isolated(name), isolated(why), _mark(False, t)] for name, why in sorted(state.problems.items())]
+    kinds += [
+        [isolated(name), isolated(t.recorded(why)), _mark(False, t)] for name, why in sorted(state.problems.items())
+    ]
     kinds += [
         [isolated(name), t("not recorded") if recording else t(why), _mark(None, t)]
         for name, why in sorted(state.unread.items())
@@ -194,7 +196,7 @@ def health_page(context: PageContext, findings: Sequence[Finding] | None, proble
     pools: list[list[Markup | str]] = [
         [
             link(pool.name, "nodepool", pool.name),
-            isolated(pool.problem) if pool.problem else t(_POOL_STATES[pool.ready]),
+            isolated(t.recorded(pool.problem)) if pool.problem else t(_POOL_STATES[pool.ready]),
             _mark(pool.ready, t),
         ]
         for pool in context.view.pools.values()

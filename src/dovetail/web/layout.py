@@ -143,7 +143,7 @@ def health(view: FleetView, t: PageLanguage) -> Markup:
     """What is wrong with the cluster's API, with the autoscaler, or with what may be read."""
     notices, state = [], view.health
     if not state.connected:
-        why = "; ".join(f"{name}: {problem}" for name, problem in sorted(state.problems.items())[:3])
+        why = "; ".join(f"{name}: {t.recorded(problem)}" for name, problem in sorted(state.problems.items())[:3])
         said = t("The cluster does not answer. The figures are those of the last answer.")
         notices.append(
             tag("p", tag("strong", said), " ", isolated(why), class_="notice bad", data_notice="disconnected")

@@ -478,7 +478,7 @@ def _pool(context: PageContext, name: str) -> Markup | None:
     total = context.view.totals.pools.get(name)
     ready = {True: t("ready"), False: t("not ready"), None: t("unknown")}[pool.ready]
     facts: list[tuple[str, Markup | str]] = [
-        (t("State"), ready + (f": {pool.problem}" if pool.problem else "")),
+        (t("State"), isolated(f"{ready}: {t.recorded(pool.problem)}") if pool.problem else ready),
         (t("Nodes"), str(total.nodes if total is not None else 0)),
         (t("Cost an hour"), figures.money(total.money, t) if total is not None else figures.dollars(0.0, t)),
         (t("Weight"), str(pool.weight)),
@@ -493,7 +493,7 @@ def _pool(context: PageContext, name: str) -> Markup | None:
             )
             for resource, limit in sorted(pool.limits.items())
         ),
-        (t("Budgets"), isolated("; ".join(pool.budgets) or "-")),
+        (t("Budgets"), isolated("; ".join(budget.words(t) for budget in pool.budgets) or "-")),
     ]
     nodes = [node for node in context.view.nodes.values() if node.pool == name]
     columns = [(t("Node"), "key"), (t("State"), ""), (t("Type"), ""), (t("Zone"), ""), (t("Cost an hour"), "num")]

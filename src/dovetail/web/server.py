@@ -67,6 +67,8 @@ BEAT_INTERVAL_S = 5.0
 #: Findings of doctor are read anew when they are older.
 DOCTOR_TTL_S = 300.0
 MAX_FORM_BYTES = 64 * 1024
+#: Digits of a number in a URL: int() refuses thousands of them with an error.
+MAX_DIGITS = 18
 
 Examine = Callable[[], Awaitable[Sequence[Finding]]]
 
@@ -521,8 +523,8 @@ class Dashboard:
         await self._observer.ready.wait()
         language = self._language(request).language
         look, about = look_of(request.query, language), request.query.get("about", "")[:500]
-        seen = request.query.get("seen", "")
-        subscription, leave = self.stream.subscribe(rights, look, about, int(seen) if seen.isdecimal() else None)
+        seen = _count(request.query.get("seen", ""))
+        subscription, leave = self.stream.subscribe(rights, look, about, seen)
         return await self._send(request, subscription.queue, leave)
 
     async def _growth(self, request: web.Request, recording: GrowingRecording) -> web.StreamResponse:
@@ -589,17 +591,23 @@ def _stream(context: PageContext, fields: str) -> str:
 
 def _instant(recorded: RecordedFleet, request: web.Request) -> datetime | None:
     """The instant that the URL names; None is the end. A step of the slider is answered with the URL of its instant."""
-    step, named = request.query.get("step"), request.query.get("at")
-    if step is not None:
-        if not step.isdecimal():
+    named = request.query.get("at")
+    if "step" in request.query:
+        step = _count(request.query["step"])
+        if step is None:
             raise NotAllowed(source("there is no such step"), 400)
         kept = {name: value for name, value in request.query.items() if name not in ("step", "at")}
-        kept["at"] = instant_text(recorded.instant_of(int(step)))
+        kept["at"] = instant_text(recorded.instant_of(step))
         raise web.HTTPFound(f"{request.path}?{urlencode(kept)}")
     try:
         return recorded.instant(named) if named else None
     except UserError as problem:
         raise NotAllowed(str(problem), 400) from problem
+
+
+def _count(text: str) -> int | None:
+    """The number that a URL names; None for what is none, or longer than any of ours."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS else None
 
 
 def _wants_page(request: web.Request) -> bool:
