@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dovetail.install.doctor.collect import REFUSALS
@@ -42,6 +44,7 @@ from tests.install.doctor_facts import (
     group,
     node,
     not_ready,
+    of,
     pending_pod,
     pool,
     refusal,
@@ -53,6 +56,19 @@ from tests.install.doctor_facts import (
     without_queue,
     zonal_volume,
 )
+
+
+def other_kind() -> dict[str, Any]:
+    made = pool()
+    made["spec"]["template"]["spec"]["nodeClassRef"]["kind"] = "EC2Nodeclass"
+    return made
+
+
+def in_region(region: str) -> dict[str, Any]:
+    made = deployment(KARPENTER)
+    made["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "AWS_REGION", "value": region}]
+    return made
+
 
 CASES: list[Case] = [
     *(
@@ -153,6 +169,36 @@ CASES: list[Case] = [
         {
             POOLS: [{**pool(limits={"cpu": "8"}), "status": {"resources": {"cpu": "8"}}}],
             PODS: [pending_pod()],
+        },
+    ),
+    (
+        "D10",
+        FAILED,
+        "spec.limits.nodes is 2 and 2 are in use",
+        {
+            POOLS: [{**pool(limits={"nodes": "2"}), "status": {"resources": {"nodes": "2"}}}],
+            PODS: [pending_pod()],
+        },
+    ),
+    (
+        "D10",
+        WARNING,
+        "spec.minAvailable is 2, and it selects 2 pods",
+        {
+            POOLS: [pool()],
+            kinds.PDBS.name: [
+                {**budget("web", minAvailable=2), "status": {"expectedPods": 2, "desiredHealthy": 2}},
+            ],
+        },
+    ),
+    ("V03", FAILED, "names the kind EC2Nodeclass of karpenter.k8s.aws", {CLASSES: [CLASS], POOLS: [other_kind()]}),
+    (
+        "D09",
+        FAILED,
+        "AWS_REGION is us-east-1, and the cluster is in us-west-2",
+        {
+            DEPLOYMENTS: [in_region("us-east-1")],
+            "eks:DescribeCluster": {"arn": "arn:aws:eks:us-west-2:111122223333:cluster/demo"},
         },
     ),
     (
@@ -293,3 +339,10 @@ CASES: list[Case] = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[2]}")
 def test_a_fault_is_found(case: Case) -> None:
     assert_found(*case)
+
+
+def test_a_raised_limit_holds_an_instance_for_the_largest_pod_that_waits() -> None:
+    full = {**pool(limits={"cpu": "8"}), "status": {"resources": {"cpu": "8"}}}
+    large = pending_pod(containers=[{"resources": {"requests": {"cpu": "3"}}}])
+    remedies = [row.remedy for row in of("D10", {POOLS: [full], PODS: [pending_pod(), large]})]
+    assert any('"limits":{"cpu":"12"}' in remedy for remedy in remedies), remedies

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dovetail.install.doctor.collect import (
@@ -43,7 +45,48 @@ from tests.install.doctor_facts import (
 )
 
 SERVICE_RANGE = {"kubernetesNetworkConfig": {"serviceIpv4Cidr": "10.100.0.0/16"}}
+
+
+def waiting_dns_pod() -> dict[str, Any]:
+    made = dns_pod()
+    made["status"] = {"containerStatuses": [{"name": "coredns", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]}
+    return made
+
+
+def leaving_out(name: str, desired: int = 0, waits: str = "") -> dict[str, Any]:
+    """An agent that selects no node, or whose pod waits, beside a node."""
+    agent = daemon_set(name, annotated=True)
+    agent["spec"] |= {"selector": {"matchLabels": {"k8s-app": name}}}
+    agent["status"] = {"desiredNumberScheduled": desired}
+    state = {"name": name, "state": {"waiting": {"reason": waits}}}
+    metadata = {"name": f"{name}-1", "namespace": "kube-system", "labels": {"k8s-app": name}}
+    pod = {"metadata": metadata, "spec": {"nodeName": "n1", "containers": []}, "status": {"containerStatuses": [state]}}
+    if not desired:
+        agent["spec"]["template"]["spec"]["nodeSelector"] = {"no": "such"}
+    return {kinds.DAEMONSETS.name: [agent], NODES: [node()], PODS: [pod] if waits else []}
+
+
 CASES: list[Case] = [
+    ("D16", FAILED, "nodeSelector selects none of the 1 nodes: pods on its nodes get no", leaving_out("aws-node")),
+    ("D16", FAILED, "do not start (ImagePullBackOff)", leaving_out("aws-node", 1, "ImagePullBackOff")),
+    ("D12", FAILED, "nodeSelector selects none of the 1 nodes: pods on its nodes reach no", leaving_out("kube-proxy")),
+    (
+        "D19",
+        FAILED,
+        "calls port 443 of the Service a/hook, which has 8443 alone",
+        {
+            MUTATING.name: [webhook()],
+            kinds.SERVICES.name: [
+                {"metadata": {"name": "hook", "namespace": "a"}, "spec": {"ports": [{"port": 8443}]}}
+            ],
+        },
+    ),
+    (
+        "V04",
+        WARNING,
+        "it does not start (ImagePullBackOff); others of Deployment coredns run",
+        {DEPLOYMENTS: [coredns(ready=1)], PODS: [waiting_dns_pod()], NODES: [node()]},
+    ),
     ("D20", FAILED, "spec.scaleTargetRef Deployment/wbe: not found", unscalable("web")),
     (
         "V04",
@@ -220,3 +263,15 @@ def test_a_resolver_is_not_judged_without_the_service_range() -> None:
     refused = SourceAnswer(state=State.REFUSED, right="eks:DescribeCluster", message="no")
     answers = {"eks:DescribeCluster": refused, CLASSES: [with_kubelet(clusterDNS=["10.100.0.11"])]}
     assert [row.status for row in of("V04", answers)] == [Status.NOT_CHECKED]
+
+
+def test_an_agent_that_another_network_replaces_may_select_no_node() -> None:
+    answers = leaving_out("aws-node")
+    answers[kinds.DAEMONSETS.name].append(daemon_set("cilium"))
+    assert [row for row in of("D16", answers) if row.status is FAILED] == []
+
+
+def test_a_webhook_of_other_groups_only_warns() -> None:
+    hook = webhook()
+    hook["webhooks"][0]["rules"] = [{"apiGroups": ["example.com"], "resources": ["widgets"]}]
+    assert [row.status for row in of("D19", {MUTATING.name: [hook]})] == [WARNING]

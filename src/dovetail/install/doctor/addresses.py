@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dovetail.cloud.aws import capacity, catalog
 from dovetail.install.doctor.access import eks_cluster
 from dovetail.install.doctor.controller import controllers
+from dovetail.install.doctor.daemon_sets import agent_faults, uses_other_network
 from dovetail.install.doctor.facts import (
     Facts,
     Fault,
@@ -24,18 +25,19 @@ from dovetail.model.lint.catalog import InstanceCatalog
 from dovetail.model.requirements import Requirements, requirement
 
 CNI = "aws-node"
-OTHER_NETWORKS = ("antrea", "calico", "canal", "cilium", "kindnet", "ovn", "flannel", "kube-router", "weave")
 
 
 def check_max_pods(facts: Facts) -> Iterator[Fault]:
     yield from _missing_network_faults(facts)
+    if not uses_other_network(facts):
+        yield from agent_faults(facts, CNI, message("pods on its nodes get no addresses, and new nodes stay NotReady"))
     yield from _too_few_faults(facts)
     yield from _address_faults(facts)
 
 
 def _missing_network_faults(facts: Facts) -> Iterator[Fault]:
     """Nodes that wait for a network, where EKS's own was deleted and there is no other."""
-    if facts.named(DAEMONSETS.name, CNI, "kube-system") is not None or _uses_other_network(facts):
+    if facts.named(DAEMONSETS.name, CNI, "kube-system") is not None or uses_other_network(facts):
         return
     for node in facts.items(NODES.name):
         ready = condition(node, "Ready") or {}
@@ -82,7 +84,7 @@ def _too_few_faults(facts: Facts) -> Iterator[Fault]:
 def _address_faults(facts: Facts) -> Iterator[Fault]:
     """Only with the Amazon VPC CNI, which gives each pod an address of the VPC."""
     cni = facts.named(DAEMONSETS.name, CNI, "kube-system")
-    if facts.region not in catalog.regions() or (cni is None and _uses_other_network(facts)):
+    if facts.region not in catalog.regions() or (cni is None and uses_other_network(facts)):
         return
     classes = [row for row in facts.items(EC2NODECLASSES.name) if not _ignores_addresses(row)]
     settings = environment(cni) if cni is not None else {}
@@ -95,15 +97,6 @@ def _address_faults(facts: Facts) -> Iterator[Fault]:
         yield from _reserved_faults(facts, classes)
     for node_class in classes:
         yield from _max_pods_faults(facts, node_class, reserved=1 if custom else 0)
-
-
-def _uses_other_network(facts: Facts) -> bool:
-    """Whether another network is to be seen, or EKS runs the nodes itself; without either it is EKS's default."""
-    described = facts.answers.get("eks:DescribeCluster")
-    if described is None or not described.data or (described.data.get("computeConfig") or {}).get("enabled"):
-        return True
-    names = [row["metadata"]["name"] for row in facts.items(DAEMONSETS.name)]
-    return any(mark in name for name in names for mark in OTHER_NETWORKS)
 
 
 def _is_ipv6(facts: Facts) -> bool:

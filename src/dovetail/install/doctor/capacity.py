@@ -266,6 +266,7 @@ def check_initialisation(facts: Facts) -> Iterator[Fault]:
                 cause=cause,
             ),
             f"kubectl taint node {name} {taint['key']}-" if taint else f"kubectl describe node {name}",
+            symptom=taint is None,
         )
 
 

@@ -107,7 +107,7 @@ CHECKS: tuple[Check, ...] = (
     Check("D11", CAPACITY, source("predicted allocatable holds"), check_allocatable),
     Check("D13", CAPACITY, source("a new AMI does not replace a whole pool at once"), check_image_rollout),
     Check("D14", CAPACITY, source("no other autoscaler acts on the same nodes"), check_other_autoscalers),
-    Check("D15", CAPACITY, source("registered nodes initialise"), check_initialisation),
+    Check("D15", CAPACITY, source("registered nodes initialise"), check_initialisation, ("D05", "D12", "D16")),
     Check("D16", CAPACITY, source("nodes have an address for every pod"), check_max_pods),
     Check(
         "V03",

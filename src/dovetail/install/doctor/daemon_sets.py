@@ -5,12 +5,14 @@ A node that exists is not replaced for a DaemonSet that came later: its pod wait
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from dovetail.install.doctor.collect import LIMITRANGES
 from dovetail.install.doctor.facts import Facts, Fault, Json, condition, failure, moment, name_of, warning
+from dovetail.install.doctor.system_pods import pods_of, waiting_reason
 from dovetail.kube.resources import DAEMONSETS, NODEPOOLS, NODES, PODS
 from dovetail.language import message
 from dovetail.model import quantity
@@ -20,12 +22,65 @@ from dovetail.model.labels import COMPUTE_TYPE, FARGATE
 PENDING_LIMIT = timedelta(minutes=5)
 #: Without these pods a node is never ready; of a NodePool's own startup taints they remove none.
 NODE_AGENTS = frozenset(("aws-node", "kube-proxy", "ebs-csi-node", "eks-pod-identity-agent"))
+PROXY = "kube-proxy"
+OTHER_NETWORKS = ("antrea", "calico", "canal", "cilium", "kindnet", "ovn", "flannel", "kube-router", "weave")
 
 
 def check_daemon_sets(facts: Facts) -> Iterator[Fault]:
     yield from _pending_faults(facts)
     yield from _toleration_faults(facts)
+    if not uses_other_network(facts):
+        yield from agent_faults(facts, PROXY, message("pods on its nodes reach no Service"))
     yield from _request_faults(facts)
+
+
+# Agents that run nowhere
+
+
+def agent_faults(facts: Facts, name: str, effect: str) -> Iterator[Fault]:
+    """An agent of EKS that leaves out every node, or whose pods do not start."""
+    agent = facts.named(DAEMONSETS.name, name, "kube-system")
+    nodes = [node for node in facts.items(NODES.name) if node["metadata"]["name"] not in _fargate_nodes(facts)]
+    if agent is None or not nodes or "desiredNumberScheduled" not in (agent.get("status") or {}):
+        return
+    subject, status = f"daemonset/kube-system/{name}", agent["status"]
+    spec = agent["spec"]["template"]["spec"]
+    selecting = [field for field in ("nodeSelector", "affinity") if spec.get(field)]
+    if status["desiredNumberScheduled"] == 0 and selecting:
+        patch = json.dumps([{"op": "remove", "path": f"/spec/template/spec/{field}"} for field in selecting])
+        yield failure(
+            subject,
+            message(
+                "its {fields} selects none of the {count} nodes: {effect}",
+                fields=", ".join(f"spec.template.spec.{field}" for field in selecting),
+                count=len(nodes),
+                effect=effect,
+            ),
+            f"kubectl patch daemonset {name} -n kube-system --type=json -p '{patch}'",
+        )
+        return
+    states = [state for pod in pods_of(facts, agent) if (state := waiting_reason(pod))]
+    failing = [state for state in states if not state.startswith(("ContainerCreating", "PodInitializing"))]
+    if failing:
+        yield failure(
+            subject,
+            message(
+                "{count} of its pods do not start ({state}): {effect}",
+                count=len(failing),
+                state=failing[0],
+                effect=effect,
+            ),
+            f"kubectl rollout undo daemonset/{name} -n kube-system",
+        )
+
+
+def uses_other_network(facts: Facts) -> bool:
+    """Whether another network is to be seen, or EKS runs the nodes itself; without either it is EKS's default."""
+    described = facts.answers.get("eks:DescribeCluster")
+    if described is None or not described.data or (described.data.get("computeConfig") or {}).get("enabled"):
+        return True
+    names = [row["metadata"]["name"] for row in facts.items(DAEMONSETS.name)]
+    return any(mark in name for name in names for mark in OTHER_NETWORKS)
 
 
 # Pods that fit no existing node
@@ -74,7 +129,9 @@ def _way_out(facts: Facts, pod: Json, name: str, namespace: str) -> str:
     """A higher priority, where the node would hold the pod without others; else smaller requests."""
     node = facts.named(NODES.name, _node_of(pod))
     allocatable = quantity.resources(((node or {}).get("status") or {}).get("allocatable") or {})
-    over = {key: allocatable.get(key, 0) for key, amount in _requests(pod).items() if amount > allocatable.get(key, 0)}
+    over = {
+        key: allocatable.get(key, 0) for key, amount in pod_requests(pod).items() if amount > allocatable.get(key, 0)
+    }
     if node is None or not over:
         return (
             f"kubectl patch daemonset {name} -n {namespace} --type=merge -p"
@@ -135,7 +192,7 @@ def _node_of(pod: Json) -> str:
     return ""
 
 
-def _requests(pod: Json) -> Mapping[str, int]:
+def pod_requests(pod: Json) -> Mapping[str, int]:
     total: dict[str, int] = defaultdict(int, pods=1)
     for box in pod["spec"].get("containers") or ():
         resources = box.get("resources") or {}
@@ -154,7 +211,7 @@ def free_resources(facts: Facts) -> Mapping[str, Mapping[str, int]]:
         node = left.get(pod["spec"].get("nodeName") or "")
         if node is None or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             continue
-        for name, amount in _requests(pod).items():
+        for name, amount in pod_requests(pod).items():
             if name in node:
                 node[name] -= amount
     return left
@@ -165,7 +222,7 @@ def _missing_resources(pod: Json, room: Mapping[str, Mapping[str, int]]) -> str:
     node = room.get(_node_of(pod))
     if node is None:
         return ""
-    lacking = {name: amount for name, amount in _requests(pod).items() if name in node and amount > node[name]}
+    lacking = {name: amount for name, amount in pod_requests(pod).items() if name in node and amount > node[name]}
     return ", ".join(f"{name} {amount}" for name, amount in quantity.format_resources(lacking).items())
 
 

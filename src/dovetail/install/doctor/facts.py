@@ -176,5 +176,5 @@ def failure(subject: str, message: str, remedy: str, *, symptom: bool = False, s
     return Fault(Status.FAILED, subject, message, remedy, symptom, safe)
 
 
-def warning(subject: str, message: str, remedy: str, *, safe: bool = False) -> Fault:
-    return Fault(Status.WARNING, subject, message, remedy, safe=safe)
+def warning(subject: str, message: str, remedy: str, *, symptom: bool = False, safe: bool = False) -> Fault:
+    return Fault(Status.WARNING, subject, message, remedy, symptom, safe)

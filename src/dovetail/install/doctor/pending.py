@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dovetail.install.doctor.addresses import requirements
 from dovetail.install.doctor.collect import REFUSAL_TEXT, REFUSALS
 from dovetail.install.doctor.controller import controllers, dns_deployments
-from dovetail.install.doctor.daemon_sets import tolerated
+from dovetail.install.doctor.daemon_sets import pod_requests, tolerated
 from dovetail.install.doctor.facts import (
     Facts,
     Fault,
@@ -55,7 +55,7 @@ def check_pending(facts: Facts, offered: InstanceCatalog | None) -> Iterator[Fau
     if pools and pods:
         blocked = list(_key_faults(facts, pools, pods)) + list(_volume_faults(facts, pools, pods))
         if offered is not None and len({fault.object for fault in blocked}) < len(pods):
-            blocked += _limit_faults(pools, offered)
+            blocked += _limit_faults(pools, offered, pods)
         yield from blocked
     if pods and not blocked:
         yield from _refusal_faults(facts, pods)
@@ -233,8 +233,10 @@ def _allows_zone(pool: Json, zone: str) -> bool:
 # Limits with no room for one more instance
 
 
-def _limit_faults(pools: Sequence[Json], offered: InstanceCatalog) -> Iterator[Fault]:
-    exhausted = [(pool, cause) for pool in pools if (cause := _exhausted(pool, offered))]
+def _limit_faults(pools: Sequence[Json], offered: InstanceCatalog, pods: Sequence[Json]) -> Iterator[Fault]:
+    """Limits without room for one more instance; the remedy leaves room for one that holds any of the pods."""
+    largest = {name: max(pod_requests(pod).get(name, 0) for pod in pods) for name in ("cpu", "memory")}
+    exhausted = [(pool, cause) for pool in pools if (cause := _exhausted(pool, offered, largest))]
     make = failure if len(exhausted) == len(pools) else warning
     for pool, (resource, limit, used, smallest, needed) in exhausted:
         name = pool["metadata"]["name"]
@@ -244,8 +246,8 @@ def _limit_faults(pools: Sequence[Json], offered: InstanceCatalog) -> Iterator[F
         yield make(
             f"nodepool/{name}",
             message(
-                "spec.limits.{resource} is {limit} and {taken} are in use: the smallest instance it may "
-                "launch, {smallest}, needs {more} more, and pods wait",
+                "spec.limits.{resource} is {limit} and {taken} are in use: the smallest instance for the pods that "
+                "wait, {smallest}, needs {more} more",
                 resource=resource,
                 limit=limit,
                 taken=taken,
@@ -256,10 +258,13 @@ def _limit_faults(pools: Sequence[Json], offered: InstanceCatalog) -> Iterator[F
         )
 
 
-def _exhausted(pool: Json, offered: InstanceCatalog) -> tuple[str, str, int, InstanceType, int] | None:
+def _exhausted(
+    pool: Json, offered: InstanceCatalog, largest: Mapping[str, int]
+) -> tuple[str, str, int, InstanceType, int] | None:
     limits: Mapping[str, str] = pool["spec"].get("limits") or {}
     in_use = quantity.resources((pool.get("status") or {}).get("resources") or {})
     types = offered.meeting(requirements(pool["spec"]["template"]["spec"].get("requirements") or ()))
+    types = [kind for kind in types if _holds(kind, largest)] or types
     for resource in LIMITED:
         if resource not in limits or not types or not in_use.get(resource):
             continue
@@ -268,6 +273,11 @@ def _exhausted(pool: Json, offered: InstanceCatalog) -> tuple[str, str, int, Ins
         if in_use[resource] + needed > quantity.resources({resource: limits[resource]})[resource]:
             return resource, str(limits[resource]), in_use[resource], smallest, needed
     return None
+
+
+def _holds(kind: InstanceType, requests: Mapping[str, int]) -> bool:
+    """Whether an instance has more than these requests: the rest is for the system and its agents."""
+    return all(kind.capacity.get(name, 0) > amount for name, amount in requests.items())
 
 
 # Disruption budgets of pods
