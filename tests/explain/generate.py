@@ -588,6 +588,67 @@ def too_much_of_two(case: Case) -> Expected:
     return too_much_disk(case)
 
 
+def contradicting_pool(case: Case) -> Expected:
+    """Two requirements of the pool itself have no type in common."""
+    need(case.pool, TYPE, "In", "g.xlarge")
+    return "NO_TYPE_MATCHES", f"nodepool/{case.name}", True
+
+
+def other_system(case: Case) -> Expected:
+    need(case.pool, "kubernetes.io/os", "In", "windows")
+    return "NO_TYPE_MATCHES", f"nodepool/{case.name}", True
+
+
+def another_pool_by_name(case: Case) -> Expected:
+    """The pod names its pool with a slip of the finger."""
+    wrong = case.name[:-1] + case.chance.choice("xyz")
+    case.pod["spec"]["nodeSelector"] = {"karpenter.sh/nodepool": wrong}
+    return "NO_TYPE_MATCHES", "pod/default/app", True
+
+
+def absent_class_of_claim(case: Case) -> Expected:
+    case.pod["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    case.more.append(_claim(storageClassName="absent"))
+    return "VOLUME_MISSING", "pod/default/app", False
+
+
+def claim_without_class(case: Case) -> Expected:
+    case.pod["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    case.more.append(_claim())
+    return "VOLUME_CLASS", "pod/default/app", False
+
+
+def _claim(**spec: Any) -> Json:
+    wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    metadata = {"name": "data", "namespace": "default"}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": wanted | spec}
+
+
+def larger_than_any(case: Case) -> Expected:
+    case.pod["spec"]["affinity"] = _affinity("karpenter.k8s.aws/instance-cpu", "Gt", "500")
+    return "NO_TYPE_MATCHES", "pod/default/app", True
+
+
+def _affinity(key: str, operator: str, *values: str) -> Json:
+    term = {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+
+
+def kept_from_its_team(case: Case) -> Expected:
+    """The selector asks for a value that the affinity forbids."""
+    case.pod["spec"]["affinity"] = _affinity("team", "NotIn", case.team)
+    return "NO_TYPE_MATCHES", "pod/default/app", True
+
+
+def memory_limit_beside_taint(case: Case) -> Expected:
+    """Its own pool is at the limit; the one with room has another team's taint."""
+    case.pool["spec"]["limits"] = {"memory": "1Gi"}
+    second = nodepool("second", labels={"team": case.team})
+    second["spec"]["template"]["spec"]["taints"] = [{"key": "night", "effect": "NoSchedule"}]
+    case.more.append(second)
+    return "LIMIT_REACHED", f"nodepool/{case.name}", True
+
+
 FAULTS: tuple[Callable[[Case], Expected], ...] = (
     misspelt_value,
     unknown_label,
@@ -637,6 +698,14 @@ FAULTS: tuple[Callable[[Case], Expected], ...] = (
     unknown_label_beside_taints,
     exceeded_limit,
     too_much_of_two,
+    contradicting_pool,
+    other_system,
+    another_pool_by_name,
+    absent_class_of_claim,
+    claim_without_class,
+    larger_than_any,
+    kept_from_its_team,
+    memory_limit_beside_taint,
 )
 CASES_PER_FAULT = 6
 

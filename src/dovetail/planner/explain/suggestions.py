@@ -133,7 +133,8 @@ def amount_suggestion(catalog: OfferingCatalog, pool: Pool, name: str, largest: 
 def contradictory(term: Term) -> bool:
     """Whether no value satisfies all clauses on a label."""
     named = [set(values) for _, operator, values in term if operator == "In"]
-    return len(named) > 1 and not set.intersection(*named)
+    excluded = set[str]().union(*(values for _, operator, values in term if operator == "NotIn"))
+    return bool(named) and len(term) > 1 and not set.intersection(*named) - excluded
 
 
 def values(pool: Pool, key: str) -> set[str]:
