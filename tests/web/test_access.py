@@ -98,6 +98,9 @@ def test_a_refusal_speaks_the_language_of_the_viewer(by_url: World) -> None:
     [
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://[evil"},
+        {"Origin": "http://[::1"},
+        {"Origin": ""},
         {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "cors"},
         {"Sec_Fetch_Site": "same-site", "Sec_Fetch_Mode": "no-cors"},
     ],

@@ -14,9 +14,9 @@ from dovetail.view.observer import Observer
 from dovetail.view.totals import IDLE, NONE
 from dovetail.web import figures
 from dovetail.web.context import PageContext
+from dovetail.web.decision_pages import decision_table
 from dovetail.web.layout import bar, card, table
 from dovetail.web.markup import Markup, isolated, join, link, tag
-from dovetail.web.object_pages import decision_table
 from dovetail.web.page_language import PageLanguage
 from dovetail.web.series import Point
 

@@ -14,7 +14,6 @@ from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import HPAS, NODECLAIMS, NODEPOOLS, NODES, PODS, Resource
 from dovetail.language import in_language, source
 from dovetail.model.nodes import Event
-from dovetail.view.decisions import summary_of
 from dovetail.view.events import count_of, time_of
 from dovetail.view.model import FleetView, NodeView, PendingPod, PodView
 from dovetail.view.observer import VPAS, ContainerUsage, Observer
@@ -23,9 +22,10 @@ from dovetail.web import figures
 from dovetail.web.autoscaler_pages import container_requests, hpa_facts, hpa_plots, vpa_facts
 from dovetail.web.blocks import STATES, target
 from dovetail.web.context import PageContext
+from dovetail.web.decision_pages import decision_table
 from dovetail.web.fleet_page import table_of
 from dovetail.web.funnel import funnels
-from dovetail.web.layout import bar, card, decision_badge, decision_link, definition_list, table
+from dovetail.web.layout import bar, card, decision_link, definition_list, table
 from dovetail.web.look import Look
 from dovetail.web.markup import Markup, isolated, join, link, path, tag
 from dovetail.web.page_language import PageLanguage
@@ -47,7 +47,6 @@ TITLES = {
     "hpa": source("HPA"),
     "vpa": source("VPA"),
 }
-MAX_DECISIONS = 50
 MAX_EVENTS = 30
 _DECISION_ID = re.compile(r"\b(d-[0-9a-z]{8})\b")
 _OUR_COMPONENTS = frozenset(("karpenter", "cluster-autoscaler", "vpa-updater"))
@@ -164,91 +163,6 @@ def _about(context: PageContext, observer: Observer, kind: str, key: str) -> lis
         alike = (node for node in context.view.nodes.values() if key in (node.name, node.claim))
         names |= {name for node in alike for name in (node.name, node.claim) if name}
     return [decision for decision in observer.decisions.all() if any(concerns(decision, name) for name in names)]
-
-
-def decision_table(decisions: Sequence[Decision], t: PageLanguage) -> Markup:
-    columns = [(t("Time"), ""), (t("Decision"), ""), (t("Kind"), ""), (t("Reason"), ""), (t("What"), "long")]
-    rows: list[list[Markup | str]] = [
-        [
-            tag("time", decision.time.replace("T", " ").removesuffix("Z"), datetime=decision.time),
-            decision_link(decision.id),
-            decision_badge(decision.kind, t),
-            isolated(decision.reason),
-            isolated(t.recorded(summary_of(decision))),
-        ]
-        for decision in reversed(decisions[-MAX_DECISIONS:])
-    ]
-    return table(t("Decisions"), columns, rows, t("No decision is recorded."), hidden=True)
-
-
-def decision_page(context: PageContext, decisions: Sequence[Decision], identity: str) -> Markup | None:
-    """A decision, whole: a decision that is rolled back has the same id."""
-    t = context.t
-    matching = [decision for decision in decisions if decision.id == identity]
-    if not matching or not (context.rights.history and context.rights.pods):
-        return None
-    return join(tag("h1", t("Decision {id}", id=identity)), *(_decision(decision, t) for decision in matching))
-
-
-def _decision(decision: Decision, t: PageLanguage) -> Markup:
-    facts: list[tuple[str, Markup | str]] = [
-        (t("Time"), decision.time),
-        (t("Kind"), decision_badge(decision.kind, t)),
-        (t("Reason"), isolated(decision.reason or "-")),
-        (t("Before"), figures.dollars(decision.before, t)),
-        (t("After"), figures.dollars(decision.cost, t)),
-        (t("Lower bound"), figures.dollars(decision.bound, t)),
-        (t("Evictions"), str(decision.evictions)),
-    ]
-    claims = [
-        [
-            link(made.claim, "nodeclaim", made.claim),
-            link(made.pool, "nodepool", made.pool),
-            made.instance_type,
-            made.zone,
-            made.capacity_type,
-            figures.dollars(made.price, t),
-            str(made.pods),
-        ]
-        for made in decision.node_claims
-    ]
-    columns = [
-        ("NodeClaim", "key"),
-        ("NodePool", "key"),
-        (t("Type"), ""),
-        (t("Zone"), ""),
-        (t("Capacity type"), ""),
-        (t("Cost an hour"), "num"),
-        (t("Pods"), "num"),
-    ]
-    removed = [link(name, "node", name) for name in decision.removed]
-    pods = [link(key, "pod", *key.split("/", 1)) for key in decision.pods if "/" in key]
-    refusals = [
-        tag(
-            "div",
-            tag(
-                "p",
-                tag("span", f"{refusal.count:,}", class_="count"),
-                isolated(t.recorded(refusal.message)),
-                " ",
-                tag("code", refusal.code),
-            ),
-            funnels(refusal.pools, t),
-        )
-        for refusal in decision.refusals
-    ]
-    return card(
-        isolated(t.recorded(summary_of(decision)) or decision.kind),
-        definition_list(facts),
-        table(t("NodeClaims"), columns, claims, "") if claims else None,
-        tag("p", t("Removed"), ": ", _listed(removed)) if removed else None,
-        tag("p", t("Pods"), ": ", _listed(pods)) if pods else None,
-        *refusals,
-    )
-
-
-def _listed(items: Sequence[Markup]) -> Markup:
-    return join(*(join(", " if number else "", item) for number, item in enumerate(items)))
 
 
 def _events(context: PageContext, observer: Observer, kind: str, namespace: str, name: str) -> Markup:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from datetime import datetime
 from importlib import resources
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import msgspec
 from aiohttp import web
@@ -31,29 +31,19 @@ from dovetail.web.access import Access, KubernetesTokens, NotAllowed, RequestCre
 from dovetail.web.autoscaler_pages import autoscalers
 from dovetail.web.budget_pages import budget_calendar
 from dovetail.web.context import PageContext
+from dovetail.web.decision_pages import decision_page
 from dovetail.web.instant import with_instant_in_links
 from dovetail.web.layout import page
 from dovetail.web.look import Look, comfortable_zoom, look_of
 from dovetail.web.manifest import as_yaml
 from dovetail.web.markup import Markup, isolated, join, tag
+from dovetail.web.origin import SECURITY_HEADERS, check_origin
 from dovetail.web.page_language import PageLanguage, chosen, page_language
 from dovetail.web.palette import Palette
 from dovetail.web.rights import ViewerRights
 from dovetail.web.series import Series, chart, scaling_chart
 from dovetail.web.stream import BEAT, GROWN, Stream
 
-SECURITY_HEADERS: Mapping[str, str] = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
-        " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
-}
 ASSETS: Mapping[str, str] = {
     "dashboard.css": "text/css",
     "dashboard.js": "text/javascript",
@@ -167,7 +157,7 @@ class Dashboard:
             "/group/{name}": lambda c, r: ("Node group", object_pages.group_page(c, r.match_info["name"])),
             "/decision/{id}": lambda c, r: (
                 "Decision",
-                object_pages.decision_page(c, c.observer.decisions.all(), r.match_info["id"]),
+                decision_page(c, c.observer.decisions.all(), r.match_info["id"]),
             ),
             "/workload/{namespace}/{kind}/{name}": lambda c, r: (
                 "Workload",
@@ -190,7 +180,7 @@ class Dashboard:
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         try:
-            self._check_origin(request)
+            check_origin(request, self._settings.hosts)
             response = await handler(request)
         except NotAllowed as problem:
             response = self._refusal(request, problem)
@@ -205,28 +195,6 @@ class Dashboard:
             response.headers.update(SECURITY_HEADERS)
             response.headers.setdefault("Cache-Control", "no-store")
         return response
-
-    def _check_origin(self, request: web.Request) -> None:
-        """A name that is not ours may be another site's that resolves here; so may a request from another site be."""
-        host = request.headers.get("Host", "")
-        if request.path != "/healthz" and not self._is_ours(host):
-            raise NotAllowed(
-                source("the host {host} is not this page's; name it with --host-name"), 421, host=repr(host)
-            )
-        origin = request.headers.get("Origin")
-        if origin is not None and (origin == "null" or urlsplit(origin).netloc != host):
-            raise NotAllowed(source("a request from another site is not answered"), 403)
-        site = request.headers.get("Sec-Fetch-Site", "same-origin")
-        if site not in ("same-origin", "none") and request.headers.get("Sec-Fetch-Mode") != "navigate":
-            raise NotAllowed(source("a request from another site is not answered"), 403)
-
-    def _is_ours(self, host: str) -> bool:
-        """The port is the viewer's own where a tunnel leads here; only names can be another site's."""
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
-            return False
-        return name in self._settings.hosts or name in ("127.0.0.1", "localhost", "::1")
 
     @property
     def cookie(self) -> str:
