@@ -214,6 +214,22 @@ def test_korean_lines_are_no_wider_than_the_screen(fleet: FleetView) -> None:
         play(fleet, story)
 
 
+def test_a_view_published_in_english_is_drawn_in_the_language_of_the_screen(fleet: FleetView) -> None:
+    """The page of the lab and its screen share what is observed, which is English."""
+
+    async def story(stage: Stage, app: ViewApp, pilot: Pilot[None]) -> None:
+        await pilot.press("question_mark")
+        with in_language("en"):
+            stage.show(with_totals(msgspec.structs.replace(fleet, nodes={})))
+        await pilot.pause()
+        assert "종료" in screen(app) and "quit" not in screen(app)
+        await pilot.press("escape")
+        assert "노드 0개" in screen(app)
+
+    with in_language("ko"):
+        play(fleet, story)
+
+
 def test_thirty_thousand_pods_are_drawn_as_quickly_as_thirty(fleet: FleetView) -> None:
     async def story(stage: Stage, app: ViewApp, pilot: Pilot[None]) -> None:
         drawn: list[int] = []

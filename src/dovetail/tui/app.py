@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from datetime import datetime
 from typing import Any, ClassVar, NamedTuple
 
@@ -189,7 +190,8 @@ class ViewApp(App[None]):
         yield Static(id="keys")
 
     def on_mount(self) -> None:
-        self._stop = self._source.listen(self.draw)
+        context = copy_context()  # who publishes a view may speak another language
+        self._stop = self._source.listen(lambda: context.run(self.draw))
         self.set_interval(AGE_INTERVAL_S, self.draw)
         self.query_one(Rows).focus()
         self.draw()
