@@ -245,7 +245,9 @@ def test_a_node_group_explains_why_it_does_not_grow_or_shrink() -> None:
     assert line() == "is as large as needed: 3 node(s), target 3 (min 1, max 5)"
     assert line(health={"cloudProviderTarget": 5}).endswith("; raise its maximum size")
     failed = {"status": "Backoff", "backoffInfo": {"errorMessage": "no capacity in z1"}}
-    assert line(scaleUp=failed).startswith("does not grow for a while: no capacity in z1")
+    assert line(scaleUp=failed).startswith("does not grow for a while: no capacity in z1; see the activity")
+    denied = {"status": "Backoff", "backoffInfo": {"errorMessage": "AccessDenied: not authorized"}}
+    assert "; tag the group as the policy of the role asks for" in line(scaleUp=denied)
     assert line(health={"status": "Unhealthy"}).startswith("is unhealthy and not scaled: 3 of 3 node(s) are ready")
     assert (
         "2 node(s) to remove"

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import pytest
-from botocore.exceptions import EndpointConnectionError
+from botocore.exceptions import ClientError, EndpointConnectionError
 
 from dovetail.clock import Clock, run_virtual
 from dovetail.cloud.aws import group_tags
@@ -571,5 +571,31 @@ def test_a_group_that_cannot_be_read_again_is_an_error_of_the_group() -> None:
             await cloud.decrease_target(group, 1)
         with pytest.raises(NodeGroupError, match="it was not read"):
             await cloud.delete(group, [group.instances[1].provider_id])
+
+    converse(calls, talk)
+
+
+def test_a_group_that_the_role_may_not_change_is_reported_with_the_tags_of_the_policy() -> None:
+    """As after --nodes with a group that has not the tags of the policy: the words come before what AWS answers."""
+
+    class Forbidden(Scripted):
+        async def __call__(self, service: str, operation: str, **arguments: Any) -> Any:
+            if operation == "set_desired_capacity":
+                denied = {
+                    "Code": "AccessDenied",
+                    "Message": "not authorized to perform: autoscaling:SetDesiredCapacity",
+                }
+                raise ClientError({"Error": denied}, "SetDesiredCapacity")
+            return await super().__call__(service, operation, **arguments)
+
+    calls = Forbidden(scripted(1, 1, []).group, [])
+
+    async def talk(cloud: AutoScalingGroups, clock: Clock) -> None:
+        await cloud.refresh()
+        [group] = cloud.groups()
+        with pytest.raises(NodeGroupError) as refused:
+            await cloud.increase(group, 1)
+        assert "tags k8s.io/cluster-autoscaler/enabled and" in str(refused.value)
+        assert str(refused.value).endswith("AccessDenied: not authorized to perform: autoscaling:SetDesiredCapacity")
 
     converse(calls, talk)

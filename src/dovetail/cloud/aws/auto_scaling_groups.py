@@ -16,7 +16,7 @@ import msgspec
 from dovetail.clock import Clock
 from dovetail.cloud.aws import catalog, group_tags
 from dovetail.cloud.aws.client import Calls
-from dovetail.cloud.aws.errors import code_of
+from dovetail.cloud.aws.errors import code_of, message_of
 from dovetail.cloud.aws.group_tags import NodesFlag
 from dovetail.cloud.aws.group_templates import GroupTemplates, mixed_policy, mixed_sizes
 from dovetail.cloud.aws.managed_node_groups import ManagedNodeGroups
@@ -43,6 +43,11 @@ MAX_NAMES_PER_DESCRIBE = 100
 PLACEHOLDER = "i-placeholder"
 UNFULFILLABLE = "placeholder-cannot-be-fulfilled"
 _FAILED_ACTIVITY = "Failed"
+#: Before what AWS answers, which is long: statuses keep 500 characters of it.
+NOT_ALLOWED = (
+    "the role may not change this group (the policy of `dovetail iam --for cluster-autoscaler` is for groups with the "
+    "tags k8s.io/cluster-autoscaler/enabled and k8s.io/cluster-autoscaler/CLUSTER)"
+)
 #: How AWS words the cause of an ending: to even out zones, and by a desired capacity that was lowered.
 _REBALANCING = ("rebalanc", "to balance instances in zones")
 _OWN_CHOICE = (*_REBALANCING, "was selected for termination", "shrinking the capacity")
@@ -271,7 +276,8 @@ class AutoScalingGroups:
         except Exception as error:
             if code_of(error) in _GONE and "not found" in str(error).lower():
                 return
-            raise NodeGroupError(f"group {group.id}: {instance_id(provider_id)} was not terminated: {error}") from error
+            problem = f"group {group.id}: {instance_id(provider_id)} was not terminated: {_answer(error)}"
+            raise NodeGroupError(problem) from error
         self._terminated.add(provider_id)
         self._remember(group.id, self._size(group) - 1, without=provider_id)
 
@@ -286,7 +292,7 @@ class AutoScalingGroups:
                 HonorCooldown=False,
             )
         except Exception as error:
-            raise NodeGroupError(f"group {name}: its size was not set to {size}: {error}") from error
+            raise NodeGroupError(f"group {name}: its size was not set to {size}: {_answer(error)}") from error
         self._resized[name] = began
         self._remember(name, size)
 
@@ -310,7 +316,7 @@ class AutoScalingGroups:
         try:
             answer = await self._calls("autoscaling", "describe_auto_scaling_groups", AutoScalingGroupNames=[name])
         except Exception as error:
-            raise NodeGroupError(f"group {name}: it was not read: {error}") from error
+            raise NodeGroupError(f"group {name}: it was not read: {_answer(error)}") from error
         groups: list[Mapping[str, Any]] = answer.get("AutoScalingGroups") or []
         if not groups:
             raise NodeGroupError(f"group {name}: no Auto Scaling group of that name exists")
@@ -343,6 +349,13 @@ def _spot_prices(region: str) -> Mapping[str, float]:
         for name in catalog.specs()
         if (quote := catalog.on_demand(region, name)) is not None
     }
+
+
+def _answer(error: Exception) -> str:
+    """What AWS answered; for a call that is not allowed, the groups for which it is."""
+    code = code_of(error)
+    hint = f"{NOT_ALLOWED}; " if code == "AccessDenied" else ""
+    return f"{hint}{code}: {message_of(error)}"
 
 
 def instance_id(provider_id: str) -> str:

@@ -155,6 +155,8 @@ def _state(group: Json, size: str) -> tuple[str, str]:
         error_message = info.get("errorMessage") or info.get("errorCode") or message("its last scale-up failed")
         line = message("does not grow for a while: {said}", said=error_message)
         remedy = message("see the activity of its Auto Scaling group; it is tried again by itself")
+        if "AccessDenied" in error_message:
+            remedy = message("tag the group as the policy of the role asks for, or allow the action in the policy")
     elif health.get("status") == "Unhealthy":
         line = message(
             "is unhealthy and not scaled: {ready} of {total} node(s) are ready",
