@@ -108,10 +108,14 @@ def test_a_group_grows_for_pending_pods_and_shrinks_when_they_are_gone() -> None
         [group] = status["nodeGroups"]
         assert group["health"]["cloudProviderTarget"] == 4
         assert group["health"]["nodeCounts"]["registered"]["ready"] == 4
+        busy = "cpu requested (77.7202% of allocatable) is above the scale-down utilization threshold"
+        assert any(busy in line for line in world.lines)
         await world.scale("web", 0)
         await asyncio.sleep(300)
         assert world.groups.size("a") == 4
         assert (await world.status())["clusterWide"]["scaleDown"]["status"] == "CandidatesPresent"
+        assert any(line.endswith(" was unneeded for 4m40s") for line in world.lines)
+        assert any("scaleDownForbidden=false scaleDownInCooldown=true" in line for line in world.lines)
         await asyncio.sleep(900)
         assert world.groups.size("a") == 1
         assert len((await world.kube.list(NODES)).items) == 1

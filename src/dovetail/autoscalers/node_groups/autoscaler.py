@@ -12,12 +12,7 @@ from datetime import datetime, timedelta
 
 from dovetail.autoscalers.node_groups import soft_taints
 from dovetail.autoscalers.node_groups.actuation import Actuator
-from dovetail.autoscalers.node_groups.annotations import (
-    DELETION_CANDIDATE,
-    TO_BE_DELETED,
-    has_taint,
-    is_being_deleted,
-)
+from dovetail.autoscalers.node_groups.annotations import is_being_deleted
 from dovetail.autoscalers.node_groups.backoff import GroupBackoff
 from dovetail.autoscalers.node_groups.balancing import Increase
 from dovetail.autoscalers.node_groups.cluster_state import GroupClusterState
@@ -32,8 +27,9 @@ from dovetail.autoscalers.node_groups.expanders import Filter, Option, choose
 from dovetail.autoscalers.node_groups.explanations import explanations
 from dovetail.autoscalers.node_groups.explanations import text as explanation_text
 from dovetail.autoscalers.node_groups.group_repair import GroupRepair
+from dovetail.autoscalers.node_groups.leftover_taints import LeftoverTaints
 from dovetail.autoscalers.node_groups.metrics import ClusterAutoscalerMetrics, measure
-from dovetail.autoscalers.node_groups.node_taints import unmark_candidate, unmark_to_be_deleted
+from dovetail.autoscalers.node_groups.node_templates import NodeTemplates
 from dovetail.autoscalers.node_groups.options import AutoscalingOptions
 from dovetail.autoscalers.node_groups.pending import (
     all_new,
@@ -51,6 +47,7 @@ from dovetail.autoscalers.node_groups.readiness import is_ready
 from dovetail.autoscalers.node_groups.recording import LoopRecorder
 from dovetail.autoscalers.node_groups.request_controller import ProvisioningRequestController
 from dovetail.autoscalers.node_groups.scale_down import ScaleDownPlanner
+from dovetail.autoscalers.node_groups.scale_down_log import cooldown_line, node_lines
 from dovetail.autoscalers.node_groups.scale_up import (
     IN_BACKOFF,
     NOT_READY,
@@ -62,7 +59,6 @@ from dovetail.autoscalers.node_groups.scale_up import (
     plan_scale_up,
 )
 from dovetail.autoscalers.node_groups.simulation import ClusterSnapshot
-from dovetail.autoscalers.node_groups.templates import TemplateCache, from_any_node, from_cloud, from_nodes
 from dovetail.autoscalers.node_groups.unremovable import Unremovable, UnremovableReason
 from dovetail.chance import Chance
 from dovetail.clock import Clock, stopwatch
@@ -122,7 +118,9 @@ class NodeGroupAutoscaler:
         self.state = GroupClusterState(options.health, GroupBackoff(options.backoff), self.is_ready)
         self.planner = ScaleDownPlanner(options.scale_down)
         self._repair = GroupRepair(cloud, self.state, recording, metrics)
-        self._templates = TemplateCache(options.template_life_s)
+        soft_taints_used = options.soft_taints.count > 0
+        self._leftovers = LeftoverTaints(kube, actuator, self.group_of, recording, soft_taints_used=soft_taints_used)
+        self._templates = NodeTemplates(cloud, watch, options, recording, self.is_ready)
         self._hints: dict[str, str] = {}
         self.cooldown = cooldown
         self._decisions = decisions
@@ -131,8 +129,6 @@ class NodeGroupAutoscaler:
         self._started = clock.now()
         #: Groups resized and deletions begun so far.
         self.actions = 0
-        #: Nodes whose taints of an earlier program are still to be looked at; None before the first pass.
-        self._uncleaned: set[str] | None = None
         #: What the cluster lacks to begin with, as the status says it.
         self._lacking = ""
         self._wake = asyncio.Event()
@@ -216,9 +212,9 @@ class NodeGroupAutoscaler:
         self._record.mixed_sizes(groups)
         if self._lacks_nodes(nodes, now):
             return
-        await self._clean_up(nodes)
+        await self._leftovers.remove(nodes, self._take_over_candidates)
         snapshot = self._watch.snapshot(self.options.expendable_cutoff)
-        templates = await self._node_templates(groups, snapshot, now)
+        templates = await self._templates.of_groups(groups, snapshot, now)
         self.state.update(nodes, groups, now)
         self._tell_happenings()
         measure(self._metrics, self.state, nodes, self.options.scale_up.max_nodes_total, now)
@@ -285,69 +281,10 @@ class NodeGroupAutoscaler:
         finally:
             self._metrics.duration.labels("cloudProviderRefresh").observe(stopwatch() - started)
 
-    async def _clean_up(self, nodes: Sequence[Node]) -> None:
-        """Undo deletions that an earlier program began and did not finish, and those of ours that left their taint.
-
-        A taint that the API server does not let go is tried again in the next pass.
-        """
-        life = self.options.candidate_life_s
-        if self._uncleaned is None:
-            self._uncleaned = {node.metadata.name for node in nodes}
-            if life > 0:
-                self.planner.load_candidates(nodes, self._clock.now(), life)
-        due = self._uncleaned | self._actuator.unreturned
-        self._uncleaned, self._actuator.unreturned = set(), set()
-        for node in nodes if due else ():
-            name = node.metadata.name
-            if name not in due or name in self._actuator.deletions:
-                continue
-            if self.group_of(node) is None:  # as far as the cloud tells
-                if has_taint(node, TO_BE_DELETED):
-                    self._uncleaned.add(name)
-                continue
-            try:
-                await self._clean_up_node(node)
-            except KubeError as problem:
-                self._uncleaned.add(name)
-                self._record.warning(SOURCE, f"taints of node {name} not removed, tried again: {problem}")
-
-    async def _clean_up_node(self, node: Node) -> None:
-        if has_taint(node, TO_BE_DELETED):
-            await unmark_to_be_deleted(self._kube, node.metadata.name, cordon=self.options.actuation.cordon)
-            self._tell_cleaned(node, TO_BE_DELETED)
-        if has_taint(node, DELETION_CANDIDATE) and self.options.soft_taints.count == 0:
-            await unmark_candidate(self._kube, node.metadata.name)
-            self._tell_cleaned(node, DELETION_CANDIDATE)
-
-    def _tell_cleaned(self, node: Node, taint: str) -> None:
-        message = f"removed {taint} taints from node {node.metadata.name}"
-        self._record.node_event(node.metadata.name, "Normal", "ClusterAutoscalerCleanup", message)
-
-    async def _node_templates(
-        self, groups: Sequence[NodeGroup], snapshot: ClusterSnapshot, now: datetime
-    ) -> dict[str, NodeInfo]:
-        members: dict[str, list[NodeInfo]] = {}
-        for info in snapshot.nodes.values():
-            group = self._cloud.group_of(info.node.spec.provider_id)
-            if group is not None:
-                members.setdefault(group.id, []).append(info)
-        ready = {name: [info for info in infos if self.is_ready(info.node)] for name, infos in members.items()}
-        daemonsets = list(self._watch.daemonsets.store)
-        forced = daemonsets if self.options.force_daemonsets else ()
-        templates = from_nodes(groups, ready, self._templates, self.options.taints, now, forced)
-        for group in groups:
-            if group.id in templates:
-                continue
-            try:
-                template = await self._cloud.template(group)
-            except Exception as problem:  # of one group; the others are not to suffer for it
-                self._record.error(SOURCE, f"Unable to build proper template node for {group.id}: {problem}")
-                unwell = from_any_node(members.get(group.id, ()), group.id, self.options.taints, forced)
-                if unwell is not None:
-                    templates[group.id] = unwell
-                continue
-            templates[group.id] = from_cloud(template, daemonsets, group.id, self.options.taints)
-        return templates
+    def _take_over_candidates(self, nodes: Sequence[Node]) -> None:
+        """With --node-deletion-candidate-ttl what an earlier program found goes on."""
+        if self.options.candidate_life_s > 0:
+            self.planner.load_candidates(nodes, self._clock.now(), self.options.candidate_life_s)
 
     def _tell_happenings(self) -> None:
         for happening in self.state.happenings:
@@ -540,6 +477,11 @@ class NodeGroupAutoscaler:
         self._metrics.duration.labels("findUnneeded").observe(stopwatch() - started)
         cooldown = forbidden or not candidates or self.cooldown.is_active(now)
         self._metrics.in_cooldown.set(cooldown)
+        for line in (
+            *node_lines(self.planner, now),
+            cooldown_line(self.cooldown, forbidden=forbidden, active=cooldown),
+        ):
+            self._record.log(*line)
         if cooldown:
             await self._soft_taints(nodes)
             return
