@@ -361,6 +361,13 @@ def test_the_status_goes_with_the_program() -> None:
             work = asyncio.create_task(program.run(settings, kube, cloud, lab.clock, lab.chance, write=len))
             await asyncio.sleep(30)
             assert await lab.kube.get(CONFIGMAPS, "cluster-autoscaler-status", "kube-system")
+            events = (await lab.kube.list(CORE_EVENTS, "kube-system")).items
+            [elected] = [event for event in events if event["reason"] == "LeaderElection"]
+            assert (elected["involvedObject"]["kind"], elected["involvedObject"]["name"]) == (
+                "Lease",
+                "cluster-autoscaler",
+            )
+            assert elected["message"] == "cluster-autoscaler became leader"
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
             with pytest.raises(NotFound):

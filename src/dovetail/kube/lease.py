@@ -19,6 +19,7 @@ import msgspec
 from dovetail.kube.backoff import NEVER
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from dovetail.kube.events import InvolvedObject, reference
 from dovetail.kube.log import Log
 from dovetail.kube.resources import LEASES
 from dovetail.model.meta import micro
@@ -69,6 +70,11 @@ class LeaderElection:
     def holder(self) -> str:
         """Who holds the lease, as far as we know."""
         return str((self._lease.get("spec") or {}).get("holderIdentity") or "")
+
+    @property
+    def about(self) -> InvolvedObject:
+        """The lease as events name it."""
+        return reference(LEASES, self._lease)
 
     def check(self) -> None:
         """The fence: raises unless we surely are the leader."""

@@ -16,7 +16,6 @@ DAEMONSET_POD = PREFIX + "daemonset-pod"
 SCALE_DOWN_DISABLED = PREFIX + "scale-down-disabled"
 LAST_UPDATED = PREFIX + "last-updated"
 DELAY_DELETION_PREFIX = "delay-deletion.cluster-autoscaler.kubernetes.io/"
-UPCOMING_NODE = "cluster-autoscaler.k8s.io/upcoming-node"
 MIRROR_POD = "kubernetes.io/config.mirror"
 CONFIG_SOURCE = "kubernetes.io/config.source"
 

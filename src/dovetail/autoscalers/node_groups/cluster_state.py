@@ -6,7 +6,7 @@ such a reason make a group, or the cluster, unhealthy, and then nothing is scale
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -60,10 +60,9 @@ class ScaleUpRequest(msgspec.Struct):
 
 
 class AcceptableRange(msgspec.Struct, frozen=True):
-    """How many ready nodes a group should have, given what was asked of it."""
+    """How many ready nodes a group should have at least, given what was asked of it."""
 
     least: int
-    most: int
     target: int
 
 
@@ -104,7 +103,6 @@ class GroupClusterState:
         self.backoff = backoff
         self._is_ready = is_ready or (lambda node: node.ready)
         self.requests: dict[str, ScaleUpRequest] = {}
-        self.deletions: list[tuple[str, datetime]] = []
         self.groups: dict[str, NodeGroup] = {}
         self.readiness: dict[str, Readiness] = {}
         self.total = Readiness()
@@ -141,10 +139,6 @@ class GroupClusterState:
         request.increase += delta
         if delta > 0:
             request.time, request.expected = now, now + provision
-
-    def register_deletion(self, group: str, expected: datetime) -> None:
-        """A node of the group is being deleted and should be gone by then."""
-        self.deletions.append((group, expected))
 
     def register_failure(self, group: NodeGroup, error: InstanceError, now: datetime) -> datetime:
         """A scale-up failed; until when the group is left alone."""
@@ -235,17 +229,12 @@ class GroupClusterState:
         return ("registered", "unready", "resource_unready") if lacking else ("registered", "unready")
 
     def _update_ranges(self) -> None:
-        going: dict[str, int] = {}
-        for name, _ in self.deletions:
-            going[name] = going.get(name, 0) + 1
         self.ranges = {}
         for group in self.groups.values():
             request = self.requests.get(group.id)
             missing = len(self.readiness[group.id].long_unregistered) if group.id in self.readiness else 0
             least = group.target_size - missing - (request.increase if request else 0)
-            self.ranges[group.id] = AcceptableRange(
-                least, group.target_size + going.get(group.id, 0), group.target_size
-            )
+            self.ranges[group.id] = AcceptableRange(least, group.target_size)
 
     def _note_inherited(self, now: datetime) -> None:
         """Nodes that a program before this one asked for are waited for, so that they are not asked for twice."""
@@ -277,7 +266,6 @@ class GroupClusterState:
                 self.register_failure(group, timeout, now)
                 self.timed_out.append(request)
                 del self.requests[name]
-        self.deletions = [(group, expected) for group, expected in self.deletions if expected > now]
 
     def _note_creation_errors(self, now: datetime) -> None:
         """Instances that the cloud could not make: the group backs off at once."""
@@ -426,14 +414,3 @@ def _first(messages: Iterable[str]) -> str:
     distinct = list(dict.fromkeys(messages))
     text = ", ".join(distinct[:MAX_MESSAGES_PER_EVENT])
     return f"{text}, ..." if len(distinct) > MAX_MESSAGES_PER_EVENT else text
-
-
-def members_by_group(nodes: Sequence[Node], groups: Sequence[NodeGroup]) -> Mapping[str, list[Node]]:
-    """The nodes of each group; nodes of no group are left out."""
-    of = {instance.provider_id: group.id for group in groups for instance in group.instances}
-    sorted_nodes: dict[str, list[Node]] = {}
-    for node in nodes:
-        group = of.get(node.spec.provider_id)
-        if group is not None:
-            sorted_nodes.setdefault(group, []).append(node)
-    return sorted_nodes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from dovetail.autoscalers.node_groups.annotations import (
@@ -103,7 +103,3 @@ def all_new(pods: Sequence[Pod], now: datetime) -> bool:
         if pod.metadata.creation_timestamp is not None and requests(pod).get(NVIDIA_GPU)
     ]
     return bool(gpu) and min(gpu) + timedelta(seconds=NEW_GPU_POD_S) > now
-
-
-def by_name(pods: Iterable[Pod]) -> Mapping[str, Pod]:
-    return {pod.metadata.key: pod for pod in pods}

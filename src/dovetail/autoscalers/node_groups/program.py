@@ -76,7 +76,7 @@ async def run(
         writer, teller = writer.fenced(election.check), teller.fenced(election.check)
 
     async def lead() -> None:
-        await _lead(settings, writer, teller, cloud, clock, chance, klog, metrics, handle)
+        await _lead(settings, writer, teller, cloud, clock, chance, klog, metrics, handle, election)
 
     async with _serving(settings["address"] if serve else "", metrics, handle, settings, clock):
         while True:
@@ -106,6 +106,7 @@ async def _lead(
     klog: Klog,
     metrics: ClusterAutoscalerMetrics,
     handle: ProgramHandle,
+    election: LeaderElection | None,
 ) -> None:
     options = options_of.options(settings)
     events = event_recorder(event_client, COMPONENT, duplicates=settings["record-duplicated-events"])
@@ -137,6 +138,8 @@ async def _lead(
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(events.run(), name="events")
+            if election is not None:
+                events.normal(election.about, "LeaderElection", f"{election.identity} became leader")
             tasks.create_task(watch.run(), name="watch")
             await recording.announce()
             await watch.synced()

@@ -21,9 +21,8 @@ BEST_EFFORT_ATOMIC = f"best-effort-atomic-scale-up.{GROUP}"
 CLASSES = (CHECK_CAPACITY, BEST_EFFORT_ATOMIC)
 CONSUME = f"{GROUP}/consume-provisioning-request"
 CLASS_NAME = f"{GROUP}/provisioning-class-name"
-#: The names of both annotations before the API had a group of its own.
+#: Its name before the API had a group of its own.
 OLD_CONSUME = "cluster-autoscaler.kubernetes.io/consume-provisioning-request"
-OLD_CLASS_NAME = "cluster-autoscaler.kubernetes.io/provisioning-class-name"
 NO_RETRY = "noRetry"
 ACCEPTED, PROVISIONED, FAILED = "Accepted", "Provisioned", "Failed"
 BOOKING_EXPIRED, CAPACITY_REVOKED = "BookingExpired", "CapacityRevoked"
