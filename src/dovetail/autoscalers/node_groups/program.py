@@ -28,6 +28,7 @@ from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.cloud.node_groups import NodeGroupCloud
 from dovetail.kube.client import Kube
+from dovetail.kube.events import EventRecorder
 from dovetail.kube.lease import LeaderElection, LeadershipLost
 from dovetail.model.pods import Pod
 from dovetail.runtime.http_log import http_log
@@ -110,15 +111,7 @@ async def _lead(
 ) -> None:
     options = options_of.options(settings)
     events = event_recorder(event_client, COMPONENT, duplicates=settings["record-duplicated-events"])
-    recording = LoopRecorder(
-        kube,
-        clock,
-        events,
-        klog,
-        namespace=settings["namespace"],
-        name=settings["status-config-map-name"],
-        write_status=settings["write-status-configmap"],
-    )
+    recording = _recorder(settings, kube, clock, events, klog)
 
     def pod_changed(pod: Pod) -> None:
         if handle.autoscaler is not None:
@@ -157,6 +150,18 @@ async def _lead(
     finally:
         handle.autoscaler = None
         await _withdraw(recording, klog)
+
+
+def _recorder(settings: ParsedFlags, kube: Kube, clock: Clock, events: EventRecorder, klog: Klog) -> LoopRecorder:
+    return LoopRecorder(
+        kube,
+        clock,
+        events,
+        klog,
+        namespace=settings["namespace"],
+        name=settings["status-config-map-name"],
+        write_status=settings["write-status-configmap"],
+    )
 
 
 def _reports(

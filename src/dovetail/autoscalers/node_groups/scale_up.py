@@ -108,67 +108,89 @@ class ScaleUpInput(msgspec.Struct, frozen=True):
     ready_count: int | None = None
 
 
+class _Matching:
+    """Which pending pods fit on new nodes of which groups, and why the others do not."""
+
+    def __init__(
+        self,
+        pod_groups: Sequence[PodGroup],
+        usable: Sequence[NodeGroup],
+        skipped: Mapping[str, tuple[str, ...]],
+        scale_up_input: ScaleUpInput,
+    ) -> None:
+        self._pod_groups = pod_groups
+        self._skipped = skipped
+        #: By group: the pods that fit.
+        self.fitting: dict[str, list[PodGroup]] = {group.id: [] for group in usable}
+        self._rejections: list[dict[str, tuple[str, ...]]] = [{} for _ in pod_groups]
+        snapshot, templates = scale_up_input.snapshot, scale_up_input.templates
+        for group in usable:
+            for pod_group, rejections in zip(pod_groups, self._rejections, strict=True):
+                rejection = rejected_by(snapshot, snapshot.info(pod_group.exemplar), templates[group.id])
+                if rejection is None:
+                    self.fitting[group.id].append(pod_group)
+                else:
+                    rejections[group.id] = rejection.reasons
+        self._helped = {id(pod_group) for pod_groups in self.fitting.values() for pod_group in pod_groups}
+
+    def refused(self) -> tuple[PodWithoutGroup, ...]:
+        """Pods that fit no group."""
+        return tuple(
+            PodWithoutGroup(pod, rejections, self._skipped)
+            for pod_group, rejections in zip(self._pod_groups, self._rejections, strict=True)
+            if id(pod_group) not in self._helped
+            for pod in pod_group.pods
+        )
+
+    def all_refused(self, reason: str) -> tuple[PodWithoutGroup, ...]:
+        """Every pod, where no group is used for this reason although some would fit."""
+        refusals = dict.fromkeys(self.fitting, (reason,))
+        return tuple(
+            PodWithoutGroup(pod, {**rejections, **refusals}, self._skipped)
+            for pod_group, rejections in zip(self._pod_groups, self._rejections, strict=True)
+            for pod in pod_group.pods
+        )
+
+    def awaiting(self, group: str) -> tuple[Pod, ...]:
+        """Pods that do not fit the group that grows, and fit another one."""
+        return tuple(
+            pod
+            for pod_group, rejections in zip(self._pod_groups, self._rejections, strict=True)
+            if id(pod_group) in self._helped and group in rejections
+            for pod in pod_group.pods
+        )
+
+
 def plan_scale_up(pods: Sequence[Pod], scale_up_input: ScaleUpInput, *, all_or_nothing: bool = False) -> ScaleUpPlan:
     """The plan for these pending pods."""
-    groups = pod_groups(pods)
     if is_at_max_total(scale_up_input):
         return ScaleUpPlan(
             ScaleUpResult.LIMITED_BY_MAX_TOTAL, refused=tuple(PodWithoutGroup(pod, {}, {}) for pod in pods)
         )
     usable, skipped = usable_groups(scale_up_input)
-    fitting: dict[str, list[PodGroup]] = {}
-    rejections: dict[int, dict[str, tuple[str, ...]]] = {index: {} for index in range(len(groups))}
-    for group in usable:
-        fitting[group.id] = []
-        for index, pod_group in enumerate(groups):
-            rejection = rejected_by(
-                scale_up_input.snapshot,
-                scale_up_input.snapshot.info(pod_group.exemplar),
-                scale_up_input.templates[group.id],
-            )
-            if rejection is None:
-                fitting[group.id].append(pod_group)
-            else:
-                rejections[index][group.id] = rejection.reasons
-    options = _options(pods, usable, fitting, scale_up_input, all_or_nothing)
-    helped = {id(pod_group) for pod_groups in fitting.values() for pod_group in pod_groups}
-
-    def refused(everything: bool = False, reason: str = "") -> tuple[PodWithoutGroup, ...]:
-        return tuple(
-            PodWithoutGroup(
-                pod, {**rejections[index], **(dict.fromkeys(fitting, (reason,)) if everything else {})}, skipped
-            )
-            for index, pod_group in enumerate(groups)
-            if everything or id(pod_group) not in helped
-            for pod in pod_group.pods
-        )
-
+    matching = _Matching(pod_groups(pods), usable, skipped, scale_up_input)
+    options = _options(pods, usable, matching.fitting, scale_up_input, all_or_nothing)
     if not options:
-        return ScaleUpPlan(ScaleUpResult.NO_OPTIONS, refused=refused(), skipped=skipped)
+        return ScaleUpPlan(ScaleUpResult.NO_OPTIONS, refused=matching.refused(), skipped=skipped)
     best = scale_up_input.choose(options, scale_up_input.templates)
     if best is None or best.nodes <= 0:
-        return ScaleUpPlan(ScaleUpResult.NO_OPTIONS, refused=refused(True, FILTERED_OUT), skipped=skipped)
+        return ScaleUpPlan(ScaleUpResult.NO_OPTIONS, refused=matching.all_refused(FILTERED_OUT), skipped=skipped)
     count, limited = _capped(best.nodes, scale_up_input)
     template = scale_up_input.templates[best.group.id].node
     allowed = scale_up_input.quotas.check(template, count).allowed
     increases = [] if allowed <= 0 else _shares(best, allowed, scale_up_input)
-    total = sum(increase.delta for increase in increases)
-    if all_or_nothing and total < best.nodes:
-        return ScaleUpPlan(ScaleUpResult.NO_OPTIONS, refused=refused(True, ALL_OR_NOTHING), skipped=skipped)
+    if all_or_nothing and sum(increase.delta for increase in increases) < best.nodes:
+        return ScaleUpPlan(ScaleUpResult.NO_OPTIONS, refused=matching.all_refused(ALL_OR_NOTHING), skipped=skipped)
     if not increases:
-        return ScaleUpPlan(ScaleUpResult.NO_OPTIONS, refused=refused(), skipped=skipped, limited_by_total=limited)
-    awaiting = tuple(
-        pod
-        for index, pod_group in enumerate(groups)
-        if id(pod_group) in helped and best.group.id in rejections[index]
-        for pod in pod_group.pods
-    )
+        return ScaleUpPlan(
+            ScaleUpResult.NO_OPTIONS, refused=matching.refused(), skipped=skipped, limited_by_total=limited
+        )
     return ScaleUpPlan(
         ScaleUpResult.SUCCESSFUL,
         tuple(increases),
         best.pods,
-        refused(),
-        awaiting,
+        matching.refused(),
+        matching.awaiting(best.group.id),
         best,
         tuple(options),
         skipped,
