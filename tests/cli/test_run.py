@@ -120,7 +120,7 @@ def test_a_refused_start_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.M
     async def refused(options: object) -> None:
         raise ExceptionGroup("tasks", [ExceptionGroup("more", [StartRefused("EC2 knows none of 3 instances")])])
 
-    monkeypatch.setattr(run_autoscaler, "_until_stopped", refused)
+    monkeypatch.setattr(run_autoscaler, "_run", refused)
     answer = CliRunner().invoke(main, ["run", "--cluster-name", "demo"])
     assert answer.exit_code == 2
     assert "EC2 knows none of 3 instances" in answer.output
