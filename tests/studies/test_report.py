@@ -90,8 +90,8 @@ def test_pods_that_differ_under_vpa_are_named_with_their_bounds(language: str) -
         run(Setup(NodeAutoscaler.DOVETAIL, vpa=True), dollars=15.0, lower_bound=12.5, evictions=26),
     ]
     report = Report(comparison(*apart), language)
-    sentence = report.short()[1]
-    assert all(text in sentence for text in ("$7.50", "$12.50", "180", "26"))
+    (sentence,) = report.short()
+    assert all(text in sentence for text in ("1.20×", "$7.50", "$12.50", "180", "26"))
     chart = report.charts()[0]
     marks = re.findall(r'class="bound" x1="[0-9.]+" x2="[0-9.]+" y1="([0-9.]+)"', chart)[:2]
     tops = re.findall(r'<rect class="[a-z]+" x="[0-9.]+" y="([0-9.]+)"', chart)
@@ -101,7 +101,20 @@ def test_pods_that_differ_under_vpa_are_named_with_their_bounds(language: str) -
         msgspec.structs.replace(outcome, measures=msgspec.structs.replace(outcome.measures, lower_bound=8.0))
         for outcome in apart
     ]
-    assert len(Report(comparison(*alike), language).short()) == 1
+    (sentence,) = Report(comparison(*alike), language).short()
+    assert "×" not in sentence
+
+
+def test_dollars_of_unlike_pods_are_no_finding() -> None:
+    """Smaller pods are not better packing: Karpenter pays half of Dovetail here, and more for its own pods."""
+    runs = [
+        run(Setup(NodeAutoscaler.KARPENTER, vpa=True), dollars=9.0, lower_bound=6.0, evictions=180),
+        run(Setup(NodeAutoscaler.DOVETAIL, vpa=True), dollars=15.0, lower_bound=12.0, evictions=26),
+    ]
+    found = {(finding.measure, finding.about.nodes, finding.side) for finding in between_autoscalers(rows(runs))}
+    assert {measure for measure, *_ in found} >= {"cost_ratio", "evictions"}
+    assert "dollars" not in {measure for measure, *_ in found}
+    assert ("cost_ratio", NodeAutoscaler.DOVETAIL, Side.ADVANTAGE) in found
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -11,7 +11,7 @@ from enum import StrEnum
 import msgspec
 
 from dovetail.studies.setups import NodeAutoscaler, Setup, by_pods
-from dovetail.studies.summary import Row
+from dovetail.studies.summary import Row, pods_differ
 
 
 class Side(StrEnum):
@@ -34,6 +34,7 @@ class StudyFinding(msgspec.Struct, frozen=True, kw_only=True):
 #: Measures that are compared, and whether less is better.
 COMPARED: tuple[tuple[str, bool], ...] = (
     ("dollars", True),
+    ("cost_ratio", True),
     ("ready_p50", True),
     ("ready_p99", True),
     ("pods_waited", True),
@@ -48,11 +49,17 @@ EFFECTS: tuple[tuple[str, bool], ...] = (("dollars", True), ("pods_waited", True
 
 
 def between_autoscalers(rows: Sequence[Row]) -> list[StudyFinding]:
-    """For every measure the best and the worst of the set-ups that have the same pods, where no seed contradicts."""
+    """For every measure the best and the worst of the set-ups that differ in the node autoscaler alone.
+
+    None where a seed contradicts. Where the pods differ, the cost for the lower bound is compared and not the cost.
+    """
     by_setup = {row.setup: row for row in rows}
     findings: list[StudyFinding] = []
     for setups in by_pods(by_setup).values():
+        unfit = "dollars" if pods_differ([by_setup[setup] for setup in setups]) else "cost_ratio"
         for measure, less_is_better in COMPARED:
+            if measure == unfit:
+                continue
             group = [by_setup[setup] for setup in setups if measure in by_setup[setup].figures]
             if len(group) < 2:
                 continue

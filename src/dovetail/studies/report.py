@@ -14,7 +14,7 @@ from dovetail.studies.html import document
 from dovetail.studies.observation import WAITED_S
 from dovetail.studies.run import Run
 from dovetail.studies.setups import TITLES, NodeAutoscaler, Setup, by_pods
-from dovetail.studies.summary import MIN_DIFFERENCE_OF_ONE_SEED, Row, rows
+from dovetail.studies.summary import MIN_DIFFERENCE_OF_ONE_SEED, Row, pods_differ, rows
 from dovetail.studies.words import COLUMNS, text, text_in
 from dovetail.studies.workloads.workload import Workload
 
@@ -95,22 +95,28 @@ class Report:
         """One sentence on cost for each way that pods are changed, and one where the pods are not the same."""
         sentences = []
         for setups in by_pods(self._by_setup).values():
-            sentences.append(self._cheapest(setups))
-            if setups[0].vpa and self._pods_differ(setups):
-                sentences.append(self._requests_differ(setups))
+            sentences.append(self._ratios(setups) if self._pods_differ(setups) else self._cheapest(setups))
         return sentences
 
     def _pods_differ(self, setups: Sequence[Setup]) -> bool:
-        """Whether pods of these set-ups request unlike amounts: their lower bounds differ beyond the spread."""
-        bounds = sorted((self._by_setup[setup]["lower_bound"] for setup in setups), key=lambda figure: figure.median)
-        return bounds[0].below(bounds[-1])
+        return pods_differ([self._by_setup[setup] for setup in setups])
 
-    def _requests_differ(self, setups: Sequence[Setup]) -> str:
-        """A pod gets VPA's requests when it is created anew: who evicts more has other pods."""
-        ordered = sorted((self._by_setup[setup] for setup in setups), key=lambda row: row["lower_bound"].median)
-        bounds = ", ".join(f"{TITLES[row.setup.nodes]} {words.dollars(row['lower_bound'])}" for row in ordered)
+    def _ratios(self, setups: Sequence[Setup]) -> str:
+        """Set-ups whose pods request unlike amounts: cost for what these pods must cost, closest first."""
+        ordered = sorted((self._by_setup[setup] for setup in setups), key=lambda row: row["cost_ratio"].median)
+        ratios = ", ".join(
+            self._text(
+                "ratio",
+                name=TITLES[row.setup.nodes],
+                ratio=words.times(row["cost_ratio"]),
+                own=words.dollars(row["dollars"]),
+                bound=words.dollars(row["lower_bound"]),
+            )
+            for row in ordered
+        )
         evictions = ", ".join(f"{TITLES[row.setup.nodes]} {words.count(row['evictions'])}" for row in ordered)
-        return self._text("requests_differ", variant=self._variant(setups[0]), bounds=bounds, evictions=evictions)
+        key = "requests_differ" if setups[0].vpa else "pods_differ"
+        return self._text(key, variant=self._variant(setups[0]), ratios=ratios, evictions=evictions)
 
     def _cheapest(self, setups: Sequence[Setup]) -> str:
         ordered = sorted((self._by_setup[setup] for setup in setups), key=lambda row: row["dollars"].median)

@@ -68,4 +68,14 @@ def _figures(runs: Sequence[Run]) -> dict[str, Figure]:
     above = [run.measures.dollars / run.measures.lower_bound - 1.0 for run in runs if run.measures.lower_bound > 0]
     if len(above) == len(runs):
         figures["above_bound"] = figure(above)
+        figures["cost_ratio"] = figure([1.0 + share for share in above])
     return figures
+
+
+def pods_differ(group: Iterable[Row]) -> bool:
+    """Whether pods of these set-ups request unlike amounts: their lower bounds differ beyond the spread.
+
+    With VPA a pod gets its new requests when it is created anew, so that a set-up that evicts more has other pods.
+    """
+    bounds = sorted((row["lower_bound"] for row in group), key=lambda bound: bound.median)
+    return bounds[0].median > 0 and bounds[0].below(bounds[-1])

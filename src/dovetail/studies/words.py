@@ -38,8 +38,13 @@ def seconds(figure: Figure) -> str:
     return number(figure, ".0f", " s")
 
 
+def times(figure: Figure) -> str:
+    return number(figure, ".2f", "×")
+
+
 FORMATS: Mapping[str, Callable[[Figure], str]] = {
     "dollars": dollars,
+    "cost_ratio": times,
     "lower_bound": dollars,
     "above_bound": share,
     "cpu_utilisation": share,
@@ -50,6 +55,7 @@ FORMATS: Mapping[str, Callable[[Figure], str]] = {
 
 _BEST: Mapping[str, str] = {
     "dollars": source("cheapest: {own}; {others}"),
+    "cost_ratio": source("cheapest for its own pods: {own} their lower bound; {others}"),
     "ready_p50": source("quickest for the typical pod: half of the pods were ready within {own}; {others}"),
     "ready_p99": source("quickest for the slowest pods: 99 % were ready within {own}; {others}"),
     "pods_waited": source("fewest pods waited for a node: {own}; {others}"),
@@ -63,6 +69,7 @@ _BEST: Mapping[str, str] = {
 }
 _WORST: Mapping[str, str] = {
     "dollars": source("dearest: {own}; {others}"),
+    "cost_ratio": source("dearest for its own pods: {own} their lower bound; {others}"),
     "ready_p50": source("slowest for the typical pod: half of the pods were ready only after {own}; {others}"),
     "ready_p99": source("slowest for the slowest pods: 99 % were ready only after {own}; {others}"),
     "pods_waited": source("most pods waited for a node: {own}; {others}"),
@@ -146,12 +153,18 @@ TEXTS: Mapping[str, str] = {
     "no_cheapest": source("No set-up is the cheapest{variant} beyond the spread: {others}."),
     "no_cheapest_of_one_seed": source("No set-up is the cheapest{variant} by more than {least} %: {others}."),
     "requests_differ": source(
-        "The pods themselves differ{variant}, because a pod gets the requests that VPA recommends when it is created "
-        "anew: lower bounds of what the pods request are {bounds}; evictions {evictions}."
+        "The dollars do not compare{variant}: a pod gets the requests that VPA recommends only when it is created anew, "
+        "so more evictions ({evictions}) mean smaller pods. Cost for the lower bound of its own pods: {ratios}."
     ),
+    "pods_differ": source(
+        "The dollars do not compare{variant}: the set-ups ran unlike pods (evictions {evictions}). Cost for the lower "
+        "bound of its own pods: {ratios}."
+    ),
+    "ratio": source("{name} {ratio} ({own} for {bound})"),
     "table_note": source(
         "Lower bound: no fleet that these NodePools allow can run these pods for less. Waited: bound more than "
-        "{waited} s after creation. Ready: from creation to Ready, of half and of 99 % of the pods."
+        "{waited} s after creation. Ready: from creation to Ready, of half and of 99 % of the pods. CPU/mem used: what "
+        "the pods request of the nodes' CPU and memory. Nodes: launched and removed. Calls: requests of the autoscaler."
     ),
     "method_1": source(
         "Every set-up gets the same pods, the same load and the same cluster: API server, kube-scheduler, "
