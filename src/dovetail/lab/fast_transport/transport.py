@@ -24,7 +24,8 @@ from dovetail.lab.apiserver.webhooks.chain import may_concern
 from dovetail.lab.controllers.interning import share_labels
 from dovetail.lab.controllers.timestamps import stamp
 from dovetail.lab.fast_transport import lease_updates, node_patches, status_updates
-from dovetail.lab.pushed_changes import ObjectChange, ObjectMold, Parts, ViewDifference
+from dovetail.lab.fast_transport.registrations import Registrations
+from dovetail.lab.pushed_changes import ObjectMold, ObjectChange, Parts, ViewDifference
 from dovetail.lab.server import LabServer
 
 T = TypeVar("T")
@@ -55,10 +56,11 @@ class FastTransport:
         self._store.history_limit = HISTORY
         self._molds: dict[tuple[str, bytes], ObjectMold] = {}
         self._subscribers: dict[str, list[OnChange]] = {}
-        #: What is new about the pod that is being written, and what it is a copy of.
+        #: What is new about the object that is being written, and what it is a copy of.
         self._writing: tuple[Parts | None, ObjectMold | None] = _UNKNOWN
         self._chance = server.chance.child("fastlane")
         self._recorded = _RecordedStatus()
+        self._registrations = Registrations(server)
         server.store.observers.append(self._changed)
 
     async def close(self) -> None:
@@ -75,15 +77,15 @@ class FastTransport:
     def _changed(self, event: StoreEvent) -> None:
         if event.table in _ADMISSION:
             self._molds.clear()
+        (parts, mold), self._writing = self._writing, _UNKNOWN
         subscribers = self._subscribers.get(event.table)
         if subscribers:
-            change = self._change(event)
+            change = self._change(event, parts, mold)
             for on_change in tuple(subscribers):
                 on_change(change)
 
-    def _change(self, event: StoreEvent) -> ObjectChange:
+    def _change(self, event: StoreEvent, parts: Parts | None, mold: ObjectMold | None) -> ObjectChange:
         record, before = event.record, event.previous
-        (parts, mold), self._writing = self._writing, _UNKNOWN
         if record is None:
             assert before is not None
             version = ViewDifference({"metadata": {"resourceVersion": str(event.rv)}}) if event.table == PODS else None
@@ -104,6 +106,11 @@ class FastTransport:
         self._writing = new, mold
         return self._store.put(PODS, key, pod)
 
+    def _put_in(self, table: str, key: str, obj: Json, new: Parts | None) -> StoredVersion:
+        """Write an object of which only this is new, if that is known."""
+        self._writing = new, None
+        return self._store.put(table, key, obj)
+
     # What is asked for by a request
 
     async def send(self, request: Request) -> Response:
@@ -112,14 +119,25 @@ class FastTransport:
             if short is not None:
                 return short
         elif request.method == "PATCH":
-            record = node_patches.merged(self._store, request)
+            record = node_patches.merged(self._store, request, self._put_in)
             if record is not None:
                 return Response(status=200, headers=_JSON, body=record.raw)
         elif request.method == "PUT" and request.path.startswith(lease_updates.PATH):
             record = self._renewed(request)
             if record is not None:
                 return Response(status=200, headers=_JSON, body=record.raw)
+        elif self._registrations.concerns(request):
+            return await self._register(request)
         return await self._server.handle(request)
+
+    async def _register(self, request: Request) -> Response:
+        record = self._registrations.create(request)
+        if record is not None:
+            return Response(status=201, headers=_JSON, body=record.raw)
+        response = await self._server.handle(request)
+        if response.status == 201:
+            self._registrations.remember(request, response)
+        return response
 
     def _renewed(self, request: Request) -> StoredVersion | None:
         if may_concern(self._server, "leases", group="coordination.k8s.io"):
