@@ -1,8 +1,9 @@
 """Patches of nodes and claims, the short way: what our own components write about a thousand nodes.
 
 A merge patch, and the conditions that a kubelet posts, are merged and stored as they are: the components are ours, and
-what they write was checked when they were made. Whatever is not exactly so (another version than asked for, an object
-being deleted, a dry run) takes the usual way. Caches are told which fields are new (`lab.pushed_changes`).
+what they write was checked when they were made. Whatever is not exactly so takes the usual way: another version than
+asked for, a finalizer of an object that is being deleted, a dry run. Caches are told which fields are new
+(`lab.pushed_changes`).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def merged(store: ObjectStore, request: Request, put: Put) -> StoredVersion | No
         if request.path.startswith(path):
             name, _, subresource = request.path.removeprefix(path).partition("/")
             record = store.get(table, name)
-            if record is None or subresource not in ("", "status") or "deletionTimestamp" in record.obj["metadata"]:
+            if record is None or subresource not in ("", "status"):
                 return None
             if merges(request):
                 changed = _merged(record, _decode(request.body), _STATUS if subresource else parts)
@@ -62,6 +63,8 @@ def _merged(record: StoredVersion, body: Json, parts: frozenset[str]) -> Json | 
     metadata = dict(body.get("metadata") or {})
     version = metadata.pop("resourceVersion", None)
     if version not in (None, str(record.rv)):
+        return None
+    if "finalizers" in metadata and "deletionTimestamp" in record.obj["metadata"]:
         return None
     if body.keys() - {"metadata", *parts} or metadata.keys() - (_METADATA if parts is not _STATUS else set()):
         return None
@@ -100,9 +103,7 @@ def _difference(old: Json, new: Json) -> Parts | None:
             return None
         if before.keys() - after.keys():
             return None
-        parts[part] = {
-            name: value for name, value in after.items() if name not in before or before[name] is not value
-        }
+        parts[part] = {name: value for name, value in after.items() if name not in before or before[name] is not value}
     return parts
 
 

@@ -24,8 +24,8 @@ from dovetail.lab.apiserver.webhooks.chain import may_concern
 from dovetail.lab.controllers.interning import share_labels
 from dovetail.lab.controllers.timestamps import stamp
 from dovetail.lab.fast_transport import lease_updates, node_patches, status_updates
-from dovetail.lab.fast_transport.registrations import Registrations
-from dovetail.lab.pushed_changes import ObjectMold, ObjectChange, Parts, ViewDifference
+from dovetail.lab.fast_transport.node_creations import NodeCreations
+from dovetail.lab.pushed_changes import ObjectChange, ObjectMold, Parts, ViewDifference
 from dovetail.lab.server import LabServer
 
 T = TypeVar("T")
@@ -34,6 +34,7 @@ Json = dict[str, Any]
 PODS, EVENTS = "/pods", "/events"
 #: What admission of a pod depends on: a change here, and molds are made anew.
 _ADMISSION = frozenset({"/namespaces", "/limitranges", "/resourcequotas", "scheduling.k8s.io/priorityclasses"})
+_DEFINITIONS = "apiextensions.k8s.io/customresourcedefinitions"
 _TOPOLOGY = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 _KEPT_MOLDS = 4096
 #: What a copy does not have in common with its mold.
@@ -60,7 +61,7 @@ class FastTransport:
         self._writing: tuple[Parts | None, ObjectMold | None] = _UNKNOWN
         self._chance = server.chance.child("fastlane")
         self._recorded = _RecordedStatus()
-        self._registrations = Registrations(server)
+        self._node_creations = NodeCreations(server)
         server.store.observers.append(self._changed)
 
     async def close(self) -> None:
@@ -77,6 +78,8 @@ class FastTransport:
     def _changed(self, event: StoreEvent) -> None:
         if event.table in _ADMISSION:
             self._molds.clear()
+        elif event.table == _DEFINITIONS:
+            self._node_creations.forget()
         (parts, mold), self._writing = self._writing, _UNKNOWN
         subscribers = self._subscribers.get(event.table)
         if subscribers:
@@ -126,17 +129,17 @@ class FastTransport:
             record = self._renewed(request)
             if record is not None:
                 return Response(status=200, headers=_JSON, body=record.raw)
-        elif self._registrations.concerns(request):
-            return await self._register(request)
+        elif self._node_creations.concerns(request):
+            return await self._create_for_node(request)
         return await self._server.handle(request)
 
-    async def _register(self, request: Request) -> Response:
-        record = self._registrations.create(request)
+    async def _create_for_node(self, request: Request) -> Response:
+        record = self._node_creations.create(request)
         if record is not None:
             return Response(status=201, headers=_JSON, body=record.raw)
         response = await self._server.handle(request)
         if response.status == 201:
-            self._registrations.remember(request, response)
+            self._node_creations.remember(request, response)
         return response
 
     def _renewed(self, request: Request) -> StoredVersion | None:
