@@ -111,7 +111,14 @@ def choose(name: str | None) -> RunningLab:
     if len(labs) > 1:
         pointed = [lab for lab in labs if lab.kubeconfig == os.environ.get("KUBECONFIG")]
         if len(pointed) != 1:
-            raise NotOneLab(message("several labs run: {listed}; choose one with --name", listed=listed))
+            raise NotOneLab(
+                message(
+                    'several labs run: {listed}; choose one with --name, or for every command with eval "$(dovetail '
+                    'env --name {first})"',
+                    listed=listed,
+                    first=labs[0].name,
+                )
+            )
         return pointed[0]
     return labs[0]
 

@@ -91,6 +91,12 @@ def test_errors_end_with_1(files: Path, options: tuple[str, ...], problem: str) 
     assert problem in result.output
 
 
+def test_without_a_change_no_cluster_is_asked(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["diff", "--kubeconfig", str(tmp_path / "none")])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: nothing to compare: name manifests with -f")
+
+
 def test_a_cluster_that_cannot_be_reached_is_an_error(tmp_path: Path) -> None:
     config = {
         "apiVersion": "v1",

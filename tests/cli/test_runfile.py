@@ -73,7 +73,15 @@ def test_where_several_labs_run_a_command_without_a_name_says_which(command: lis
     answer = CliRunner().invoke(main, command)
     assert answer.exit_code == 2
     expected = "several labs run: dev (https://dev:1), prod (https://prod:1); choose one with --name"
-    assert answer.stderr == f"Error: {expected}\n"
+    assert answer.stderr.startswith(f"Error: {expected}, or ")
+    assert 'eval "$(dovetail env --name dev)"' in answer.stderr
+
+
+def test_a_diff_takes_the_name_of_a_lab() -> None:
+    _lab("dev")
+    answer = CliRunner().invoke(main, ["diff", "--name", "prod", "--scale", "deployment/web=3"])
+    assert answer.exit_code == 1
+    assert "no lab 'prod' runs; there are dev" in answer.stderr
 
 
 @pytest.mark.parametrize("command", [["env"], ["down"], ["fault"], ["explain", "pod/p"], ["history"], ["kubectl"]])

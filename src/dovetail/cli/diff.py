@@ -73,6 +73,7 @@ class _DiffCommand(click.Command):
 @click.option("-o", "--output", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True)
 @click.option("-v", "--verbose", is_flag=True, help="Every node, object and command.")
 @click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--name", "lab", default=None, metavar="LAB", help="Ask the lab of this name.")
 @click.option("--kubeconfig", metavar="FILE", help="The cluster; kubectl's by default.")
 @click.option("--context", help="Context of the kubeconfig.")
 def diff(
@@ -96,6 +97,7 @@ def diff(
     output: str,
     verbose: bool,
     seed: int,
+    lab: str | None,
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
@@ -126,7 +128,9 @@ def diff(
     bounds = limits.read(fail_on) if fail_on else ()
     horizon_s, boot_s = inputs.seconds("--horizon", horizon), inputs.seconds("--boot-time", boot_time)
     documents = inputs.manifests(paths)
-    read = _source(sources, recording, instant, kubeconfig, context)
+    if not documents and options == changes.DiffOptions():
+        raise _nothing_to_compare()
+    read = _source(sources, recording, instant, lab, kubeconfig, context)
     types, where = inputs.instance_types(read, catalog, region)
     cluster = complete(read.objects)
     change = changes.read_change(map(read.narrow, documents), options, cluster, {kind.name: kind for kind in types})
@@ -142,9 +146,13 @@ def diff(
 
 def _check_change(change: ProposedChange) -> None:
     if change.empty:
-        raise UserError(
-            message("nothing to compare: name manifests with -f, or a change such as --scale deployment/web=50")
-        )
+        raise _nothing_to_compare()
+
+
+def _nothing_to_compare() -> UserError:
+    return UserError(
+        message("nothing to compare: name manifests with -f, or a change such as --scale deployment/web=50")
+    )
 
 
 def _print(prediction: Prediction, bounds: Sequence[Limit], output: str, verbose: bool) -> int:
@@ -159,17 +167,25 @@ def _print(prediction: Prediction, bounds: Sequence[Limit], output: str, verbose
 
 
 def _source(
-    files: tuple[str, ...], recording: str | None, instant: str | None, kubeconfig: str | None, context: str | None
+    files: tuple[str, ...],
+    recording: str | None,
+    instant: str | None,
+    lab: str | None,
+    kubeconfig: str | None,
+    context: str | None,
 ) -> Input:
     from dovetail.cli import diff_inputs as inputs
+    from dovetail.cli.cluster_session import kubeconfig as chosen
 
-    if bool(files) + bool(recording) + bool(kubeconfig or context) > 1:
-        raise UserError(message("--cluster-from, --recording and --kubeconfig all say which cluster; leave one"))
+    if bool(files) + bool(recording) + bool(lab or kubeconfig or context) > 1:
+        raise UserError(
+            message("--cluster-from, --recording, --name and --kubeconfig all say which cluster; leave one")
+        )
     if instant is not None and recording is None:
         raise UserError(message("--at names a moment of a recording; name that with --recording"))
     if recording is not None:
         return inputs.from_recording(recording, instant)
-    return inputs.from_files(files) if files else inputs.from_cluster(kubeconfig, context)
+    return inputs.from_files(files) if files else inputs.from_cluster(chosen(kubeconfig, lab), context)
 
 
 def _report(prediction: Prediction, exceeded: Sequence[Limit], output: str, verbose: bool) -> str:
