@@ -2,7 +2,7 @@
 
 A merge patch, and the conditions that a kubelet posts, are merged and stored as they are: the components are ours, and
 what they write was checked when they were made. Whatever is not exactly so takes the usual way: another version than
-asked for, a finalizer of an object that is being deleted, a dry run. Caches are told which fields are new
+asked for, a finalizer of an object that is being deleted, a dry run. Caches get the fields that are new
 (`lab.pushed_changes`).
 """
 
@@ -85,8 +85,8 @@ def _reported(record: StoredVersion, body: Json) -> Json | None:
     fresh = {condition.get("type"): condition for condition in given}
     if not all(condition.keys() == _CONDITION and all(condition.values()) for condition in given):
         return None
-    known = {condition["type"] for condition in status.get("conditions") or ()}
-    if len(fresh) < len(given) or not fresh.keys() <= known:
+    stored_types = {condition["type"] for condition in status.get("conditions") or ()}
+    if len(fresh) < len(given) or not fresh.keys() <= stored_types:
         return None
     conditions = [{**condition, **fresh.get(condition["type"], {})} for condition in status["conditions"]]
     return {**record.obj, "metadata": {**record.obj["metadata"]}, "status": {**status, "conditions": conditions}}
