@@ -16,6 +16,7 @@ import heapq
 import itertools
 import selectors
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import Context
@@ -29,6 +30,9 @@ T = TypeVar("T")
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 _Ready = list[tuple[selectors.SelectorKey, int]]
+
+#: Cancelled timers are taken away wherever they are once there are so many timers and half of them are cancelled.
+MANY_TIMERS = 100
 
 
 class Deadlock(RuntimeError):
@@ -65,8 +69,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     loop's sight there is `pinned`.
     """
 
+    #: By asyncio: handles to run now, and whether to stop after them; timers that are cancelled and not yet taken away.
+    _ready: deque[asyncio.Handle]
+    _stopping: bool
+    _timer_cancelled_count: int
+    #: Timers by when they are due, and then by the order in which they were asked for.
+    _scheduled: list[tuple[float, int, _Timer]]
+    _process_events: Callable[[_Ready], None]
+
     def __init__(self) -> None:
-        selector = _JumpingSelector()
+        self._jumping = selector = _JumpingSelector()
         selector.loop = self
         self._now = 0.0
         self._order = itertools.count()
@@ -85,10 +97,43 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.TimerHandle:
         self._check_closed()  # type: ignore[attr-defined]
         timer = _Timer(when, callback, args, self, context)
-        timer.order = next(self._order)
-        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+        heapq.heappush(self._scheduled, (when, next(self._order), timer))
         timer._scheduled = True
         return timer
+
+    def _run_once(self) -> None:
+        """One turn, as asyncio's own, which compares timers one by one and asks the system each time what is ready."""
+        self._drop_cancelled()
+        scheduled, ready = self._scheduled, self._ready
+        timeout = None
+        if ready or self._stopping:
+            timeout = 0.0
+        elif scheduled:
+            timeout = max(0.0, scheduled[0][0] - self._now)
+        if timeout != 0.0 or self.held or self._jumping.strangers:
+            self._process_events(self._jumping.select(timeout))
+        due = self._now + self._clock_resolution
+        while scheduled and scheduled[0][0] < due:
+            timer = heapq.heappop(scheduled)[2]
+            timer._scheduled = False
+            ready.append(timer)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle.cancelled():
+                handle._run()
+
+    def _drop_cancelled(self) -> None:
+        """Take cancelled timers away: the next ones, and all once they are most of many."""
+        scheduled = self._scheduled
+        if len(scheduled) > MANY_TIMERS and 2 * self._timer_cancelled_count > len(scheduled):
+            for _, _, timer in scheduled:
+                timer._scheduled = not timer.cancelled()
+            scheduled[:] = [entry for entry in scheduled if not entry[2].cancelled()]
+            heapq.heapify(scheduled)
+            self._timer_cancelled_count = 0
+        while scheduled and scheduled[0][2].cancelled():
+            self._timer_cancelled_count -= 1
+            heapq.heappop(scheduled)[2]._scheduled = False
 
     def hold(self) -> None:
         """Pin time while a thread or a socket outside the loop's sight is at work; `release` undoes it."""
@@ -117,25 +162,30 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class _Timer(asyncio.TimerHandle):
-    """A timer with a place in the queue: equal instants keep the order in which they were asked for."""
+    """A timer, with what asyncio keeps of it."""
 
-    order: int = 0
-    _when: float
     _scheduled: bool
-
-    def __lt__(self, other: asyncio.TimerHandle) -> bool:
-        if not isinstance(other, _Timer):
-            return NotImplemented
-        return self.order < other.order if self._when == other._when else self._when < other._when
 
 
 class _JumpingSelector(selectors.DefaultSelector):
     """Never sleeps for time's sake: advances its loop's clock instead."""
 
     loop: VirtualLoop
+    #: Whether files beside the loop's own wake-up pipe are waited for.
+    strangers = False
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        key = super().register(fileobj, events, data)
+        self.strangers = len(self.get_map()) > 1
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        key = super().unregister(fileobj)
+        self.strangers = len(self.get_map()) > 1
+        return key
 
     def select(self, timeout: float | None = None) -> _Ready:
-        strangers = len(self.get_map()) > 1  # the loop's own wake-up pipe is always there
+        strangers = self.strangers
         if timeout is not None and timeout <= 0:
             return super().select(0) if strangers or self.loop.held else []
         ready = super().select(0) if timeout is None or strangers or self.loop.held else []
