@@ -304,6 +304,28 @@ def test_an_amount_that_cannot_be_is_an_error_with_its_offset(
     _assert_hostile(tmp_path, hostile, r"byte \d+: block 2: Pod web-0: .*(below zero|quantities must match)")
 
 
+@pytest.mark.parametrize(
+    ("template", "error"),
+    [
+        ({"containers": 7}, "Expected"),
+        ({"containers": [{"env": [{"valueFrom": {"secretKeyRef": "x"}}]}]}, "Expected"),
+        ({"containers": [{"envFrom": [{"configMapRef": 7}]}]}, "Expected"),
+        ({"volumes": [{"secret": "x"}]}, "Expected"),
+        ({"initContainers": [{"resources": {"requests": {"cpu": "-1"}}}]}, "cpu: -1 is below zero"),
+    ],
+)
+def test_a_template_of_another_form_is_an_error_with_its_offset(
+    tmp_path: Path, template: dict[str, Any], error: str
+) -> None:
+    hostile = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "default", "uid": "uid-web"},
+        "spec": {"template": {"spec": template}},
+    }
+    _assert_hostile(tmp_path, hostile, rf"byte \d+: block 2: Deployment web: {error}")
+
+
 @pytest.mark.parametrize("labels", [{"topology.kubernetes.io/zone": "-5"}, {"a b": "c"}])
 def test_a_label_that_cannot_be_is_an_error_with_its_offset(tmp_path: Path, labels: dict[str, str]) -> None:
     """The lab's API server would refuse the Node in the middle of a replay."""

@@ -44,29 +44,52 @@ class _TemplateMetadata(msgspec.Struct, rename="camel"):
     annotations: dict[str, str] | None = None
 
 
-class _Template(msgspec.Struct, rename="camel"):
-    metadata: _TemplateMetadata | None = None
-    spec: dict[str, Any] | None = None
-
-
 class _ContainerResources(msgspec.Struct):
     requests: Amounts | None = None
     limits: Amounts | None = None
 
 
-class _Container(msgspec.Struct):
+class _ConfigSource(msgspec.Struct, rename="camel"):
+    config_map_ref: dict[str, Any] | None = None
+    secret_ref: dict[str, Any] | None = None
+
+
+class _Volume(msgspec.Struct, rename="camel"):
+    config_map: dict[str, Any] | None = None
+    secret: dict[str, Any] | None = None
+    persistent_volume_claim: dict[str, Any] | None = None
+
+
+class _Variable(msgspec.Struct, rename="camel"):
+    value_from: dict[str, dict[str, Any] | None] | None = None
+
+
+class _Container(msgspec.Struct, rename="camel"):
     resources: _ContainerResources | None = None
+    env: list[_Variable] | None = None
+    env_from: list[_ConfigSource] | None = None
 
 
-class _Spec(msgspec.Struct, rename="camel"):
+class _PodSpec(msgspec.Struct, rename="camel"):
+    """What pods and the templates of workloads have in common."""
+
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    overhead: Amounts | None = None
+    volumes: list[_Volume] | None = None
+
+
+class _Template(msgspec.Struct, rename="camel"):
+    metadata: _TemplateMetadata | None = None
+    spec: _PodSpec | None = None
+
+
+class _Spec(_PodSpec, rename="camel"):
     node_name: str | None = None
     provider_id: str | None = msgspec.field(default=None, name="providerID")
     replicas: int | None = None
     template: _Template | None = None
     taints: list[dict[str, Any]] | None = None
-    containers: list[_Container] | None = None
-    init_containers: list[_Container] | None = None
-    overhead: Amounts | None = None
 
 
 class _Condition(msgspec.Struct, rename="camel"):
@@ -105,9 +128,12 @@ def check(source: dict[str, Any]) -> None:
 
 
 def _amounts(source: _Object) -> Iterator[Amounts]:
-    """The resources that a pod requests and that a node has."""
-    spec, status = source.spec, source.status
-    if spec is not None:
+    """The resources that a pod or a template requests, and that a node has."""
+    status = source.status
+    template = source.spec.template if source.spec is not None else None
+    for spec in (source.spec, template.spec if template is not None else None):
+        if spec is None:
+            continue
         for container in (*(spec.containers or ()), *(spec.init_containers or ())):
             if container.resources is not None:
                 yield container.resources.requests or {}
