@@ -107,7 +107,7 @@ def test_a_cache_shows_what_decoding_would_show() -> None:
 
 def test_what_differs_in_anything_else_takes_the_usual_way() -> None:
     async def answers() -> list[type[Exception]]:
-        kube, refused = _client(FastTransport(_server())), []
+        kube, refused = _client(FastTransport(_server())), list[type[Exception]]()
         await _join(kube, 1)
         wrong = body_of(_instance(2), _TIMES[0], ready=False)
         wrong["metadata"]["name"] = "Not_A_Name"
