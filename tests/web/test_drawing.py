@@ -40,7 +40,7 @@ from dovetail.web.blocks import block
 from dovetail.web.budget_pages import allowed
 from dovetail.web.fleet_page import controls, now_panel
 from dovetail.web.funnel import funnels
-from dovetail.web.layout import fleet_figures, table
+from dovetail.web.layout import fleet_figures, health, table
 from dovetail.web.look import Look, comfortable_zoom, look_of
 from dovetail.web.manifest import without_secrets
 from dovetail.web.markup import tag, text
@@ -296,6 +296,19 @@ def test_without_a_nodepool_the_page_says_that_nothing_is_launched() -> None:
     assert said not in now_panel(FleetView(nodes=nodes, pools={"p": PoolView(name="p", ready=True)}), START, T)
     unread = WatchHealth(unread={"nodepools.karpenter.sh": "not served"})
     assert said not in now_panel(FleetView(nodes=nodes, health=unread), START, T)
+
+
+def test_a_nodepool_that_is_not_ready_is_named_on_every_page() -> None:
+    pools = {name: PoolView(name=name, ready=False, problem=HOSTILE) for name in ("a", "b", "c", "d")}
+    view = FleetView(
+        pools={**pools, "ready": PoolView(name="ready", ready=True), "new": PoolView(name="new", ready=None)}
+    )
+    drawn = health(view, T)
+    assert re.findall(r'href="/nodepool/(\w+)"', drawn) == ["a", "b", "c"] and "1 more" in drawn
+    assert "<script" not in drawn
+    assert "notice" not in health(FleetView(pools={"new": view.pools["new"], "ready": view.pools["ready"]}), T).replace(
+        "health-notices", ""
+    )
 
 
 def test_a_node_on_its_way_shows_how_long_it_has_been_and_how_long_it_may_be() -> None:

@@ -26,6 +26,10 @@ PAGES = (
 _HTMX = '{"allowEval":false,"includeIndicatorStyles":false,"historyCacheSize":0,"selfRequestsOnly":true}'
 
 
+#: NodePools that a notice names.
+MAX_UNREADY_POOLS = 3
+
+
 def page(context: PageContext, title: str, main: Markup, stream: str, *, plots: bool = False) -> str:
     """A whole document. `stream` is where its updates come from."""
     t = context.t
@@ -162,7 +166,29 @@ def health(view: FleetView, t: PageLanguage) -> Markup:
         )
     if state.autoscaler:
         notices.append(tag("p", isolated(t.recorded(state.autoscaler)), class_="notice warn", data_notice="autoscaler"))
-    return tag("div", *notices, id="health-notices")
+    return tag("div", *notices, _unready_pools(view, t), id="health-notices")
+
+
+def _unready_pools(view: FleetView, t: PageLanguage) -> Markup | None:
+    """NodePools that launch nothing now, each with the reason."""
+    unready = sorted((pool for pool in view.pools.values() if pool.ready is False), key=lambda pool: pool.name)
+    if not unready:
+        return None
+    said = t("NodePools that are not ready launch no node:")
+    named = [
+        join(" ", link(pool.name, "nodepool", pool.name), f": {t.recorded(pool.problem)}" if pool.problem else "")
+        for pool in unready[:MAX_UNREADY_POOLS]
+    ]
+    more = len(unready) - len(named)
+    rest = tag("a", t("{count} more", count=more), href="/health") if more else None
+    return tag(
+        "p",
+        tag("strong", said),
+        join(*(join(";" if number else "", pool) for number, pool in enumerate(named))),
+        join("; ", rest) if rest is not None else None,
+        class_="notice warn",
+        data_notice="nodepools",
+    )
 
 
 def fleet_figures(view: FleetView, t: PageLanguage) -> Markup:

@@ -162,7 +162,7 @@ class Stream:
         parts: list[str] = []
         if change.totals is not None:
             parts.append(fleet_figures(view, t))
-        if change.health is not None:
+        if change.health is not None or change.pools is not None:
             parts.append(health(view, t))
         gone: tuple[str, ...] = ()
         if fleet:
