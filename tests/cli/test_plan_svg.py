@@ -98,6 +98,18 @@ def test_nodes_that_stay_and_nodes_that_are_removed_are_different(tmp_path: Path
     assert "?" in _texts(picture)
 
 
+def test_the_colours_are_named_and_the_seventh_workload_is_among_the_others(tmp_path: Path) -> None:
+    manifest = "".join(WORKLOAD % (f"app{letter}", 2, "700m", "1Gi") for letter in "abcdefgh")
+    picture = _drawn(tmp_path, manifest)
+    texts = _texts(picture)
+    assert {f"shop/app{letter}" for letter in "abcdef"} <= set(texts) and "2 others" in texts
+    assert "left CPU, right memory" in texts
+    fills = {rectangle.get("fill") for rectangle in picture.iter(f"{SVG}rect")}
+    assert {*plan_svg._COLOURS, plan_svg._OTHERS} <= fills
+    ends = [float(element.get("x", "0")) + 6.4 * len(element.text or "") for element in picture.iter(f"{SVG}text")]
+    assert max(ends) <= plan_svg.WIDTH
+
+
 def test_text_is_escaped() -> None:
     name = "<script>"
     allocatable = {"cpu": 1000, "memory": 1000}

@@ -1,17 +1,19 @@
 """`dovetail plan --svg`: the planned fleet as a picture.
 
 A node is a block whose area is its capacity. Its left half is CPU, its right half memory, filled by the requests of its
-pods. Price and lower bound stand above.
+pods. Price, lower bound and the workloads by their colours stand above.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from math import sqrt
 from typing import NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
 from dovetail.language import message, plural
+from dovetail.language.columns import width_of
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from dovetail.model.pod_resources import requests
 from dovetail.model.pods import Pod
@@ -21,12 +23,15 @@ from dovetail.planner.snapshot import NodeState, Snapshot
 
 WIDTH = 1200
 #: Height of what stands above the blocks, and below each.
-_HEAD, _CAPTION = 84, 46
+_HEAD, _CAPTION = 100, 46
+#: Where the line of the workloads stands, and how wide a letter of it is.
+_LEGEND_Y, _LETTER = 84.0, 6.4
 _GAP = 14
 #: The longest side of a block, and the shortest that a caption is readable under.
-_MAX_SIDE, _MIN_SIDE = 180.0, 96.0
-#: Colours that differ without seeing red and green (Okabe and Ito); workloads take them in turn.
-_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
+_MAX_SIDE, _MIN_SIDE = 180.0, 140.0
+#: Colours that differ without seeing red and green (Okabe and Ito), for the first workloads; the others share one.
+_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+_OTHERS = "#F0E442"
 _OVERHEAD = "#9AA0A6"
 _RESOURCES = ("cpu", "memory")
 
@@ -66,7 +71,7 @@ def as_svg(plan: Plan, snapshot: Snapshot, consolidating: bool = False) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" width="{WIDTH}"'
         f' height="{height:.0f}" role="img" aria-label={quoteattr(title)} font-family="sans-serif" fill="#202124">'
         f'<title>{escape(title)}</title><rect width="100%" height="100%" fill="#ffffff"/>'
-        f"{heads}{''.join(drawn)}</svg>\n"
+        f"{heads}{_legend(blocks, colours)}{''.join(drawn)}</svg>\n"
     )
 
 
@@ -192,4 +197,29 @@ def _workload(key: str) -> str:
 
 def _colours(blocks: Sequence[NodeBlock]) -> dict[str, str]:
     names = dict.fromkeys(_workload(key) for block in blocks for key, _, _ in block.pods)
-    return {name: _COLOURS[number % len(_COLOURS)] for number, name in enumerate(names)}
+    return dict(zip_longest(names, _COLOURS[: len(names)], fillvalue=_OTHERS))
+
+
+def _legend(blocks: Sequence[NodeBlock], colours: Mapping[str, str]) -> str:
+    """What the halves and the colours are."""
+    if not blocks:
+        return ""
+    named = [(name, colour) for name, colour in colours.items() if colour != _OTHERS]
+    others = len(colours) - len(named)
+    entries = list(named)
+    if others:
+        entries.append((message("{count} others", count=others), _OTHERS))
+    if any(block.overhead.get(name) for block in blocks for name in _RESOURCES):
+        entries.append((message("DaemonSets"), _OVERHEAD))
+    halves = message("left CPU, right memory")
+    parts = [f'<text x="{_GAP}" y="{_LEGEND_Y:.0f}" font-size="11">{escape(halves)}</text>']
+    x = _GAP + width_of(halves) * _LETTER + 2 * _GAP
+    room = (WIDTH - x - _GAP) / len(entries) if entries else 0.0
+    for name, colour in entries:
+        label = _cut(name, room - 2 * _GAP)
+        parts.append(
+            f'<rect x="{x:.0f}" y="{_LEGEND_Y - 9:.0f}" width="10" height="10" fill="{colour}"/>'
+            f'<text x="{x + 14:.0f}" y="{_LEGEND_Y:.0f}" font-size="11">{escape(label)}</text>'
+        )
+        x += 14 + width_of(label) * _LETTER + _GAP
+    return "".join(parts)
