@@ -14,7 +14,7 @@ from dovetail.tui.body import body
 from dovetail.tui.figures import ASCII, UNICODE, bar, fit, fit_middle, printable, wrapped
 from dovetail.tui.tables import NODES, PODS, TABLES, TableLook, line, matching, ordered, widths
 from dovetail.tui.text import once, problems, totals
-from dovetail.view import FleetView, Money, PendingPod, WatchHealth
+from dovetail.view import FleetView, Money, PendingPod, PoolView, WatchHealth
 from tests.tui.conftest import NOW, a_node, a_pod, with_totals
 
 LOOK = TableLook(NOW)
@@ -85,12 +85,12 @@ def test_a_lost_connection_and_what_may_not_be_read_are_said() -> None:
         unread={"pods": "not permitted", "nodeclaims.karpenter.sh": "not served"},
         safe_mode="launches fail",
     )
-    lost, safe, refused = problems(health)
+    lost, safe, refused = problems(FleetView(health=health))
     assert lost.startswith("CONNECTION LOST (API server): connection refused")
     assert safe == "safe mode: launches fail"
     assert refused == "cannot be read: pods not permitted"
     with in_language("ko"):  # what is recorded is English, and so is what the observer says of a kind
-        assert problems(health)[2] == "읽을 수 없음: pods 권한 없음"
+        assert problems(FleetView(health=health))[2] == "읽을 수 없음: pods 권한 없음"
 
 
 def test_ascii_where_the_output_has_no_unicode(fleet: FleetView) -> None:
@@ -185,3 +185,9 @@ def test_pending_pods_are_counted_however_many_states_there_are() -> None:
     view = msgspec.structs.replace(view, totals=msgspec.structs.replace(view.totals, states=states))
     assert totals(view, LOOK, 70)[0] == "0 nodes   0 pods   1 pending"
     assert totals(view, LOOK, 80)[0].startswith("0 nodes (1 cordoned, 5 joining")
+
+
+def test_nodepools_that_are_not_ready_stand_above_the_tables() -> None:
+    pools = {name: PoolView(name=name, ready=False, problem="no subnet\x1b[31m") for name in "cab"}
+    said = problems(FleetView(pools={**pools, "new": PoolView(name="new", ready=None)}))
+    assert said == [f"NodePool {name} is not ready: no subnet\N{REPLACEMENT CHARACTER}[31m" for name in "ab"]

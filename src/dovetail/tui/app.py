@@ -222,7 +222,7 @@ class ViewApp(App[None]):
         rows = base.query_one(Rows)
         self._columns = widths(self.table, width - (len(self.rows) > rows.size.height))  # beside the scroll bar
         base.query_one("#totals", Static).update(Text("\n".join(text.totals(view, self._look, width)), no_wrap=True))
-        trouble = (*text.problems(view.health), *map(printable, self._warnings()))
+        trouble = (*text.problems(view), *map(printable, self._warnings()))
         troubles = [part for text in trouble for part in wrapped(text, width)]
         shown = base.query_one("#trouble", Static)
         shown.display = bool(troubles)

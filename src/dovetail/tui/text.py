@@ -11,12 +11,12 @@ from dovetail.language.recognition import recognized
 from dovetail.tui import figures
 from dovetail.tui.figures import fit, printable, wrapped
 from dovetail.tui.tables import NODES, PENDING, PODS, POOLS, Table, TableLook, heading, line, matching, ordered, widths
-from dovetail.view.model import FleetView, Totals, WatchHealth
+from dovetail.view.model import FleetView, Totals
 from dovetail.view.observer import NOT_PERMITTED
 
 #: Columns of a bar above the tables.
 _BAR = 10
-_UNREAD_SHOWN = 3
+_UNREAD_SHOWN, _UNREADY_SHOWN = 3, 2
 #: Between the facts of a line.
 _GAP = "   "
 
@@ -103,9 +103,9 @@ def _fill(total: Totals, look: TableLook) -> list[str]:
     return facts
 
 
-def problems(health: WatchHealth) -> list[str]:
+def problems(view: FleetView) -> list[str]:
     """What keeps the view from being whole or the autoscaler from acting, the worst first."""
-    lines = []
+    health, lines = view.health, []
     if not health.connected:
         what, why = next(iter(health.problems.items()))
         lines.append(message("CONNECTION LOST ({what}): {why}; this is the last state", what=what, why=why))
@@ -113,12 +113,22 @@ def problems(health: WatchHealth) -> list[str]:
         lines.append(message("safe mode: {why}", why=recognized(health.safe_mode)))
     if health.autoscaler:
         lines.append(health.autoscaler)
+    lines += _unready(view)
     refused = [f"{name} {translated(why)}" for name, why in health.unread.items() if why == NOT_PERMITTED]
     if refused:
         more = len(refused) - _UNREAD_SHOWN
         names = ", ".join(refused[:_UNREAD_SHOWN]) + (f" +{more}" if more > 0 else "")
         lines.append(message("cannot be read: {names}", names=names))
     return [printable(text) for text in lines]
+
+
+def _unready(view: FleetView) -> list[str]:
+    """NodePools that launch no node, each with the reason; the others stand in their table."""
+    unready = sorted((pool for pool in view.pools.values() if pool.ready is False), key=lambda pool: pool.name)
+    return [
+        message("NodePool {pool} is not ready: {why}", pool=pool.name, why=recognized(pool.problem) or figures.UNKNOWN)
+        for pool in unready[:_UNREADY_SHOWN]
+    ]
 
 
 def once(
@@ -133,7 +143,7 @@ def once(
 ) -> Iterator[str]:
     """Everything, for a pipe or a log: totals, NodePools, nodes, pending pods; pods if they are asked for."""
     yield from totals(view, look, width)
-    for text in problems(view.health):
+    for text in problems(view):
         yield from wrapped(text, width)
     shown: tuple[Table[Any], ...] = (POOLS, NODES, PODS, PENDING) if pods else (POOLS, NODES, PENDING)
     for table in shown:
