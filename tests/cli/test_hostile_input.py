@@ -55,6 +55,8 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(tmp_path: Path) 
     answer = CliRunner().invoke(main, ["plan", str(tmp_path / "pod.yaml"), "--catalog", str(tmp_path / "a\x1b[31m")])
     assert answer.exit_code == 2
     assert "a\\x1b[31m" in answer.stderr and "\x1b" not in answer.stderr
+    answer = CliRunner().invoke(main, ["plan", str(tmp_path / "pod.yaml")])
+    assert "\\x1b[31mp\\x00" in answer.stdout and "\x1b" not in answer.stdout
 
 
 def test_a_key_that_is_given_twice_is_refused(tmp_path: Path) -> None:

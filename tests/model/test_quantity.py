@@ -82,3 +82,14 @@ def test_resources_are_printed_as_people_write_them() -> None:
 @pytest.mark.parametrize("number", [1, 0.5, 1e-7])
 def test_numbers_of_a_manifest_are_quantities(number: float) -> None:
     assert parse(number).nano == round(number * 10**9)
+
+
+@pytest.mark.parametrize("text", ["1e999999999", "9" * 5000, "0." + "1" * 5000, "1e" + "9" * 5000, "9" * 5000 + "Gi"])
+def test_a_number_with_thousands_of_digits_is_read_and_printed(text: str) -> None:
+    """Python neither reads nor prints an integer of more than 4,300 digits: a manifest of one ended in a traceback."""
+    try:
+        amount = parse(text)
+    except QuantityError:
+        assert text.startswith("1e9999999999")
+    else:
+        assert parse(str(amount)).nano >= 1 and str(amount.nano * 1000)

@@ -17,6 +17,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from dovetail import __version__, language
+from dovetail.cli.terminal import printable
 from dovetail.errors import UserError
 from dovetail.language import message, translated
 from dovetail.language.system_errors import system_error
@@ -127,7 +128,7 @@ class LazyGroup(click.Group):
                 from dovetail.language.recognition import recognized
 
                 vars(error)["message"] = recognized(error.message)
-            vars(error)["message"] = _printable(error.message)
+            vars(error)["message"] = printable(error.message)
             raise
         except OSError as error:
             if error.errno not in UNWRITTEN or error.filename is not None:
@@ -136,11 +137,6 @@ class LazyGroup(click.Group):
             raise UserError(
                 message("the output cannot be written: {why}; send it elsewhere", why=system_error(error))
             ) from error
-
-
-def _printable(text: str) -> str:
-    """A message with what a file put into it: control characters would act on the terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 def _language_option(arguments: Sequence[str]) -> str | None:

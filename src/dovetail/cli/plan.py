@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.cli.terminal import waiting
+from dovetail.cli.terminal import printable, waiting
 from dovetail.errors import UserError
 from dovetail.language import english, message
 from dovetail.language.system_errors import system_error
@@ -104,7 +104,7 @@ def plan(
 
         snapshot, policy = fleet(objects, snapshot, wall())
     for note in notes(objects, region, snapshot, consolidating):
-        click.echo(message("note: {note}", note=note), err=True)
+        click.echo(printable(message("note: {note}", note=note)), err=True)
     pods = len(snapshot.pending) + (sum(len(node.pods) for node in snapshot.nodes) if consolidating else 0)
     shown = waiting(message("planning for {pods} pods …", pods=pods)) if pods > MANY else nullcontext()
     with shown, english():  # a plan is data: its texts are translated where they are shown
@@ -175,7 +175,7 @@ def _printed(
     if output == "text":
         from dovetail.cli.plan_text import as_text
 
-        yield as_text(solved, snapshot.nodes if consolidating else None, verbose, sources)
+        yield printable(as_text(solved, snapshot.nodes if consolidating else None, verbose, sources))
         yield "\n"
         return
     from dovetail.cli.plan_json import json_pieces, yaml_pieces

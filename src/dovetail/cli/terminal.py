@@ -20,6 +20,11 @@ def quiet_logs(*, programs: bool = False) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
 
 
+def printable(text: str) -> str:
+    """A message with what a file put into it: control characters would act on the terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
 # No silent waits: what takes a while says so on a terminal, and leaves no trace once it is over.
 
 

@@ -19,8 +19,9 @@ EXPONENT = "DecimalExponent"
 
 _NANO = 10**9
 _INT64 = (1 << 63) - 1
-#: Exponents beyond this are clipped: no cluster has that much, and the arithmetic must stay small.
-_LARGEST_EXPONENT = 5000
+#: Exponents, digits and amounts beyond these are clipped: no cluster has that much, the arithmetic must stay small, and
+#: sums of such amounts still fit a float.
+_LARGEST_EXPONENT, _MAX_DIGITS, _LARGEST = 400, 400, 10**290
 
 _SHAPE = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
 _DECIMAL_SUFFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -108,15 +109,24 @@ def parse(text: Amount) -> Quantity:
     shape = _SHAPE.fullmatch(text) if text else None
     if shape is None:
         raise QuantityError(BAD_FORMAT)
-    sign, digits, fraction, suffix = shape[1], shape[2] or "0", shape[3] or "", shape[4]
+    sign, (digits, fraction), suffix = shape[1], _clipped(shape[2] or "0", shape[3] or ""), shape[4]
     base, exponent, form = _suffix(suffix)
     if base == 2:
         return _binary(text, sign, digits, fraction, exponent)
     if exponent < -9 and not re.search("[0-9]", text[: shape.start(4)]):
         raise QuantityError(BAD_NUMBER)
     kept = text if _is_canonical(digits + fraction, exponent - len(fraction)) else None
-    nano = _scaled(int(digits + fraction), exponent - len(fraction) + 9)
+    nano = min(_scaled(int(digits + fraction), exponent - len(fraction) + 9), _LARGEST)
     return Quantity(-nano if sign == "-" else nano, form, kept)
+
+
+def _clipped(digits: str, fraction: str) -> tuple[str, str]:
+    """A number without digits that make no difference: past so many it is larger than anything, or rounded up."""
+    if len(digits) > _MAX_DIGITS:
+        digits = "9" * _MAX_DIGITS
+    if len(fraction) > _MAX_DIGITS:
+        fraction = fraction[: _MAX_DIGITS - 1] + ("1" if fraction[_MAX_DIGITS - 1 :].strip("0") else "0")
+    return digits, fraction
 
 
 def _suffix(suffix: str) -> tuple[int, int, str]:
@@ -125,7 +135,7 @@ def _suffix(suffix: str) -> tuple[int, int, str]:
     if suffix in _BINARY_SUFFIXES:
         return 2, _BINARY_SUFFIXES[suffix], BINARY
     if suffix[0] in "eE" and re.fullmatch("[+-]?[0-9]+", suffix[1:]):
-        exponent = int(suffix[1:])
+        exponent = int(suffix[1:]) if len(suffix) < _MAX_DIGITS else _INT64 + 1
         if -_INT64 - 1 <= exponent <= _INT64:
             wrapped = (exponent + (1 << 31)) % (1 << 32) - (1 << 31)
             return 10, max(-_LARGEST_EXPONENT, min(_LARGEST_EXPONENT, wrapped)), EXPONENT
