@@ -145,3 +145,26 @@ def test_a_nodeclaim_that_only_the_list_left_out_is_not_missing(run_scenario: Ru
         assert nothing.value.why == "" and (await world.cloud.get(instance.provider_id)) == instance
 
     run_scenario(scenario, only=("m.large",))
+
+
+def test_nodeclaims_that_are_left_out_are_asked_for_together(run_scenario: RunScenario) -> None:
+    """One after the other, 5,000 NodeClaims in a foreign account would be 5,000 calls in every look."""
+
+    async def scenario(world: Any) -> None:
+        await world.pool(disruption=STILL)
+        await world.served(12, cpu="1500m")
+        await world.until(lambda: _initialized(world))
+        asked_at: list[float] = []
+
+        async def get(provider_id: str) -> Instance:
+            asked_at.append(world.clock.monotonic())
+            await asyncio.sleep(1.0)
+            raise InstanceNotFound(provider_id)
+
+        world.cloud.get = get
+        world.cloud.err("empty-instances", HOUR_S)
+        await asyncio.sleep(PERIOD_S + 10)
+        looks = {moment: asked_at.count(moment) for moment in asked_at}
+        assert looks and set(looks.values()) == {12}
+
+    run_scenario(scenario, only=("m.large",))

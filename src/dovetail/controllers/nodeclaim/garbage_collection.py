@@ -11,7 +11,8 @@ first: the previous one may have died between two writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 
 from dovetail.cloud.provider import Instance, InstanceNotFound
@@ -84,16 +85,18 @@ class GarbageCollection:
                 **{"provider-id": claim.status.provider_id},
             )
 
-    async def _unlisted(self, claims: Iterable[NodeClaim]) -> tuple[list[NodeClaim], list[NodeClaim]]:
+    async def _unlisted(self, claims: Sequence[NodeClaim]) -> tuple[list[NodeClaim], list[NodeClaim]]:
         """Of NodeClaims that a list left out: those whose instance is described as terminated, and those not found."""
-        terminated: list[NodeClaim] = []
-        unlisted: list[NodeClaim] = []
-        for claim in claims:
-            try:
-                await self._context.cloud.get(claim.status.provider_id)
-            except InstanceNotFound as answer:
-                (terminated if answer.why else unlisted).append(claim)
-        return terminated, unlisted
+        answers = await asyncio.gather(*map(self._absence, claims))  # at once, so that few calls ask for many
+        absent = [(claim, answer) for claim, answer in zip(claims, answers, strict=True) if answer is not None]
+        return [claim for claim, answer in absent if answer.why], [claim for claim, answer in absent if not answer.why]
+
+    async def _absence(self, claim: NodeClaim) -> InstanceNotFound | None:
+        try:
+            await self._context.cloud.get(claim.status.provider_id)
+        except InstanceNotFound as answer:
+            return answer
+        return None
 
     def _may_exist(self, claim: NodeClaim) -> bool:
         """Whether the Node, or the NodeClaim's age, shows that an instance which the cloud does not list may exist."""
