@@ -116,6 +116,8 @@ def test_a_group_grows_for_pending_pods_and_shrinks_when_they_are_gone() -> None
         assert (await world.status())["clusterWide"]["scaleDown"]["status"] == "CandidatesPresent"
         assert any(line.endswith(" was unneeded for 4m40s") for line in world.lines)
         assert any("scaleDownForbidden=false scaleDownInCooldown=true" in line for line in world.lines)
+        grown = "type: 'Normal' reason: 'ScaledUpGroup' Scale-up: group a size set to 4 instead of 1 (max: 10)"
+        assert sum(grown in line for line in world.lines) == 1
         await asyncio.sleep(900)
         assert world.groups.size("a") == 1
         assert len((await world.kube.list(NODES)).items) == 1

@@ -89,10 +89,10 @@ class LoopRecorder:
         """About the program as a whole: on the status ConfigMap."""
         if self._write:
             about = InvolvedObject("ConfigMap", self._name, self._namespace, self._uid)
-            self._events.record(about, _kind(kind), reason, message)
+            self._event(about, kind, reason, message)
 
     def node_event(self, node: str, kind: str, reason: str, message: str) -> None:
-        self._events.record(InvolvedObject("Node", node, uid=node), _kind(kind), reason, message)
+        self._event(InvolvedObject("Node", node, uid=node), kind, reason, message)
 
     def ended_by_group(self, ending: GroupInitiatedTermination, node: str) -> None:
         """The group ended a node that was not drained; the event says how to keep it from doing so."""
@@ -124,7 +124,7 @@ class LoopRecorder:
 
     def priority_warning(self, warning: ConfigWarning) -> None:
         about = InvolvedObject("ConfigMap", PRIORITY_CONFIG_MAP, self._namespace, self.priority_uid)
-        self._events.record(about, "Warning", warning.reason, warning.message)
+        self._event(about, "Warning", warning.reason, warning.message)
         self._klog.warning("priority", warning.message)
 
     def triggered(self, pods: Sequence[Pod], sizes: str) -> None:
@@ -141,7 +141,12 @@ class LoopRecorder:
 
     def pod_event(self, pod: Pod, kind: str, reason: str, message: str) -> None:
         meta = pod.metadata
-        self._events.record(InvolvedObject("Pod", meta.name, meta.namespace, meta.uid), _kind(kind), reason, message)
+        self._event(InvolvedObject("Pod", meta.name, meta.namespace, meta.uid), kind, reason, message)
+
+    def _event(self, about: InvolvedObject, kind: str, reason: str, message: str) -> None:
+        """Logged as well, in the form that people grep for, unless it is held back."""
+        if self._events.record(about, _kind(kind), reason, message):
+            self._klog.info("event_sink", f"Event({_go(about)}): type: '{kind}' reason: '{reason}' {message}", 4)
 
     # Status
 
@@ -200,3 +205,12 @@ class LoopRecorder:
 
 def _kind(kind: str) -> Literal["Normal", "Warning"]:
     return "Warning" if kind == "Warning" else "Normal"
+
+
+def _go(about: InvolvedObject) -> str:
+    """The reference as Go programs print it."""
+    return (
+        f'v1.ObjectReference{{Kind:"{about.kind}", Namespace:"{about.namespace}", Name:"{about.name}", '
+        f'UID:"{about.uid}", APIVersion:"{about.api_version}", ResourceVersion:"{about.resource_version}", '
+        f'FieldPath:"{about.field_path}"}}'
+    )
