@@ -235,19 +235,25 @@ def _first_pool(discovered: Found, site: Site) -> list[InstallPart]:
     kinds = {group.ami_type for group in discovered.node_groups if group.ami_type}
     family = "bottlerocket" if kinds and all(kind.startswith("BOTTLEROCKET") for kind in kinds) else "al2023"
     arm = bool(kinds) and all("ARM" in kind for kind in kinds)
-    node_class: Json = {
-        "apiVersion": "karpenter.k8s.aws/v1",
-        "kind": "EC2NodeClass",
-        "metadata": {"name": "default"},
-        "spec": {
-            "amiSelectorTerms": [{"alias": f"{family}@latest"}],
-            "role": site.node_role,
-            "subnetSelectorTerms": terms(discovered.node_subnets),
-            "securityGroupSelectorTerms": terms(discovered.node_security_groups),
-        },
-    }
+    subnets, groups = terms(discovered.node_subnets), terms(discovered.node_security_groups)
+    node_class = general_node_class("default", site.node_role, subnets, groups, family)
     made = (node_class, general_node_pool("arm64" if arm else "amd64", "default"))
     return [Object(body=annotated(obj, site.cluster), owner=site.cluster, keep=True, editable=True) for obj in made]
+
+
+def general_node_class(name: str, role: str, subnets: list[Json], groups: list[Json], family: str = "al2023") -> Json:
+    """An EC2NodeClass with the newest images of a family; `subnets` and `groups` are selector terms."""
+    return {
+        "apiVersion": "karpenter.k8s.aws/v1",
+        "kind": "EC2NodeClass",
+        "metadata": {"name": name},
+        "spec": {
+            "amiSelectorTerms": [{"alias": f"{family}@latest"}],
+            "role": role,
+            "subnetSelectorTerms": subnets,
+            "securityGroupSelectorTerms": groups,
+        },
+    }
 
 
 def general_node_pool(architecture: str, node_class: str) -> Json:

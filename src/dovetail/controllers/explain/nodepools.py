@@ -98,7 +98,8 @@ def _cause(cluster_state: ClusterState, pool: NodePool) -> UnusableCause | None:
         str((node_class.get("metadata") or {}).get("name")) for node_class in cluster_state.node_classes.store.all()
     ]
     node_class = cluster_state.node_classes.store.get(pool.spec.template.spec.node_class_ref.name)
-    return cause(pool, node_class, class_required=bool(classes), reconciled=True, classes=classes)
+    missing = any(condition.reason == "NodeClassNotFound" for condition in pool.status.conditions)
+    return cause(pool, node_class, class_required=missing or bool(classes), reconciled=True, classes=classes)
 
 
 def _summary(claims: Sequence[NodeClaim]) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from datetime import timedelta
 
 from dovetail.cloud.aws import catalog
+from dovetail.install.aws_parts import DISCOVERY_TAG
+from dovetail.install.doctor.aws_answers import usual_node_role
 from dovetail.install.doctor.controller import controllers, karpenter_version
 from dovetail.install.doctor.controller_policy import AUTH_REASONS, put_policy
 from dovetail.install.doctor.daemon_sets import NODE_AGENTS, tolerated
@@ -26,6 +28,7 @@ from dovetail.install.doctor.facts import (
     warning,
 )
 from dovetail.install.doctor.pending import check_pending
+from dovetail.install.plan import general_node_class
 from dovetail.kube.resources import CRDS, DAEMONSETS, DEPLOYMENTS, EC2NODECLASSES, NODECLAIMS, NODEPOOLS, NODES, PODS
 from dovetail.language import message
 from dovetail.model import quantity
@@ -48,6 +51,8 @@ MAX_MEMORY_EXCESS_BYTES = 50 * 2**20
 #: What lint finds in a NodePool that can launch nothing.
 IMPOSSIBLE_CODES = frozenset(("DV104", "DV105", "DV108", "DV201", "DV202"))
 ARCHITECTURE = "kubernetes.io/arch"
+#: Limits that stop a runaway workload and little else.
+ROOMY_LIMITS = {"cpu": "1000", "memory": "4000Gi", "nodes": "100"}
 #: The kind of class that a NodePool of AWS names.
 EC2_CLASS = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass"}
 #: Conditions of an EC2NodeClass that other checks report.
@@ -78,7 +83,7 @@ def check_node_pools(facts: Facts) -> Iterator[Fault]:
             yield warning(
                 f"nodepool/{name}",
                 message("spec.limits is not set: a runaway workload launches instances without end"),
-                f'kubectl patch nodepool {name} --type=merge -p \'{{"spec":{{"limits":{{"cpu":"1000"}}}}}}\'',
+                _limit_patch(name, "cpu"),
             )
     yield from check_pending(facts, instances)
 
@@ -86,6 +91,9 @@ def check_node_pools(facts: Facts) -> Iterator[Fault]:
 def _pool_remedy(pool: Json, finding: LintFinding) -> str:
     """The requirement with the key that its values belong to, or without it; other fields are the operator's."""
     name, hint = pool["metadata"]["name"], f"  # {finding.hint}" if finding.hint else ""
+    limited = finding.path.removeprefix("spec.limits.")
+    if limited in ROOMY_LIMITS:
+        return f"{_limit_patch(name, limited)}{hint}"
     match = re.match(r"spec\.template\.spec\.requirements\[(\d+)\]", finding.path)
     if match is None:
         return f"kubectl edit nodepool {name}{hint}"
@@ -95,6 +103,11 @@ def _pool_remedy(pool: Json, finding: LintFinding) -> str:
     key = meant_key(values) if requirement.get("key") == INSTANCE_TYPE and values else None
     patch = {"op": "replace", "path": f"{path}/key", "value": key} if key else {"op": "remove", "path": path}
     return f"kubectl patch nodepool {name} --type=json -p '{json.dumps([patch], separators=(',', ':'))}'{hint}"
+
+
+def _limit_patch(pool: str, resource: str) -> str:
+    body = json.dumps({"spec": {"limits": {resource: ROOMY_LIMITS[resource]}}}, separators=(",", ":"))
+    return f"kubectl patch nodepool {pool} --type=merge -p '{body}'"
 
 
 def _architecture_faults(facts: Facts, pool: Json) -> Iterator[Fault]:
@@ -375,10 +388,7 @@ def check_ready(facts: Facts) -> Iterator[Fault]:
                     "spec.template.spec.nodeClassRef.name {name!r}: there is no such EC2NodeClass",
                     name=reference.get("name"),
                 ),
-                f"kubectl patch nodepool {name} --type=merge -p"
-                f' \'{{"spec":{{"template":{{"spec":{{"nodeClassRef":{{"name":"{min(names)}"}}}}}}}}}}\''
-                if len(names) == 1
-                else "kubectl get ec2nodeclasses",
+                _class_named(facts, name, str(reference.get("name")), names),
             )
             continue
         if reference.get("name") in leaving:
@@ -398,6 +408,18 @@ def check_ready(facts: Facts) -> Iterator[Fault]:
             )
             continue
         yield from _node_pool_condition_faults(pool)
+
+
+def _class_named(facts: Facts, pool: str, name: str, names: Set[str]) -> str:
+    """The command by which the pool names the only class that exists, or by which the class exists."""
+    if len(names) == 1:
+        patch = f'{{"spec":{{"template":{{"spec":{{"nodeClassRef":{{"name":"{min(names)}"}}}}}}}}}}'
+        return f"kubectl patch nodepool {pool} --type=merge -p '{patch}'"
+    if names or not facts.cluster:
+        return "kubectl get ec2nodeclasses"
+    by_tag = [{"tags": {DISCOVERY_TAG: facts.cluster}}]
+    body = json.dumps(general_node_class(name, usual_node_role(facts.cluster), by_tag, by_tag), separators=(",", ":"))
+    return f"echo '{body}' | kubectl apply -f -"
 
 
 def _is_served(facts: Facts, reference: Json) -> bool:

@@ -37,6 +37,7 @@ def closed_subnets(facts: Facts, subnets: Sequence[Json], public: bool | None = 
 
 
 def _leads_out(facts: Facts, subnet: Json, public: bool | None) -> bool:
+    """Whether it has a default route that works; `public` says whether instances have public addresses, if known."""
     for route in _table(facts, str(subnet["SubnetId"])).get("Routes") or ():
         destination = route.get("DestinationCidrBlock") or route.get("DestinationIpv6CidrBlock")
         if destination not in EVERYWHERE or route.get("State") == "blackhole":
@@ -80,7 +81,8 @@ def _endpoint_faults(facts: Facts, subject: str, closed: Sequence[Json]) -> Iter
                 listed=listed,
                 missing=", ".join(missing),
             ),
-            _create_endpoints(facts, str(vpc), missing, str(closed[0]["SubnetId"])),
+            _public_addresses(facts, subject, closed)
+            or _create_endpoints(facts, str(vpc), missing, str(closed[0]["SubnetId"])),
         )
     running = controllers(facts)
     cluster = facts.items("cluster subnets")
@@ -111,6 +113,15 @@ def _endpoint_faults(facts: Facts, subject: str, closed: Sequence[Json]) -> Iter
             f"kubectl set env deployment/{deployment['metadata']['name']} -n {deployment['metadata']['namespace']}"
             " ISOLATED_VPC=true",
         )
+
+
+def _public_addresses(facts: Facts, subject: str, closed: Sequence[Json]) -> str:
+    """The command that gives instances public addresses, where nothing else is missing; empty elsewhere."""
+    if not all(_leads_out(facts, row, public=True) for row in closed):
+        return ""
+    return (
+        f'kubectl patch {subject.replace("/", " ")} --type=merge -p \'{{"spec":{{"associatePublicIPAddress":true}}}}\''
+    )
 
 
 def _create_endpoints(facts: Facts, vpc: str, services: Sequence[str], subnet: str) -> str:

@@ -43,6 +43,7 @@ def _correct() -> None:
     from moto.ec2.models.elastic_block_store import EBSBackend
     from moto.ec2.models.instances import Instance, InstancePlacement
     from moto.ec2.models.launch_templates import LaunchTemplateBackend
+    from moto.ec2.models.route_tables import Route
     from moto.ec2.responses.fleets import Fleets
     from moto.ec2.responses.instances import InstanceResponse
     from moto.ec2.responses.spot_instances import SpotInstances
@@ -61,6 +62,7 @@ def _correct() -> None:
     SQSBackend.set_queue_attributes = _with_kept_policy(SQSBackend.set_queue_attributes)
     EKSBackend.create_nodegroup = with_images(EKSBackend.create_nodegroup)
     LaunchTemplateBackend.delete_launch_template = _with_its_tags(LaunchTemplateBackend.delete_launch_template)
+    Route.state = property(_route_state)
     EBSBackend.delete_volume = _with_its_tags(EBSBackend.delete_volume)
     Fleets.create_fleet = _at_once(Fleets.create_fleet)
     SpotInstances.describe_spot_price_history = _spot_prices
@@ -251,6 +253,13 @@ def _with_every_tag(plain: Method) -> Method:
         return answer
 
     return describe_instances
+
+
+def _route_state(self: Any) -> str:
+    """A route whose gateway is detached, or gone, is a blackhole; moto says that it is active."""
+    detached = self.gateway is not None and getattr(self.gateway, "vpc", self.gateway) is None
+    deleted = self.nat_gateway is not None and self.nat_gateway.state != "available"
+    return "blackhole" if detached or deleted else "active"
 
 
 def _private_dns(self: Any) -> str:
