@@ -416,3 +416,25 @@ def test_a_queue_may_deny_requests_without_encryption() -> None:
     }
     allowed = {"Effect": "Allow", "Principal": {"Service": [EVENTS, "sqs.amazonaws.com"]}, "Action": "sqs:SendMessage"}
     assert not findings("D08", **with_policy(allowed, insecure))
+
+
+def test_a_detached_internet_gateway_is_attached_again() -> None:
+    route = {"DestinationCidrBlock": "0.0.0.0/0", "GatewayId": "igw-1", "State": "blackhole"}
+    table = {"Associations": [{"Main": True}], "Routes": [route]}
+    (row,) = findings("D18", **{CLASSES: [a_class()], "route tables": [table]})
+    assert row.remedy == (
+        "aws ec2 attach-internet-gateway --internet-gateway-id igw-1 --vpc-id vpc-1 --region us-west-2"
+    )
+
+
+def test_instances_without_public_addresses_get_them_where_nothing_else_is_missing() -> None:
+    table = {"Associations": [{"Main": True}], "Routes": [{"DestinationCidrBlock": "0.0.0.0/0", "GatewayId": "igw-1"}]}
+    (row,) = findings("D18", **{CLASSES: [a_class()], "route tables": [table]})
+    assert row.remedy.endswith('{"spec":{"associatePublicIPAddress":true}}\'')
+
+
+def test_an_absent_class_is_created_where_there_is_none() -> None:
+    (row,) = findings("V03", **{kinds.NODEPOOLS.name: [pool()]})
+    body = json.loads(row.remedy.removeprefix("echo '").removesuffix("' | kubectl apply -f -"))
+    assert body["kind"] == "EC2NodeClass" and body["metadata"]["name"] == "default"
+    assert body["spec"]["role"] == "KarpenterNodeRole-demo"

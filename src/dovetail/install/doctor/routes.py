@@ -81,7 +81,8 @@ def _endpoint_faults(facts: Facts, subject: str, closed: Sequence[Json]) -> Iter
                 listed=listed,
                 missing=", ".join(missing),
             ),
-            _public_addresses(facts, subject, closed)
+            _attach_gateway(facts, closed)
+            or _public_addresses(facts, subject, closed)
             or _create_endpoints(facts, str(vpc), missing, str(closed[0]["SubnetId"])),
         )
     running = controllers(facts)
@@ -113,6 +114,19 @@ def _endpoint_faults(facts: Facts, subject: str, closed: Sequence[Json]) -> Iter
             f"kubectl set env deployment/{deployment['metadata']['name']} -n {deployment['metadata']['namespace']}"
             " ISOLATED_VPC=true",
         )
+
+
+def _attach_gateway(facts: Facts, closed: Sequence[Json]) -> str:
+    """The command that attaches the internet gateway again to which routes of these subnets lead; empty elsewhere."""
+    for subnet in closed:
+        for route in _table(facts, str(subnet["SubnetId"])).get("Routes") or ():
+            gateway = str(route.get("GatewayId") or "")
+            if route.get("State") == "blackhole" and gateway.startswith("igw-"):
+                return (
+                    f"aws ec2 attach-internet-gateway --internet-gateway-id {gateway} --vpc-id {subnet.get('VpcId')}"
+                    f" --region {facts.region}"
+                )
+    return ""
 
 
 def _public_addresses(facts: Facts, subject: str, closed: Sequence[Json]) -> str:
