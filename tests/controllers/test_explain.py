@@ -176,6 +176,20 @@ def test_a_nodepool_explains_its_cost_its_limits_its_budgets_and_its_nodes(run_s
     run_scenario(scenario)
 
 
+def test_a_nodepool_at_its_limit_explains_that_it_launches_no_more(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
+        await world.pool(limits={"cpu": "2"})
+        await world.served(1, cpu="900m")
+        await asyncio.sleep(20)
+        answer = ask(world, "nodepool", "default")
+        assert answer.line.endswith(
+            "; ready; it launches no more: cpu: 2 of 2 in use; raise spec.limits (LIMIT_REACHED)"
+        )
+        assert (answer.code, answer.object) == ("LIMIT_REACHED", "nodepool/default")
+
+    run_scenario(scenario)
+
+
 def test_an_unschedulable_pod_explains_the_remedy(run_scenario: RunScenario) -> None:
     async def scenario(world: Any) -> None:
         await world.pool()

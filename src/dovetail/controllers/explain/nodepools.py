@@ -22,7 +22,7 @@ from dovetail.controllers.explain.answer import (
 )
 from dovetail.controllers.history.decisions import Decision, concerns
 from dovetail.language import message, source
-from dovetail.model import wellknown
+from dovetail.model import quantity, reasons, wellknown
 from dovetail.model.kinds import budgets
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
@@ -38,15 +38,20 @@ def nodepool(
     now: datetime,
     events: Sequence[Event] = (),
 ) -> Answer:
-    nodepool_ = cluster_state.pools.store.get(name)
-    if nodepool_ is None:
-        names = ", ".join(sorted(pool.name for pool in cluster_state.pools.store.all())) or "none"
+    pool = cluster_state.pools.store.get(name)
+    if pool is None:
+        names = ", ".join(sorted(other.name for other in cluster_state.pools.store.all())) or "none"
         raise Unknown(message("nodepool/{name} is not in the cluster; there are: {known}", name=name, known=names))
     claims = cluster_state.claims_of(name)
-    ready = any(condition.type == "Ready" and condition.status == "True" for condition in nodepool_.status.conditions)
-    bad = None if ready and nodepool_.metadata.deletion_timestamp is None else _cause(cluster_state, nodepool_)
+    ready = any(condition.type == "Ready" and condition.status == "True" for condition in pool.status.conditions)
+    bad = None if ready and pool.metadata.deletion_timestamp is None else _cause(cluster_state, pool)
     stopped = safe_mode(decisions)
+    full = "" if bad else _used_up(pool)
+    code, remedy = (bad.code, bad.remedy) if bad else ("", "")
     line = _summary(claims) + (f"; {bad.why}; {bad.remedy} ({bad.code})" if bad else message("; ready"))
+    if full:
+        code, remedy = "LIMIT_REACHED", reasons.reason("LIMIT_REACHED").remedy
+        line += message("; it launches no more: {full} in use; {remedy} ({code})", full=full, remedy=remedy, code=code)
     line += message("; in safe mode") if stopped else ""
     details = [stopped] if stopped else []
     drift = next(
@@ -55,11 +60,11 @@ def nodepool(
     )
     if drift is not None and drift.reason:
         details.append(f"{drift.summary} [{drift.id}]")
-    details += _limits(nodepool_)
-    details += [allowance(cluster_state, nodepool_, reason, now) for reason in REASONS]
+    details += _limits(pool)
+    details += [allowance(cluster_state, pool, disruption, now) for disruption in REASONS]
     details += [
         f"{condition.type}={condition.status} {condition.reason} {condition.message}".strip()
-        for condition in nodepool_.status.conditions
+        for condition in pool.status.conditions
     ]
     refused = next((r for decision in reversed(decisions) for r in decision.refusals if name in r.pools), None)
     if refused is not None:
@@ -75,9 +80,9 @@ def nodepool(
     return Answer(
         subject=f"nodepool/{name}",
         line=line,
-        code=bad.code if bad else "",
-        object=bad.object if bad else "",
-        remedy=bad.remedy if bad else "",
+        code=code,
+        object=bad.object if bad else f"nodepool/{name}" if full else "",
+        remedy=remedy,
         details=tuple(details),
         deep=(
             *shortened(_claim_lines(cluster_state, claims), 100),
@@ -88,7 +93,7 @@ def nodepool(
             "nodes": len(claims),
             "ready": bad is None,
             "safeMode": stopped,
-            "allowed": {reason: allowed_now(cluster_state, nodepool_, reason, now)[0] for reason in REASONS},
+            "allowed": {disruption: allowed_now(cluster_state, pool, disruption, now)[0] for disruption in REASONS},
         },
     )
 
@@ -134,9 +139,18 @@ def _limits(pool: NodePool) -> list[str]:
     ]
 
 
+def _used_up(pool: NodePool) -> str:
+    """The first limit without anything left, as `cpu: 4 of 4`; empty where each has room."""
+    used = quantity.resources(pool.status.resources)
+    for name, limit in sorted(quantity.resources(pool.spec.limits).items()):
+        if used.get(name, 0) >= limit:
+            return f"{name}: {pool.status.resources.get(name, 0)} of {pool.spec.limits[name]}"
+    return ""
+
+
 def _claim_lines(cluster_state: ClusterState, claims: Sequence[NodeClaim]) -> list[str]:
     """Each NodeClaim in one line."""
-    nodepool_ = []
+    texts = []
     for claim in sorted(claims, key=lambda node_claim: node_claim.name):
         node = cluster_state.node_for(claim)
         labels = claim.metadata.labels
@@ -145,10 +159,10 @@ def _claim_lines(cluster_state: ClusterState, claims: Sequence[NodeClaim]) -> li
             labels.get(key, "-") for key in (wellknown.INSTANCE_TYPE, wellknown.ZONE, wellknown.CAPACITY_TYPE)
         )
         name = node.metadata.name if node is not None else message("no node yet")
-        nodepool_.append(
+        texts.append(
             message("{claim}  {kind}  {name}  {pods} pod(s)", claim=claim.name, kind=kind, name=name, pods=pods)
         )
-    return nodepool_
+    return texts
 
 
 def allowed_now(
@@ -156,25 +170,25 @@ def allowed_now(
 ) -> tuple[int, budgets.Allowance, int, int]:
     """How many nodes may be disrupted now, by which budget, of how many, and how many are disrupting already."""
     counted, consuming = totals(cluster_state, reason).get(pool.name, (0, 0))
-    nodepool_ = budgets.allowance(pool.spec.disruption.budgets, reason, counted, now)
-    return max(0, nodepool_.nodes - consuming), nodepool_, counted, consuming
+    allowed = budgets.allowance(pool.spec.disruption.budgets, reason, counted, now)
+    return max(0, allowed.nodes - consuming), allowed, counted, consuming
 
 
 def allowance(cluster_state: ClusterState, pool: NodePool, reason: str, now: datetime) -> str:
-    free, nodepool_, counted, consuming = allowed_now(cluster_state, pool, reason, now)
-    if nodepool_.problem:
+    free, allowed, counted, consuming = allowed_now(cluster_state, pool, reason, now)
+    if allowed.problem:
         return message(
-            "budget {reason}: 0, because it cannot be read: {problem}", reason=reason, problem=nodepool_.problem
+            "budget {reason}: 0, because it cannot be read: {problem}", reason=reason, problem=allowed.problem
         )
-    if nodepool_.unlimited:
+    if allowed.unlimited:
         return message("budget {reason}: no limit", reason=reason)
     conditions = []
-    if nodepool_.decided_by is not None:
-        conditions.append(message("nodes: {nodes}", nodes=nodepool_.decided_by.nodes))
-        if nodepool_.decided_by.schedule:
-            schedule, duration = nodepool_.decided_by.schedule, nodepool_.decided_by.duration
+    if allowed.decided_by is not None:
+        conditions.append(message("nodes: {nodes}", nodes=allowed.decided_by.nodes))
+        if allowed.decided_by.schedule:
+            schedule, duration = allowed.decided_by.schedule, allowed.decided_by.duration
             conditions.append(message("schedule {schedule} for {duration}", schedule=schedule, duration=duration))
-    if nodepool_.nodes < 1:
+    if allowed.nodes < 1:
         opens = budgets.opens(pool.spec.disruption.budgets, reason, counted, now)
         conditions += [message("opens {time}", time=stamp(opens))] if opens is not None else []
     conditions += [message("{count} disrupting or not ready", count=consuming)] if consuming else []
