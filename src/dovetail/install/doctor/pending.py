@@ -234,22 +234,25 @@ def _allows_zone(pool: Json, zone: str) -> bool:
 
 
 def _limit_faults(pools: Sequence[Json], offered: InstanceCatalog, pods: Sequence[Json]) -> Iterator[Fault]:
-    """Limits without room for one more instance; the remedy leaves room for one that holds any of the pods."""
+    """Limits without room for any instance; the remedy leaves room for one that holds the largest of the pods."""
     largest = {name: max(pod_requests(pod).get(name, 0) for pod in pods) for name in ("cpu", "memory")}
-    exhausted = [(pool, cause) for pool in pools if (cause := _exhausted(pool, offered, largest))]
+    exhausted = [(pool, cause) for pool in pools if (cause := _exhausted(pool, offered))]
     make = failure if len(exhausted) == len(pools) else warning
-    for pool, (resource, limit, used, smallest, needed) in exhausted:
+    for pool, (resource, used, types) in exhausted:
         name = pool["metadata"]["name"]
+        smallest = min(types, key=lambda kind: _taken(kind, resource))
+        fitting = [kind for kind in types if _holds(kind, largest)] or types
         raised, taken, more = (
-            quantity.format_resources({resource: amount})[resource] for amount in (used + needed, used, needed)
+            quantity.format_resources({resource: amount})[resource]
+            for amount in (used + min(_taken(kind, resource) for kind in fitting), used, _taken(smallest, resource))
         )
         yield make(
             f"nodepool/{name}",
             message(
-                "spec.limits.{resource} is {limit} and {taken} are in use: the smallest instance for the pods that "
-                "wait, {smallest}, needs {more} more",
+                "spec.limits.{resource} is {limit} and {taken} are in use: the smallest instance it may "
+                "launch, {smallest}, needs {more} more, and pods wait",
                 resource=resource,
-                limit=limit,
+                limit=pool["spec"]["limits"][resource],
                 taken=taken,
                 smallest=smallest.name,
                 more=more,
@@ -258,21 +261,26 @@ def _limit_faults(pools: Sequence[Json], offered: InstanceCatalog, pods: Sequenc
         )
 
 
-def _exhausted(
-    pool: Json, offered: InstanceCatalog, largest: Mapping[str, int]
-) -> tuple[str, str, int, InstanceType, int] | None:
-    limits: Mapping[str, str] = pool["spec"].get("limits") or {}
+def _exhausted(pool: Json, offered: InstanceCatalog) -> tuple[str, int, list[InstanceType]] | None:
+    """The first resource of which a NodePool's limit leaves too little, how much is in use, and what it may launch."""
+    limits = quantity.resources(pool["spec"].get("limits") or {})
     in_use = quantity.resources((pool.get("status") or {}).get("resources") or {})
-    types = offered.meeting(requirements(pool["spec"]["template"]["spec"].get("requirements") or ()))
-    types = [kind for kind in types if _holds(kind, largest)] or types
+    types = list(offered.meeting(requirements(pool["spec"]["template"]["spec"].get("requirements") or ())))
     for resource in LIMITED:
-        if resource not in limits or not types or not in_use.get(resource):
-            continue
-        smallest = min(types, key=lambda kind: kind.capacity.get(resource, 0))
-        needed = 1 if resource == "nodes" else smallest.capacity.get(resource, 0)
-        if in_use[resource] + needed > quantity.resources({resource: limits[resource]})[resource]:
-            return resource, str(limits[resource]), in_use[resource], smallest, needed
+        used = in_use.get(resource, 0)
+        if (
+            resource in limits
+            and types
+            and used
+            and used + min(_taken(kind, resource) for kind in types) > limits[resource]
+        ):
+            return resource, used, types
     return None
+
+
+def _taken(kind: InstanceType, resource: str) -> int:
+    """What an instance takes from a limit."""
+    return 1 if resource == "nodes" else kind.capacity.get(resource, 0)
 
 
 def _holds(kind: InstanceType, requests: Mapping[str, int]) -> bool:
