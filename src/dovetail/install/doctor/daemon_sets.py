@@ -40,7 +40,8 @@ def check_daemon_sets(facts: Facts) -> Iterator[Fault]:
 def agent_faults(facts: Facts, name: str, effect: str) -> Iterator[Fault]:
     """An agent of EKS that leaves out every node, or whose pods do not start."""
     agent = facts.named(DAEMONSETS.name, name, "kube-system")
-    nodes = [node for node in facts.items(NODES.name) if node["metadata"]["name"] not in _fargate_nodes(facts)]
+    fargate = _fargate_nodes(facts)
+    nodes = [node for node in facts.items(NODES.name) if node["metadata"]["name"] not in fargate]
     if agent is None or not nodes or "desiredNumberScheduled" not in (agent.get("status") or {}):
         return
     subject, status = f"daemonset/kube-system/{name}", agent["status"]
