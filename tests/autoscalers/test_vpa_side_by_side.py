@@ -20,15 +20,15 @@ import pytest
 
 from dovetail.autoscalers.vpa.api import CHECKPOINTS, LIMITRANGES, VPAS
 from dovetail.chance import Chance
-from dovetail.clock import run_scaled
+from dovetail.clock import Clock, run_scaled
 from dovetail.kube.client import Kube
-from dovetail.kube.resources import DEPLOYMENTS, NAMESPACES, REPLICASETS
+from dovetail.kube.resources import DEPLOYMENTS, LEASES, NAMESPACES, NODES, PODS, REPLICASETS, STATEFULSETS
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver import tls
 from dovetail.lab.real_control_plane import free_ports
 from dovetail.model.meta import stamp
 from tests.autoscalers.upstream_vpa import our_program, running, upstream_program, webhook_flags
-from tests.autoscalers.vpa_side_by_side import MeasuredPods, ServedApi, random_policies, served_api
+from tests.autoscalers.vpa_side_by_side import MeasuredPods, ServedApi, random_policies, served_api, workload_spec
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
 Json = dict[str, Any]
@@ -38,6 +38,7 @@ PROGRAMS = {"ours": our_program, "theirs": upstream_program}
 #: For watches to deliver what the script changed, on a busy host.
 DELIVERY_S = 1.0
 STEP_TIMEOUT_S = 240.0
+STATUS_LEASE = "vpa-admission-controller"
 #: What stands before the changes of each container in the annotation that lists them.
 _CONTAINER = re.compile(r"(?:; )?container \d+: ")
 
@@ -328,3 +329,163 @@ def test_webhooks_answer_alike(tmp_path: Path) -> None:
     patched, refused = run_scaled(admit_side_by_side(tmp_path, seed=1, pods=150, vpas=300))
     assert patched > 100
     assert refused > 150
+
+
+# The updater: the same clusters, one after the other, each at an API server of its own.
+
+UPDATER_INTERVAL_S = 6
+MODES = ("Recreate", "Recreate", "InPlaceOrRecreate", "InPlaceOrRecreate", "InPlace", "Off")
+
+
+class LoopGate:
+    """Notes what an updater writes, and holds each of its loops until the test lets it go.
+
+    A loop begins with a look at the admission controller's lease.
+    """
+
+    def __init__(self) -> None:
+        self.writes: list[tuple[str, str, str]] = []
+        self._begun, self._free = asyncio.Event(), asyncio.Event()
+
+    async def intercept(self, request: Request) -> Response | None:
+        if request.method == "GET" and request.path.endswith(f"/leases/{STATUS_LEASE}"):
+            self._free.clear()
+            self._begun.set()
+            await self._free.wait()
+        elif request.method != "GET":
+            path, _, event = request.path.partition("/events/")  # the name of an event ends with the time
+            self.writes.append((request.method, f"{path} {event.split('.')[0]}".strip(), plain_write(request)))
+        return None
+
+    async def wait(self) -> list[tuple[str, str, str]]:
+        """Until a loop begins; what was written since the last one did, in no order."""
+        async with asyncio.timeout(STEP_TIMEOUT_S):
+            await self._begun.wait()
+        self._begun.clear()
+        writes, self.writes = self.writes, []
+        return sorted(writes)
+
+    def let_go(self) -> None:
+        self._free.set()
+
+
+def plain_write(request: Request) -> str:
+    """What a write says: patches in any order, events by their reason."""
+    if request.path.endswith("/eviction"):
+        return ""
+    body = msgspec.json.decode(request.body)
+    if isinstance(body, list):
+        return str(sorted(str(sorted(patch.items())) for patch in body))
+    if request.method == "PATCH":
+        return f"seen {body['count']} times"
+    return f"{body['involvedObject']['name']} {body['reason']} {body['message']}"
+
+
+async def create_updatable(kube: Kube, clock: Clock, chance: Chance, namespace: str) -> None:
+    """A ReplicaSet or StatefulSet, its pods and its VPA. No two pods differ equally from what is recommended."""
+    await kube.create(NAMESPACES, {"metadata": {"name": namespace}})
+    resource, replicas = chance.choice((REPLICASETS, STATEFULSETS)), chance.choice((1, 2, 3, 4, 6))
+    labels, now = {"app": "w"}, clock.now()
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+    spec = {**workload_spec(resource, "w", labels, template), "replicas": replicas}
+    made = await kube.create(resource, {"metadata": {"name": "w", "namespace": namespace}, "spec": spec})
+    owner = {"apiVersion": "apps/v1", "kind": resource.kind, "name": "w", "uid": made["metadata"]["uid"]}
+    for number in range(replicas):
+        requests = {"cpu": f"{chance.choice((50, 200, 700)) + 7 * number}m", "memory": f"{100 + 11 * number}Mi"}
+        resources = {"requests": requests}
+        metadata: Json = {"name": f"w-{number}", "namespace": namespace, "labels": labels}
+        metadata["ownerReferences"] = [{**owner, "controller": True}]
+        if chance.random() < 0.4:
+            metadata["annotations"] = {"vpaObservedContainers": chance.choice(("c", "", "other", "No Name"))}
+        pod = {"containers": [{"name": "c", "image": "x", "resources": resources}], "nodeName": "n"}
+        await kube.create(PODS, {"metadata": metadata, "spec": {**pod, "terminationGracePeriodSeconds": 0}})
+        held: Json = {
+            "name": "c",
+            "image": "x",
+            "imageID": "",
+            "ready": True,
+            "restartCount": 0,
+            "resources": resources,
+        }
+        if chance.random() < 0.2:
+            times = {"startedAt": stamp(now - timedelta(seconds=90)), "finishedAt": stamp(now - timedelta(seconds=30))}
+            held["lastState"] = {"terminated": {"reason": "OOMKilled", "exitCode": 137, **times}}
+        conditions: list[Json] = [{"type": "Ready", "status": "True"}]
+        if chance.random() < 0.25:
+            kind, reason = (
+                chance.choice(("PodResizePending", "PodResizeInProgress")),
+                chance.choice(("Deferred", "Error")),
+            )
+            conditions.append({"type": kind, "status": "True", "reason": reason})
+        status = {
+            "phase": chance.choice(("Running", "Running", "Running", "Pending")),
+            "startTime": stamp(now - timedelta(hours=chance.choice((1, 20)))),
+            "containerStatuses": [held],
+            "conditions": conditions,
+        }
+        await kube.patch(PODS, f"w-{number}", {"status": status}, namespace, kind="merge", subresource="status")
+    policy: Json = {"updateMode": chance.choice(MODES)}
+    if chance.random() < 0.4:
+        policy["minReplicas"] = chance.choice((1, 3))
+    if chance.random() < 0.3:
+        requirement = {
+            "resources": ["cpu"],
+            "changeRequirement": chance.choice(("TargetHigherThanRequests", "TargetLowerThanRequests")),
+        }
+        policy["evictionRequirements"] = [requirement]
+    target = {"apiVersion": "apps/v1", "kind": resource.kind, "name": "w"}
+    vpa = {"metadata": {"name": "v", "namespace": namespace}, "spec": {"targetRef": target, "updatePolicy": policy}}
+    await kube.create(VPAS, vpa)
+    await recommend(kube, chance, namespace)
+
+
+async def recommend(kube: Kube, chance: Chance, namespace: str) -> None:
+    target = {"cpu": f"{chance.choice((60, 333, 800))}m", "memory": f"{chance.choice((90, 500))}Mi"}
+    bound = target if chance.random() < 0.6 else None
+    lower, upper = bound or {"cpu": "1m", "memory": "1Mi"}, bound or {"cpu": "99", "memory": "99Gi"}
+    item = {"containerName": "c", "target": target, "lowerBound": lower, "upperBound": upper}
+    status = {"status": {"recommendation": {"containerRecommendations": [item]}}}
+    await kube.patch(VPAS, "v", status, namespace, kind="merge", subresource="status")
+
+
+async def updates_of(side: str, folder: Path, seed: int, groups: int, loops: int) -> list[list[tuple[str, str, str]]]:
+    """What the updater of one implementation writes in each loop."""
+    async with served_api(folder) as api:
+        kube, gate = api.kube, LoopGate()
+        amounts = {"cpu": "1000", "memory": "1000Gi", "pods": "1000"}
+        await kube.create(NODES, {"metadata": {"name": "n", "labels": {"kubernetes.io/os": "linux"}}})
+        await kube.patch(NODES, "n", {"status": {"allocatable": amounts, "capacity": amounts}}, subresource="status")
+        lease = {"metadata": {"name": STATUS_LEASE, "namespace": "kube-system"}, "spec": {"holderIdentity": "x"}}
+        await kube.create(LEASES, lease)
+        chances = {f"ns{number}": Chance(seed).child(str(number)) for number in range(groups)}
+        for namespace, chance in chances.items():
+            await create_updatable(kube, api.clock, chance, namespace)
+        api.server.intercept = gate.intercept
+        flags = [f"--kubeconfig={api.kubeconfig}", f"--address=127.0.0.1:{free_ports(1)[0]}"]
+        flags += [f"--updater-interval={UPDATER_INTERVAL_S}s", "--admission-controller-status-lease-timeout=1h"]
+        flags += ["--feature-gates=InPlace=true", "--kube-api-qps=2000", "--kube-api-burst=2000"]
+        written = []
+        with running([*PROGRAMS[side]("updater"), *flags], folder / f"updater-{side}.log"):
+            await gate.wait()
+            for _ in range(loops):
+                gate.let_go()
+                written.append(await gate.wait())
+                for namespace, chance in chances.items():
+                    if chance.random() < 0.5:
+                        await recommend(kube, chance, namespace)
+                await asyncio.sleep(DELIVERY_S)
+            gate.let_go()
+        return written
+
+
+def test_updaters_write_the_same_in_every_loop(tmp_path: Path) -> None:
+    """Evictions, resizes, annotations and events, by update mode, tolerance, requirements and state of the pods."""
+    writes = {}
+    for side in NAMES:
+        (tmp_path / side).mkdir()
+        writes[side] = run_scaled(updates_of(side, tmp_path / side, seed=1, groups=40, loops=3))
+    for ours, theirs in zip(writes["ours"], writes["theirs"], strict=True):
+        assert ours == theirs
+    paths = [path for loop in writes["theirs"] for _, path, _ in loop]
+    assert sum(path.endswith("/eviction") for path in paths) > 10
+    assert sum(path.endswith("/resize") for path in paths) > 10
