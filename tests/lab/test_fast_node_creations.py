@@ -10,7 +10,7 @@ import pytest
 
 from dovetail.chance import Chance
 from dovetail.clock import Clock, run_virtual
-from dovetail.kube.errors import AlreadyExists, Invalid
+from dovetail.kube.errors import AlreadyExists, BadRequest, Invalid
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import CSINODES, LEASES, NODES
 from dovetail.kube.transport import Transport
@@ -113,13 +113,13 @@ def test_what_differs_in_anything_else_takes_the_usual_way() -> None:
         wrong["metadata"]["name"] = "Not_A_Name"
         untidy = body_of(_instance(2), _TIMES[0], ready=False)
         untidy["spec"]["taints"] = [{"key": "a b", "effect": "NoExecute"}]
-        for body in (body_of(_instance(1), _TIMES[0], ready=False), wrong, untidy):
-            with pytest.raises((AlreadyExists, Invalid)) as problem:
+        for body in (body_of(_instance(1), _TIMES[0], ready=False), wrong, untidy, b"no JSON"):
+            with pytest.raises((AlreadyExists, Invalid, BadRequest)) as problem:
                 await kube.create(NODES, body)
             refused.append(problem.type)
         return refused
 
-    assert run_virtual(answers()) == [AlreadyExists, Invalid, Invalid]
+    assert run_virtual(answers()) == [AlreadyExists, Invalid, Invalid, BadRequest]
 
 
 def test_the_second_kubelet_makes_no_request() -> None:

@@ -129,12 +129,12 @@ class NodeCreations:
         home = server.store.get("/namespaces", namespace) if namespace else None
         if namespace and (home is None or "deletionTimestamp" in home.obj["metadata"]):
             return None
-        body = _decode(request.body)
         try:
+            body = _decode(request.body)
             metadata = body["metadata"]
             name, prefix = metadata.get("name", ""), metadata.get("generateName", "")
             values = dict.fromkeys((*((name,) if name else ()), *differing(body)))
-        except (KeyError, TypeError, AttributeError):
+        except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
             return None  # not as a component of ours writes it
         if not all(isinstance(value, str) and value for value in values):
             return None
