@@ -13,7 +13,7 @@ from dovetail.studies.findings import Side, StudyFinding, between_autoscalers, e
 from dovetail.studies.html import document
 from dovetail.studies.observation import WAITED_S
 from dovetail.studies.run import Run
-from dovetail.studies.setups import TITLES, NodeAutoscaler, Setup, by_pods
+from dovetail.studies.setups import TITLES, NodeAutoscaler, Setup, by_pods, variant
 from dovetail.studies.summary import MIN_DIFFERENCE_OF_ONE_SEED, Row, pods_differ, rows
 from dovetail.studies.words import COLUMNS, text, text_in
 from dovetail.studies.workloads.workload import Workload
@@ -120,7 +120,7 @@ class Report:
 
     def _cheapest(self, setups: Sequence[Setup]) -> str:
         ordered = sorted((self._by_setup[setup] for setup in setups), key=lambda row: row["dollars"].median)
-        best, variant = ordered[0], self._variant(setups[0])
+        best, pods_changed = ordered[0], self._variant(setups[0])
 
         def shown(group: Sequence[Row]) -> str:
             return ", ".join(
@@ -133,12 +133,12 @@ class Report:
         if len(ordered) > 1 and not best["dollars"].below(ordered[1]["dollars"]):
             if best["dollars"].seeds == 1:
                 least = f"{100 * MIN_DIFFERENCE_OF_ONE_SEED:.0f}"
-                return self._text("no_cheapest_of_one_seed", variant=variant, least=least, others=shown(ordered))
-            return self._text("no_cheapest", variant=variant, others=shown(ordered))
+                return self._text("no_cheapest_of_one_seed", variant=pods_changed, least=least, others=shown(ordered))
+            return self._text("no_cheapest", variant=pods_changed, others=shown(ordered))
         return self._text(
             "cheapest" if len(ordered) > 1 else "only",
             name=TITLES[best.setup.nodes],
-            variant=variant,
+            variant=pods_changed,
             own=words.dollars(best["dollars"]),
             above=above,
             bound=words.dollars(best["lower_bound"]),
@@ -154,8 +154,9 @@ class Report:
 
     def _sentence(self, finding: StudyFinding) -> str:
         said = words.sentence(finding, self._by_setup, self._language)
-        variant = self._variant(finding.about).strip()
-        said = f"{variant}: {said}" if variant else said
+        pod_autoscalers = variant(finding.about.pods).removeprefix(" + ")
+        if pod_autoscalers:
+            said = self._text("finding_with", pod_autoscalers=pod_autoscalers, finding=said)
         return said[:1].upper() + said[1:]
 
     def effects(self) -> list[str]:

@@ -146,6 +146,7 @@ TEXTS: Mapping[str, str] = {
     "advantages": source("Advantages"),
     "disadvantages": source("Disadvantages"),
     "effects": source("What HPA and VPA change"),
+    "finding_with": source("with {pod_autoscalers}: {finding}"),
     "no_finding": source("No measure sets it apart in this run."),
     "method": source("How it was measured"),
     "cheapest": source("{name} is the cheapest{variant}: {own}, {above} above the lower bound of {bound}; {others}."),
