@@ -95,3 +95,18 @@ def test_zone_and_hostname_rules_do_not_split_pools() -> None:
     assert planned_with(
         *pods(6, **spread(key=ZONE)), *pods(6, "db", **spread(key=HOSTNAME, app="db")), pools=teams(20)
     ) == ["pool-000"]
+
+
+def test_as_many_pools_are_kept_as_have_limits_that_together_cannot_bind(solve: Solve) -> None:
+    """Each holds some of the pods, ten hold all of them: a thousand would only multiply the offerings."""
+    pools = teams(200, limits={"cpu": 100_000})
+    kept = planned_with(*pods(40), pools=pools)
+    assert 1 < len(kept) < 20
+    plan = solve(*pods(40), pools=pools)
+    assert not plan.unschedulable
+    assert plan.cost.per_hour == solve(*pods(40), pools=teams(1)).cost.per_hour
+
+
+def test_pools_whose_limits_hold_no_node_stand_for_nothing() -> None:
+    full, tiny = pool("a", limits={"cpu": 1000}), pool("b", limits={"cpu": 1000})
+    assert planned_with(*pods(2), pools=(full, tiny, pool("c"), pool("d"))) == ["a", "b", "c"]

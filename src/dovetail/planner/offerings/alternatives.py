@@ -6,8 +6,10 @@ from collections.abc import Callable
 from functools import reduce
 from operator import or_
 
+import numpy as np
+
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
-from dovetail.planner.offerings.catalog import CatalogEntry, OfferingCatalog, lowest, of_bits
+from dovetail.planner.offerings.catalog import CatalogEntry, OfferingCatalog, lowest, packed_mask
 from dovetail.planner.offerings.open_labels import RESERVATION
 
 #: The labels that a NodeClaim requires independently of each other; those with fewest values first.
@@ -85,9 +87,7 @@ def _by_capacity(catalog: OfferingCatalog, name: str) -> list[tuple[int, int]]:
     """The offerings by their capacity of a resource, the largest first."""
 
     def by_capacity() -> list[tuple[int, int]]:
-        by_amount: dict[int, list[int]] = {}
-        for entry in catalog.rows:
-            by_amount.setdefault(entry.type.capacity.get(name, 0), []).append(entry.index)
-        return [(amount, of_bits(by_amount[amount])) for amount in sorted(by_amount, reverse=True)]
+        amounts = catalog.capacity(name)
+        return [(int(amount), packed_mask(amounts == amount)) for amount in np.unique(amounts)[::-1]]
 
     return catalog.recall(("capacities", name), by_capacity)

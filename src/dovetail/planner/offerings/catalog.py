@@ -152,8 +152,7 @@ class OfferingCatalog:
 
     @staticmethod
     def mask(bits: Iterable[bool]) -> int:
-        packed = np.packbits(np.fromiter(bits, dtype=np.bool_), bitorder="little")
-        return int.from_bytes(packed.tobytes(), "little")
+        return packed_mask(np.fromiter(bits, dtype=np.bool_))
 
     def bools(self, mask: int) -> Bools:
         """The mask as an array."""
@@ -248,15 +247,28 @@ class OfferingCatalog:
         """The amount of a resource that DaemonSets leave to other pods on each offering."""
         cached = self._amounts.get(name)
         if cached is None:
-            kinds = (
-                {id(kind): kind for pool in self.pools for kind in pool.types} if name in self.resource_names else {}
-            )
-            held = {key: max(-_CAP, min(kind.allocatable.get(name, 0), _CAP)) for key, kind in kinds.items()}
-            cached = np.array([held[id(c.type)] for c in self.rows] if held else [0] * self.size, dtype=np.int64)
+            cached = self._by_type(lambda entry_type: entry_type.allocatable.get(name, 0))
             if name in self._overhead:
                 cached = cached - self._overhead[name]
             self._amounts[name] = cached
         return cached
+
+    def capacity(self, name: str) -> Ints:
+        """The capacity of a resource on each offering, before overhead and DaemonSets."""
+        return self._by_type(lambda entry_type: entry_type.capacity.get(name, 0))
+
+    def _by_type(self, amount_of: Callable[[InstanceType], int]) -> Ints:
+        """An amount of each offering's instance type."""
+        types, type_at = self._types
+        amounts = [max(-_CAP, min(amount_of(entry_type), _CAP)) for entry_type in types]
+        return np.array(amounts, dtype=np.int64)[type_at]
+
+    @cached_property
+    def _types(self) -> tuple[list[InstanceType], Ints]:
+        """The instance types, and the index of each offering's; far fewer than offerings."""
+        types = {id(entry.type): entry.type for entry in self.rows}
+        index_of = {key: index for index, key in enumerate(types)}
+        return [*types.values()], np.array([index_of[id(entry.type)] for entry in self.rows], dtype=np.int64)
 
     @cached_property
     def resource_names(self) -> frozenset[str]:
@@ -317,6 +329,11 @@ def of_bits(where: Iterable[int]) -> int:
     for place in places:
         buffer[place >> 3] |= 1 << (place & 7)
     return int.from_bytes(buffer, "little")
+
+
+def packed_mask(bools: Bools) -> int:
+    """An array as a mask."""
+    return int.from_bytes(np.packbits(bools, bitorder="little").tobytes(), "little")
 
 
 def lowest(mask: int) -> int:

@@ -2,8 +2,8 @@
 
 Two NodePools with the same instance types, requirements and taints whose labels look the same to every pod offer the
 same nodes at the same prices. Planning with each of them would multiply the offerings and change nothing, so a plan
-uses the first of them, heaviest first and then by name, whose limits cannot bind; those before it stay as well, because
-they come first until their limits are reached.
+uses the first of them, heaviest first and then by name, as many as have limits that together cannot bind. The last of
+these stands for the others.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ def distinct_pools(
     pools: Sequence[Pool],
     terms: Iterable[Term],
     topology_keys: Iterable[str],
-    cannot_bind: Callable[[Pool], bool],
+    share_of: Callable[[Pool], float],
 ) -> DistinctPools:
     """The NodePools that pods can distinguish by `terms` (all that any of them requests of labels) and `topology_keys`.
 
-    `cannot_bind` says of a NodePool that its limits allow more than the pods could ever need.
+    `share_of` is the share of all that the pods could ever need for which a NodePool surely has room in its limits.
     """
     if len(pools) < 2:
         return DistinctPools(list(pools), {})
     view = _LabelView(pools, terms, topology_keys)
     sufficient: dict[object, Pool] = {}
+    shares: dict[object, float] = {}
     kept: list[Pool] = []
     stands_for: dict[str, list[str]] = {}
     for pool in pools:
@@ -49,7 +50,8 @@ def distinct_pools(
             stands_for.setdefault(first.name, []).append(pool.name)
             continue
         kept.append(pool)
-        if cannot_bind(pool):
+        shares[key] = shares.get(key, 0.0) + share_of(pool)
+        if shares[key] >= 1:
             sufficient[key] = pool
     return DistinctPools(kept, {name: tuple(others) for name, others in stands_for.items()})
 

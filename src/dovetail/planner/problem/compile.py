@@ -47,6 +47,8 @@ from dovetail.planner.snapshot import MinValues, Pool, Snapshot
 UNLIMITED = 1 << 60
 #: From this many existing nodes on, full ones are left out of the packing.
 _MIN_NODES_TO_DROP_FULL = 200
+#: Cached largest capacities from earlier plans, by the types of a NodePool and resource.
+_MAX_CACHED_CAPACITIES = 1000
 _kind = attrgetter("kind")
 
 
@@ -208,7 +210,7 @@ class Problem:
         preferred = [term for pod_class in self.classes for _, term in pod_class.shape.preferred]
         counted = [term for group in self.groups for term in group.terms or ()]
         all_terms, keys = (*terms, *preferred, *counted), {group.key for group in self.groups}
-        self.pools, self.stands_for = distinct_pools(self.pools, all_terms, keys, self._cannot_bind)
+        self.pools, self.stands_for = distinct_pools(self.pools, all_terms, keys, self._share_of_worst_use)
         strict = self.snapshot.min_values is MinValues.STRICT
         self.min_values = {
             index: [
@@ -218,14 +220,20 @@ class Problem:
             if strict and any(requirement.min_values for requirement in pool.requirements)
         }
 
-    def _cannot_bind(self, pool: Pool) -> bool:
-        """Whether the limits of a NodePool exceed what these pods could ever need."""
+    def _share_of_worst_use(self, pool: Pool) -> float:
+        """The share of what these pods could ever need for which a NodePool surely has room in its limits, up to 1.
+
+        Up to its largest node of a limit may stay unused, because no further node fits.
+        """
+        share = 1.0
         for name, limit in pool.limits.items():
             demand = sum(pod_class.count * pod_class.requests.get(name, 0) for pod_class in self.classes)
-            largest = max((kind.capacity.get(name, 0) for kind in pool.types), default=0)
-            if max(0, limit) - self.node_index.pool_usage[pool.name][name] < self._worst_use(name, demand, largest):
-                return False
-        return True
+            largest = _largest_capacity(self.snapshot, pool, name)
+            left = max(0, limit) - self.node_index.pool_usage[pool.name][name]
+            worst_use = self._worst_use(name, demand, largest)
+            if left < worst_use:
+                share = min(share, max(0, left - largest) / worst_use)
+        return share
 
     def _worst_use(self, name: str, demand: int, largest: int) -> int:
         """An upper bound of the limited resource that a sensible plan for these pods uses."""
@@ -484,6 +492,18 @@ class Problem:
             if self.node_index.belongs_to(self.snapshot.nodes):
                 return rows_passing(self.node_index, terms)[self.rows]
         return np.array([passes(node_labels(node), terms) for node in self.nodes], dtype=np.bool_)
+
+
+def _largest_capacity(snapshot: Snapshot, pool: Pool, name: str) -> int:
+    """The largest capacity of a resource among the types of a NodePool, cached for NodePools that share their types."""
+    table: dict[tuple[int, str], tuple[object, int]] = snapshot.memory.table("largest capacities")
+    cached = table.get((id(pool.types), name))
+    if cached is None or cached[0] is not pool.types:
+        if len(table) >= _MAX_CACHED_CAPACITIES:
+            table.clear()
+        largest = max((instance_type.capacity.get(name, 0) for instance_type in pool.types), default=0)
+        cached = table[id(pool.types), name] = (pool.types, largest)
+    return cached[1]
 
 
 Unavailable = frozenset[tuple[str, str, str]]
