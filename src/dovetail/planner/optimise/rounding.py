@@ -277,12 +277,13 @@ def _has_hostname_affinity(request: PlacementRequest) -> bool:
 def rounded(problem: Problem, start: Packing, seconds: Callable[[], float], largest: int = FINE) -> Packing | None:
     """The packing rounded from the LP relaxation; None if a pod would become unplaced or there was no time.
 
-    `largest` is the largest number of LP variables; with fewer, more demands are merged.
+    The LP knows no limits of NodePools: None also if the packing exceeds one. `largest` is the largest number of LP
+    variables; with fewer, more demands are merged.
     """
-    if problem.binding or problem.reservations or problem.diversity is not None:
+    if problem.reservations or problem.diversity is not None:
         return None
     packing = Rounding(problem, start, largest).run(seconds)
     if packing is None:
         return None
     shrink(packing)
-    return Packing(packing, start.left)
+    return None if packing.exceeds_limits() else Packing(packing, start.left)

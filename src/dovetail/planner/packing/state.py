@@ -408,6 +408,14 @@ class PackingState:
                 ok[frontier.reserved(name)] = False
         return ok
 
+    def exceeds_limits(self) -> bool:
+        """Whether new nodes take more of a NodePool's limits than is left of them."""
+        return any(
+            amount < min(0, limits[name])
+            for left, limits in zip(self.left, self.problem.limits, strict=True)
+            for name, amount in left.items()
+        )
+
     def _grow(self) -> None:
         more = self.free.shape[1]
         self.free = np.concatenate([self.free, np.zeros((self.free.shape[0], more), dtype=np.int64)], axis=1)
