@@ -110,3 +110,16 @@ def test_as_many_pools_are_kept_as_have_limits_that_together_cannot_bind(solve: 
 def test_pools_whose_limits_hold_no_node_stand_for_nothing() -> None:
     full, tiny = pool("a", limits={"cpu": 1000}), pool("b", limits={"cpu": 1000})
     assert planned_with(*pods(2), pools=(full, tiny, pool("c"), pool("d"))) == ["a", "b", "c"]
+
+
+def test_pools_are_added_where_the_limits_of_those_that_were_kept_leave_pods_pending(solve: Solve) -> None:
+    """A node for each small pod takes far more of a limit than the pods request."""
+    term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": HOSTNAME}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    alone = pods(60, cpu="10m", memory="1Mi", labels={"app": "web"}, affinity=apart)
+    pools = teams(10, limits={"cpu": 50_000})
+    assert planned_with(*alone, pools=pools) == ["pool-000"]
+    assert len(solve(*alone, pools=pools[:1]).unschedulable) == 35
+    plan = solve(*alone, pools=pools)
+    assert not plan.unschedulable
+    assert len({planned.pool for planned in plan.nodes}) > 2

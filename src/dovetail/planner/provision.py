@@ -170,6 +170,15 @@ def _tier1(snapshot: Snapshot, measured: bool = True, improved_later: bool = Fal
     made only if it is better than one that holds in any order, because the binding order is not known.
     """
     problem = Problem(snapshot)
+    tier1 = _tier1_of(problem, measured, improved_later)
+    if not (problem.may_lack_pools and _lacks_feasible_pod(problem, tier1.packing)):
+        return tier1
+    other = _tier1_of(Problem(snapshot, more_pools=True), measured, improved_later)
+    return other if sum(other.packing.left.values()) < sum(tier1.packing.left.values()) else tier1
+
+
+def _tier1_of(problem: Problem, measured: bool, improved_later: bool) -> Tier1:
+    """The tier-1 packing of a compiled problem."""
     if not few(problem):
         return Tier1(problem, quick_packing(problem, PackingRun(WorkMeter())))
     tried: Packing | None = None
@@ -241,7 +250,7 @@ def _with_owners_first(problem: Problem, packing: Packing, outcomes: Sequence[Ba
 
     Where that order is impossible for some pods, Karpenter's outcome may still have a valid one: the verifier decides.
     """
-    reordered = Problem(problem.snapshot, owners_first=True)
+    reordered = Problem(problem.snapshot, owners_first=True, more_pools=problem.more_pools)
     run = packing.state.run
     before, followed = rebased(packing, reordered), as_packings(reordered, outcomes, run)
     best = _first_valid(reordered, (quick_packing(reordered, run, more=[before, *followed]), before, *followed))

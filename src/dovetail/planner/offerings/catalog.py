@@ -8,7 +8,7 @@ by AND of their masks.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -276,9 +276,12 @@ class OfferingCatalog:
         return frozenset(name for pool in self.pools for kind in pool.types for name in kind.capacity)
 
     def largest(self, name: str, pool: int) -> int:
-        """The largest capacity of a resource among the types of a pool."""
-        types = self.pools[pool].types
-        return self.recall(("largest", pool, name), lambda: max((t.capacity.get(name, 0) for t in types), default=0))
+        """The largest capacity of a resource among the types that a pool may launch."""
+
+        def largest_capacity() -> int:
+            return max((kind.capacity.get(name, 0) for kind in possible_types(self.pools[pool])), default=0)
+
+        return self.recall(("largest", pool, name), largest_capacity)
 
     def set_amounts(self, name: str, values: Ints) -> None:
         """Set the amounts of a dimension that is not in the type's capacity: attachable volumes, host ports."""
@@ -349,13 +352,18 @@ def _launchable(offering: Offering, kind: InstanceType, unavailable: frozenset[t
 
 def offered(pool: Pool, clauses: Iterable[Clause]) -> bool:
     """Whether any offering of a pool's types satisfies some of the pool's requirements."""
-    by_key, defined = _by_key(clauses), _defined(pool)
+    by_key = _by_key(clauses)
     return any(
-        _offering_allowed(offering, by_key)
-        for kind in pool.types
-        if all(_possible(kind, key, rules, defined, pool) for key, rules in by_key.items())
-        for offering in kind.offerings
+        _offering_allowed(offering, by_key) for kind in possible_types(pool, by_key) for offering in kind.offerings
     )
+
+
+def possible_types(pool: Pool, rules_by_key: Mapping[str, list[Clause]] | None = None) -> Iterator[InstanceType]:
+    """Yields the types of a pool that some of its requirements leave (all if not given), whatever their offerings."""
+    by_key, defined = _by_key(pool_clauses(pool)) if rules_by_key is None else rules_by_key, _defined(pool)
+    for kind in pool.types:
+        if all(_possible(kind, key, rules, defined, pool) for key, rules in by_key.items()):
+            yield kind
 
 
 def _label_keys(catalog: Iterable[CatalogEntry]) -> set[str]:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from dovetail.model.nodes import Taint
 from dovetail.model.taints import PREFER_NO_SCHEDULE
-from dovetail.planner.offerings.catalog import Bools, Ints, LabelQueries, OfferingCatalog
+from dovetail.planner.offerings.catalog import Bools, Ints, LabelQueries, OfferingCatalog, possible_types
 from dovetail.planner.offerings.interchangeable import distinct_pools
 from dovetail.planner.problem.frontier import OfferingFrontier
 from dovetail.planner.problem.min_values import Diversity, larger_offerings, min_values_keys, single_node_affinities
@@ -47,6 +47,8 @@ from dovetail.planner.snapshot import MinValues, Pool, Snapshot
 UNLIMITED = 1 << 60
 #: From this many existing nodes on, full ones are left out of the packing.
 _MIN_NODES_TO_DROP_FULL = 200
+#: How much of a limited resource a plan may use: a multiple of what its pods request, and so many of the largest nodes.
+_WORST_FILLING, _SENSIBLE_NODES, _MOST_NODES = 8, 2, 64
 #: Cached largest capacities from earlier plans, by the types of a NodePool and resource.
 _MAX_CACHED_CAPACITIES = 1000
 _kind = attrgetter("kind")
@@ -57,13 +59,17 @@ class Problem:
 
     kube-scheduler checks a spread only for its owners. With `owners_first`, members that do not own a spread are not
     counted by it: they are bound after its owners. Without it, a spread holds for any binding order.
+
+    Of NodePools that no pod can distinguish, as many are kept as a sensible plan needs for their limits; with
+    `more_pools`, as many as any plan could need.
     """
 
     frontier: OfferingFrontier
 
-    def __init__(self, snapshot: Snapshot, owners_first: bool = False) -> None:
+    def __init__(self, snapshot: Snapshot, owners_first: bool = False, more_pools: bool = False) -> None:
         self.snapshot = snapshot
         self.owners_first = owners_first
+        self.more_pools = more_pools
         self.pools = sorted(snapshot.pools, key=lambda pool: (-pool.weight, pool.name))
         self.daemons = daemons_of(snapshot)
         with snapshot.memory.lock:
@@ -210,7 +216,7 @@ class Problem:
         preferred = [term for pod_class in self.classes for _, term in pod_class.shape.preferred]
         counted = [term for group in self.groups for term in group.terms or ()]
         all_terms, keys = (*terms, *preferred, *counted), {group.key for group in self.groups}
-        self.pools, self.stands_for = distinct_pools(self.pools, all_terms, keys, self._share_of_worst_use)
+        self.pools, self.stands_for = distinct_pools(self.pools, all_terms, keys, self._share_of_use)
         strict = self.snapshot.min_values is MinValues.STRICT
         self.min_values = {
             index: [
@@ -220,8 +226,8 @@ class Problem:
             if strict and any(requirement.min_values for requirement in pool.requirements)
         }
 
-    def _share_of_worst_use(self, pool: Pool) -> float:
-        """The share of what these pods could ever need for which a NodePool surely has room in its limits, up to 1.
+    def _share_of_use(self, pool: Pool) -> float:
+        """The share of what a plan for these pods uses for which a NodePool surely has room in its limits, up to 1.
 
         Up to its largest node of a limit may stay unused, because no further node fits.
         """
@@ -230,14 +236,19 @@ class Problem:
             demand = sum(pod_class.count * pod_class.requests.get(name, 0) for pod_class in self.classes)
             largest = _largest_capacity(self.snapshot, pool, name)
             left = max(0, limit) - self.node_index.pool_usage[pool.name][name]
-            worst_use = self._worst_use(name, demand, largest)
-            if left < worst_use:
-                share = min(share, max(0, left - largest) / worst_use)
+            use = self._worst_use(name, demand, largest, _MOST_NODES if self.more_pools else _SENSIBLE_NODES)
+            if left < use:
+                share = min(share, max(0, left - largest) / use)
         return share
 
-    def _worst_use(self, name: str, demand: int, largest: int) -> int:
-        """An upper bound of the limited resource that a sensible plan for these pods uses."""
-        return self.total if name == "nodes" else 8 * demand + largest * min(self.total, 64)
+    def _worst_use(self, name: str, demand: int, largest: int, nodes: int = _MOST_NODES) -> int:
+        """An upper bound of the limited resource that a plan with so many largest nodes uses for these pods."""
+        return self.total if name == "nodes" else _WORST_FILLING * demand + largest * min(self.total, nodes)
+
+    @property
+    def may_lack_pools(self) -> bool:
+        """Whether NodePools were left out that could take pods once the limits of those that are kept are reached."""
+        return bool(self.stands_for and self.binding) and not self.more_pools
 
     # -- dimensions ---------------------------------------------------------------------------------------------
 
@@ -495,14 +506,15 @@ class Problem:
 
 
 def _largest_capacity(snapshot: Snapshot, pool: Pool, name: str) -> int:
-    """The largest capacity of a resource among the types of a NodePool, cached for NodePools that share their types."""
-    table: dict[tuple[int, str], tuple[object, int]] = snapshot.memory.table("largest capacities")
-    cached = table.get((id(pool.types), name))
+    """The largest capacity of a resource among the types that a NodePool may launch, cached for NodePools alike."""
+    table: dict[object, tuple[object, int]] = snapshot.memory.table("largest capacities")
+    key = (id(pool.types), pool.requirements, frozenset(pool.labels), name)
+    cached = table.get(key)
     if cached is None or cached[0] is not pool.types:
         if len(table) >= _MAX_CACHED_CAPACITIES:
             table.clear()
-        largest = max((instance_type.capacity.get(name, 0) for instance_type in pool.types), default=0)
-        cached = table[id(pool.types), name] = (pool.types, largest)
+        largest = max((kind.capacity.get(name, 0) for kind in possible_types(pool)), default=0)
+        cached = table[key] = (pool.types, largest)
     return cached[1]
 
 
