@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dovetail.planner.optimise.rounding import COARSE, rounded
-from dovetail.planner.packing.pack import Packing, carried, pack
+from dovetail.planner.packing.pack import Packing, pack, rebased
 from dovetail.planner.packing.strategy import Strategy
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.snapshot import Snapshot
@@ -46,7 +46,7 @@ def test_a_packing_that_exceeds_a_limit_is_refused() -> None:
     results = []
     for limit in (used, used - 1):
         problem, _ = _problem({"cpu": limit})
-        results.append(rounded(problem, carried(packing, problem), lambda: 60.0, COARSE))
+        results.append(rounded(problem, rebased(packing, problem), lambda: 60.0, COARSE))
     assert results[0] is not None
     assert results[1] is None
 
