@@ -422,6 +422,32 @@ ANNOTATED = {
     "eks:DescribeCluster": {"identity": {"oidc": {"issuer": "https://oidc/A"}}},
     "iam:ListOpenIDConnectProviders": [{"Arn": "arn:aws:iam::111122223333:oidc-provider/oidc/A"}],
 }
+#: The same role, with a trust policy that lets the controller's service account in.
+TRUSTING_ROLE = {
+    "AssumeRolePolicyDocument": {
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Action": "sts:AssumeRoleWithWebIdentity",
+                "Principal": {"Federated": "arn:aws:iam::111122223333:oidc-provider/oidc/A"},
+                "Condition": {"StringEquals": {"oidc/A:sub": "system:serviceaccount:kube-system:karpenter"}},
+            }
+        ]
+    }
+}
+
+
+def controller_pod(role_arn: str) -> dict[str, Any]:
+    """A pod of the controller that was created with a role."""
+    labels = {"app.kubernetes.io/name": "karpenter"}
+    container = {"name": "controller", "image": KARPENTER, "env": [{"name": "AWS_ROLE_ARN", "value": role_arn}]}
+    return {
+        "metadata": {"name": role_arn.rsplit("/", 1)[-1], "namespace": "kube-system", "labels": labels},
+        "spec": {"containers": [container]},
+        "status": {},
+    }
+
+
 EVENTS = "events.amazonaws.com"
 
 

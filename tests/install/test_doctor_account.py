@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.install.doctor.collect import (
-    AWS_AUTH,
-)
+from dovetail.install.doctor.collect import AWS_AUTH, MUTATING
 from dovetail.install.doctor.facts import SourceAnswer, State
 from dovetail.kube import resources as kinds
 from tests.install.doctor_facts import (
@@ -28,12 +26,14 @@ from tests.install.doctor_facts import (
     OWN_GROUP,
     SHARED,
     SHARED_GROUP,
+    TRUSTING_ROLE,
     VOLUME_KEY,
     WARNING,
     Case,
     a_class,
     api_mode,
     assert_found,
+    controller_pod,
     daemon_set,
     denial,
     deployment,
@@ -77,6 +77,20 @@ CASES: list[Case] = [
         FAILED,
         "has the audiences other and not sts.amazonaws.com",
         {**ANNOTATED, "identity provider": {"ClientIDList": ["other"]}},
+    ),
+    (
+        "D04",
+        FAILED,
+        "1 of its pods were created before serviceaccount karpenter was given the role",
+        {
+            **ANNOTATED,
+            "role controller": TRUSTING_ROLE,
+            MUTATING.name: [{"metadata": {"name": "pod-identity-webhook"}}],
+            kinds.PODS.name: [
+                controller_pod("arn:former"),
+                controller_pod("arn:aws:iam::111122223333:role/controller"),
+            ],
+        },
     ),
     ("D01", FAILED, "does not map", {CLASSES: [CLASS], AWS_AUTH: {"mapRoles": "[]"}}),
     ("D01", FAILED, "not YAML", {CLASSES: [CLASS], AWS_AUTH: {"mapRoles": "- [a: {"}}),

@@ -60,7 +60,7 @@ def test_both_architectures_are_locked_alike() -> None:
 
 def test_the_image_knows_every_aws_service_that_is_called() -> None:
     source = "".join(path.read_text() for path in (ROOT / "src" / "dovetail").rglob("*.py") if "/lab/" not in str(path))
-    called = set(re.findall(r'\b(?:calls|_calls|_found)(?:\.all|\.pages)?\(\s*(?:account, )?"([a-z0-9-]+)",', source))
+    called = set(re.findall(r'\b(?:calls|_calls|optional)(?:\.all|\.pages)?\(\s*(?:account, )?"([a-z0-9-]+)",', source))
     called |= set(re.findall(r'\b(?:Call|boto3\.client)\(\s*"([a-z0-9-]+)"', source))
     assert {"ec2", "iam", "events"} <= called
     assert called - set(build_image.SERVICES) == set()

@@ -189,15 +189,18 @@ async def config_map(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prepare", "interval"),
+    ("prepare", "interval", "remainder"),
     [
-        (pod_identity, 50),
-        pytest.param(pod_identity, 1, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
-        pytest.param(config_map, 1, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
+        (pod_identity, 50, 25),
+        *(
+            pytest.param(prepare, 4, remainder, marks=[pytest.mark.slow, pytest.mark.timeout(900)])
+            for prepare in (pod_identity, config_map)
+            for remainder in range(4)
+        ),
     ],
 )
 def test_interrupted_with_other_ways_to_credentials_and_access(
-    endpoint: AwsEndpoint, prepare: Callable[[Site], Awaitable[None]], interval: int
+    endpoint: AwsEndpoint, prepare: Callable[[Site], Awaitable[None]], interval: int, remainder: int
 ) -> None:
     async def story(site: Site) -> None:
         await prepare(site)
@@ -205,7 +208,7 @@ def test_interrupted_with_other_ways_to_credentials_and_access(
         titles = " ".join(part.title for part, _ in changes)
         assert ("Pod Identity association" in titles) == (prepare is pod_identity)
         assert ("OIDC provider" in titles) == (prepare is not pod_identity)
-        assert await interrupt_and_repeat(site, lambda after: after % interval == interval // 2) >= 1
+        assert await interrupt_and_repeat(site, lambda after: after % interval == remainder) >= 1
 
     try:
         tell(endpoint, story)

@@ -321,7 +321,11 @@ def test_inline_policies_fit_into_a_role() -> None:
 def test_names_of_roles_and_rules_fit_into_64_characters() -> None:
     long = iam.Site(cluster="c" * 100, region="ap-northeast-2", account="123456789012")
     other = iam.Site(cluster="c" * 99 + "d", region="ap-northeast-2", account="123456789012")
-    names = [long.node_role, long.controller_role, *(iam.rule_name(long, event) for event in iam.EVENT_PATTERNS)]
+    names = [
+        long.node_role,
+        long.controller_role,
+        *(iam.rule_name(long.cluster, event) for event in iam.EVENT_PATTERNS),
+    ]
     assert max(map(len, names)) <= 64
     assert len(set(names)) == len(names)
     assert long.node_role != other.node_role

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
 from dovetail import __version__
 from dovetail.autoscalers.node_groups.manifests import DEFAULT_IMAGE
-from dovetail.cli.installing import InstallSession, print_manifests, print_outcome, run_in_session
+from dovetail.cli.installing import InstallSession, print_manifests, print_outcome, print_removal, run_in_session
 from dovetail.install import cluster_autoscaler, run
-from dovetail.language import message
 
 if TYPE_CHECKING:
     from dovetail.install.cluster_autoscaler import AutoscalerInstallation
@@ -49,7 +46,6 @@ def uninstall(session: InstallSession, namespace: str) -> None:
         if session.dry_run:
             session.print_plan(await run.removals(account, [*planned.cluster, *planned.cloud]))
             return
-        await cluster_autoscaler.uninstall(account, planned, session.report)
-        click.echo(message("uninstalled"))
+        print_removal(await cluster_autoscaler.uninstall(account, planned, session.report))
 
     run_in_session(session, talk)

@@ -9,7 +9,7 @@ import click
 
 from dovetail import __version__
 from dovetail.autoscalers.vpa.manifests import DEFAULT_IMAGE
-from dovetail.cli.installing import InstallSession, print_manifests, print_outcome
+from dovetail.cli.installing import InstallSession, print_manifests, print_outcome, print_removal
 from dovetail.clock import Clock
 from dovetail.cloud.aws.client import Calls
 from dovetail.errors import UserError
@@ -52,8 +52,7 @@ def uninstall(session: InstallSession, namespace: str) -> None:
         there = await vpa.deployments(account, namespace)
         planned = vpa.plan(there, namespace, DEFAULT_IMAGE, __version__, removing=True)
         if not session.dry_run:
-            await vpa.uninstall(account, planned, session.report)
-            click.echo(message("uninstalled"))
+            print_removal(await vpa.uninstall(account, planned, session.report))
             return
         removed = await run.removals(account, planned.cluster)
         definitions = await run.removals(account, planned.definitions)

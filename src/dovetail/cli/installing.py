@@ -36,6 +36,7 @@ _MARKS = {
     StepStatus.REMOVE: "-",
     StepStatus.LEAVE: "=",
     StepStatus.ABSENT: " ",
+    StepStatus.WAIT: "…",
 }
 _STATUSES = {
     StepStatus.EXISTS: source("exists"),
@@ -44,6 +45,7 @@ _STATUSES = {
     StepStatus.REMOVE: source("remove"),
     StepStatus.LEAVE: source("leave"),
     StepStatus.ABSENT: source("absent"),
+    StepStatus.WAIT: source("waiting"),
 }
 _TOTALS = {
     StepStatus.EXISTS: source("{n} exists"),
@@ -52,6 +54,7 @@ _TOTALS = {
     StepStatus.REMOVE: source("{n} remove"),
     StepStatus.LEAVE: source("{n} leave"),
     StepStatus.ABSENT: source("{n} absent"),
+    StepStatus.WAIT: source("{n} waiting"),
 }
 _COLOURS = {StepStatus.CREATE: "green", StepStatus.CHANGE: "yellow", StepStatus.REMOVE: "red"}
 
@@ -73,7 +76,9 @@ class InstallSession(NamedTuple):
     verbose: bool
 
     def report(self, part: InstallPart | str, change: Change) -> None:
-        """Print one line for a part, and with `-v` the commands that do the same."""
+        """Print one line for a part, and with `-v` the commands that do the same and what is not there."""
+        if change.status is StepStatus.ABSENT and not self.verbose:
+            return
         title = part if isinstance(part, str) else part.title
         why = f"  ({translated(change.why)})" if change.why else ""
         line = f"{_MARKS[change.status]} {columns.left(message(_STATUSES[change.status]), 7)} {title}{why}"
@@ -119,6 +124,10 @@ def print_manifests(parts: Iterable[InstallPart]) -> None:
 
 def print_outcome(changes: int) -> None:
     click.echo(message("installed") if changes else message("nothing to do: everything is as it should be"))
+
+
+def print_removal(changes: int) -> None:
+    click.echo(message("uninstalled") if changes else message("nothing to do: nothing of it is installed"))
 
 
 def checked_namespace(program: str, *unused: str) -> str:

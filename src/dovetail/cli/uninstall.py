@@ -105,6 +105,7 @@ async def _uninstall(
     nodes: Nodes,
     wait_s: float,
 ) -> None:
+    from dovetail.cli.installing import print_removal
     from dovetail.install import removal, run
     from dovetail.install.plan import plan
 
@@ -116,5 +117,5 @@ async def _uninstall(
         parts = [*planned.first_pool, *order.release, *order.definitions, *order.namespace, *order.cloud]
         session.print_plan(await run.removals(account, parts))
         return
-    await removal.uninstall(account, planned, planned_removal, nodes, session.report, wait_s=wait_s)
-    click.echo(message("uninstalled"))
+    removed = await removal.uninstall(account, planned, planned_removal, nodes, session.report, wait_s=wait_s)
+    print_removal(removed)

@@ -14,13 +14,13 @@ import msgspec
 
 from dovetail.cloud.aws.errors import code_of, is_not_found
 from dovetail.install.iam import OWNER_TAG, QUEUE_RETENTION_S, Json
-from dovetail.install.steps import EXISTS, NOTHING_TO_REMOVE, Account, AwsCall, Change, StepStatus
+from dovetail.install.steps import ABSENT, EXISTS, Account, AwsCall, Change, StepStatus
 from dovetail.language import message, source
 
 DISCOVERY_TAG = "karpenter.sh/discovery"
 
 
-async def _found(account: Account, service: str, operation: str, **arguments: Any) -> Any:
+async def optional(account: Account, service: str, operation: str, **arguments: Any) -> Any:
     """The answer; None where AWS says that there is no such thing."""
     try:
         return await account.calls(service, operation, **arguments)
@@ -59,7 +59,7 @@ def _is_ours(there: Mapping[str, Any], owner: str) -> bool:
 def _removal(there: Any, owner: str, deletions: Callable[[Any], Iterable[AwsCall]]) -> Change:
     """Delete what this installation made, and leave what was there before it."""
     if there is None:
-        return NOTHING_TO_REMOVE
+        return ABSENT
     return Change(StepStatus.REMOVE, tuple(deletions(there))) if _is_ours(there, owner) else _LEFT
 
 
@@ -77,7 +77,7 @@ class IamRole(msgspec.Struct, frozen=True, kw_only=True):
         return f"IAM role {self.name}"
 
     async def read(self, account: Account) -> Any:
-        answer = await _found(account, "iam", "get_role", RoleName=self.name)
+        answer = await optional(account, "iam", "get_role", RoleName=self.name)
         if answer is None:
             return None
         role = answer["Role"]
@@ -157,7 +157,7 @@ class InstanceProfile(msgspec.Struct, frozen=True, kw_only=True):
         return f"instance profile {self.name}"
 
     async def read(self, account: Account) -> Any:
-        answer = await _found(account, "iam", "get_instance_profile", InstanceProfileName=self.name)
+        answer = await optional(account, "iam", "get_instance_profile", InstanceProfileName=self.name)
         if answer is None:
             return None
         profile = answer["InstanceProfile"]
@@ -201,7 +201,7 @@ class OidcProvider(msgspec.Struct, frozen=True, kw_only=True):
         return f"OIDC provider {self.issuer}"
 
     async def read(self, account: Account) -> Any:
-        answer = await _found(account, "iam", "get_open_id_connect_provider", OpenIDConnectProviderArn=self.arn)
+        answer = await optional(account, "iam", "get_open_id_connect_provider", OpenIDConnectProviderArn=self.arn)
         return None if answer is None else {"tags": _tags(answer.get("Tags", ()))}
 
     def change(self, there: Any) -> Change:
@@ -233,7 +233,7 @@ class SqsQueue(msgspec.Struct, frozen=True, kw_only=True):
         return f"SQS queue {self.name}"
 
     async def read(self, account: Account) -> Any:
-        answer = await _found(account, "sqs", "get_queue_url", QueueName=self.name)
+        answer = await optional(account, "sqs", "get_queue_url", QueueName=self.name)
         if answer is None:
             return None
         url = answer["QueueUrl"]
@@ -279,7 +279,7 @@ class EventRule(msgspec.Struct, frozen=True, kw_only=True):
         return f"EventBridge rule {self.name}"
 
     async def read(self, account: Account) -> Any:
-        rule = await _found(account, "events", "describe_rule", Name=self.name)
+        rule = await optional(account, "events", "describe_rule", Name=self.name)
         if rule is None:
             return None
         targets = await account.calls("events", "list_targets_by_rule", Rule=self.name)
@@ -353,7 +353,7 @@ class DiscoveryTag(msgspec.Struct, frozen=True, kw_only=True):
 
     def removal(self, there: Any) -> Change:
         if there.get(OWNER_TAG) != self.owner:
-            return _LEFT if DISCOVERY_TAG in there else NOTHING_TO_REMOVE
+            return _LEFT if DISCOVERY_TAG in there else ABSENT
         tags = _listed({DISCOVERY_TAG: self.owner, OWNER_TAG: self.owner})
         return Change(StepStatus.REMOVE, (AwsCall("ec2", "delete_tags", {"Resources": [self.resource], "Tags": tags}),))
 
@@ -370,7 +370,7 @@ class AccessEntry(msgspec.Struct, frozen=True, kw_only=True):
         return message("access entry of {rsplit}", rsplit=self.role_arn.rsplit("/", 1)[-1])
 
     async def read(self, account: Account) -> Any:
-        answer = await _found(
+        answer = await optional(
             account, "eks", "describe_access_entry", clusterName=self.cluster, principalArn=self.role_arn
         )
         return None if answer is None else answer["accessEntry"]
@@ -417,7 +417,7 @@ class PodIdentityAssociation(msgspec.Struct, frozen=True, kw_only=True):
 
     async def read(self, account: Account) -> Any:
         where = {"clusterName": self.cluster, "namespace": self.namespace, "serviceAccount": self.service_account}
-        answer = await _found(account, "eks", "list_pod_identity_associations", **where)
+        answer = await optional(account, "eks", "list_pod_identity_associations", **where)
         rows = (answer or {}).get("associations", ())
         if not rows:
             return None

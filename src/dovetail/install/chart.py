@@ -51,6 +51,25 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     service: str = "Helm"
 
+    # Names as `_helpers.tpl` makes them.
+
+    def deployment_name(self, values: Mapping[str, Any]) -> str:
+        return _bounded(str(values.get("fullnameOverride") or self.name))
+
+    def service_account_name(self, values: Mapping[str, Any]) -> str:
+        service_account = values.get("serviceAccount") or {}
+        made = service_account.get("create", True)
+        return str(service_account.get("name") or (self.deployment_name(values) if made else "default"))
+
+    def pod_labels(self, values: Mapping[str, Any]) -> str:
+        """The selector of the controller's pods."""
+        name = _bounded(str(values.get("nameOverride") or "karpenter"))
+        return f"app.kubernetes.io/name={name},app.kubernetes.io/instance={self.name}"
+
+
+def _bounded(name: str) -> str:
+    return name[:63].removesuffix("-")
+
 
 def chart_directory(name: str = "dovetail") -> Path:
     """The chart's files: beside this module in a wheel, at the top of the tree in a checkout."""
@@ -164,27 +183,13 @@ def schema_problems(value: Any, schema: Mapping[str, Any], root: Mapping[str, An
     shown = path or "values"
     if "anyOf" in schema and all(schema_problems(value, option, root, path) for option in schema["anyOf"]):
         expected = " or ".join(_expected(option, root) for option in schema["anyOf"])
-        return [message("{shown}: {dumps} is not {expected}", shown=shown, dumps=json.dumps(value), expected=expected)]
+        return [_unexpected(shown, value, expected)]
     kinds = schema.get("type", ())
     kinds = [kinds] if isinstance(kinds, str) else kinds
     if kinds and not any(_is(value, kind) for kind in kinds):
-        return [
-            message(
-                "{shown}: {dumps} is not {expected}",
-                shown=shown,
-                dumps=json.dumps(value),
-                expected=_expected(schema, root),
-            )
-        ]
+        return [_unexpected(shown, value, _expected(schema, root))]
     if "enum" in schema and value not in schema["enum"]:
-        problems.append(
-            message(
-                "{shown}: {dumps} is not {expected}",
-                shown=shown,
-                dumps=json.dumps(value),
-                expected=_expected(schema, root),
-            )
-        )
+        problems.append(_unexpected(shown, value, _expected(schema, root)))
     number = value if _is(value, "number") else 0
     if number < schema.get("minimum", number) or number > schema.get("maximum", number):
         problems.append(
@@ -211,6 +216,10 @@ def schema_problems(value: Any, schema: Mapping[str, Any], root: Mapping[str, An
         for index, item in enumerate(value):
             problems += schema_problems(item, schema["items"], root, f"{path}[{index}]")
     return problems
+
+
+def _unexpected(shown: str, value: Any, expected: str) -> str:
+    return message("{shown}: expected {expected}, got {dumps}", shown=shown, dumps=json.dumps(value), expected=expected)
 
 
 def _map_problems(value: Json, schema: Mapping[str, Any], root: Mapping[str, Any], path: str) -> list[str]:

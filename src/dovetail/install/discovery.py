@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from dovetail.cloud.aws.errors import code_of, is_not_found, message_of
-from dovetail.install.aws_parts import DISCOVERY_TAG
-from dovetail.install.iam import OWNER_TAG
+from dovetail.install.aws_parts import DISCOVERY_TAG, optional
+from dovetail.install.iam import EVENT_PATTERNS, OWNER_TAG, rule_name
+from dovetail.install.kubernetes_parts import installed_objects
 from dovetail.install.steps import Account
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import DAEMONSETS, DEPLOYMENTS, NODECLAIMS, NODEPOOLS
@@ -47,6 +49,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     foreign: frozenset[str] = frozenset()
     #: Resources that carry the tag of an earlier installation of ours.
     tagged: tuple[str, ...] = ()
+    #: Objects of releases that carry our mark, and the queues to which our rules send.
+    installed: tuple[Mapping[str, Any], ...] = ()
+    queues: tuple[str, ...] = ()
     #: Deployments of Karpenter or Dovetail.
     autoscalers: tuple[Mapping[str, Any], ...] = ()
     #: Whether `dovetail install cluster-autoscaler` was run here.
@@ -77,7 +82,10 @@ async def discover(account: Account, cluster: str | None, server: str) -> Found:
         if is_not_found(error) or code_of(error) == "ResourceNotFoundException":
             raise DiscoveryError(
                 message(
-                    "EKS has no cluster {name!r} in {region}; set --cluster or --region", name=name, region=calls.region
+                    "EKS has no cluster {name!r} in {region} (there are: {listed}); set --cluster or --region",
+                    name=name,
+                    region=calls.region,
+                    listed=", ".join((await calls("eks", "list_clusters"))["clusters"]) or message("none"),
                 )
             ) from error
         raise DiscoveryError(f"cluster {name!r}: {code_of(error)}: {message_of(error)}") from error
@@ -108,7 +116,11 @@ async def discover(account: Account, cluster: str | None, server: str) -> Found:
         node_claims=await _names(account, NODECLAIMS),
     )
     return msgspec.structs.replace(
-        discovered, foreign=await _foreign(account, discovered), tagged=await _tagged(account, discovered.cluster)
+        discovered,
+        foreign=await _foreign(account, discovered),
+        tagged=await _tagged(account, discovered.cluster),
+        installed=tuple(await installed_objects(account, discovered.cluster)),
+        queues=await _queues(account, discovered.cluster),
     )
 
 
@@ -121,7 +133,7 @@ async def cluster_of(account: Account, server: str) -> str:
             return str(name)
     if len(names) == 1:
         return str(names[0])
-    listed = ", ".join(names) or "none"
+    listed = ", ".join(names) or message("none")
     raise DiscoveryError(
         message(
             "no EKS cluster in {region} has the endpoint {server} (there are: {listed}); set "
@@ -172,7 +184,18 @@ async def _has_pod_identity(account: Account) -> bool:
 
 
 async def _autoscalers(account: Account) -> list[dict[str, Any]]:
-    return (await account.kube.list(DEPLOYMENTS, labels="app.kubernetes.io/name=karpenter")).items
+    return [obj for obj in (await account.kube.list(DEPLOYMENTS)).items if is_controller(obj)]
+
+
+def is_controller(deployment: Mapping[str, Any]) -> bool:
+    """A Deployment of Karpenter's chart or ours. With the value `nameOverride` it has another name in its labels."""
+    labels = deployment["metadata"].get("labels") or {}
+    if labels.get("app.kubernetes.io/name") == "karpenter":
+        return True
+    containers = deployment["spec"]["template"]["spec"].get("containers") or ()
+    variables = {row["name"] for box in containers for row in box.get("env") or ()}
+    of_chart = re.fullmatch(r"(karpenter|dovetail)-v?\d.*", labels.get("helm.sh/chart", ""))
+    return of_chart is not None and "CLUSTER_NAME" in variables
 
 
 async def _has_cluster_autoscaler(account: Account) -> bool:
@@ -198,6 +221,16 @@ async def _foreign(account: Account, discovered: Found) -> frozenset[str]:
         for row in rows
         if row["Key"] == DISCOVERY_TAG and row["Value"] != discovered.cluster and row["ResourceId"] in resources
     )
+
+
+async def _queues(account: Account, cluster: str) -> tuple[str, ...]:
+    """The SQS queue to which the rules of an installation send; its name is one of the values."""
+    for name in (rule_name(cluster, event) for event in EVENT_PATTERNS):
+        if await optional(account, "events", "describe_rule", Name=name) is not None:
+            targets = (await account.calls("events", "list_targets_by_rule", Rule=name)).get("Targets", ())
+            if queues := [row["Arn"].rsplit(":", 1)[-1] for row in targets if ":sqs:" in row["Arn"]]:
+                return tuple(queues)
+    return ()
 
 
 async def _tagged(account: Account, cluster: str) -> tuple[str, ...]:

@@ -337,8 +337,8 @@ EVENT_PATTERNS: Mapping[str, Json] = {
 }
 
 
-def rule_name(site: Site, event: str) -> str:
-    return bounded_name(f"Karpenter{event}-{site.cluster}")
+def rule_name(cluster: str, event: str) -> str:
+    return bounded_name(f"Karpenter{event}-{cluster}")
 
 
 # -- Cluster Autoscaler

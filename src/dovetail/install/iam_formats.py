@@ -75,7 +75,7 @@ def cloudformation(site: Site) -> Json:
             target = {"Id": "InterruptionQueue", "Arn": {"Fn::GetAtt": ["InterruptionQueue", "Arn"]}}
             resources[f"{event}Rule"] = {
                 "Type": "AWS::Events::Rule",
-                "Properties": {"Name": rule_name(site, event), "EventPattern": pattern, "Targets": [target]},
+                "Properties": {"Name": rule_name(site.cluster, event), "EventPattern": pattern, "Targets": [target]},
             }
     return {
         "AWSTemplateFormatVersion": "2010-09-09",
@@ -193,7 +193,7 @@ def _terraform_queue(site: Site) -> list[str]:
             _block(
                 "aws_cloudwatch_event_rule",
                 name,
-                name=rule_name(site, event),
+                name=rule_name(site.cluster, event),
                 event_pattern=_Json(pattern),
                 tags={OWNER_TAG: site.cluster},
             )

@@ -14,7 +14,7 @@ import msgspec
 from dovetail.install.chart import Json, Release
 from dovetail.install.iam import OWNER_TAG
 from dovetail.install.sprig import dump_yaml, load_yaml
-from dovetail.install.steps import EXISTS, NOTHING_TO_REMOVE, Account, Change, StepStatus, Write
+from dovetail.install.steps import ABSENT, EXISTS, Account, Change, StepStatus, Write
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import CONFIGMAPS, Resource
 from dovetail.language import message
@@ -24,6 +24,23 @@ from dovetail.model.quantity import parse
 #: What was applied last, so that a repetition writes nothing; and the ConfigMap's lines that are ours.
 APPLIED = "dovetail.sh/applied-hash"
 ADDED_ROLES = "dovetail.sh/added-roles"
+RELEASE_NAME, RELEASE_NAMESPACE = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"
+#: What a release may consist of, whatever its values.
+RELEASE_KINDS = (
+    ("v1", "ServiceAccount"),
+    ("v1", "Service"),
+    ("v1", "ConfigMap"),
+    ("apps/v1", "Deployment"),
+    ("policy/v1", "PodDisruptionBudget"),
+    ("networking.k8s.io/v1", "NetworkPolicy"),
+    ("rbac.authorization.k8s.io/v1", "ClusterRole"),
+    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),
+    ("rbac.authorization.k8s.io/v1", "Role"),
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"),
+    ("flowcontrol.apiserver.k8s.io/v1", "FlowSchema"),
+    ("monitoring.coreos.com/v1", "ServiceMonitor"),
+    ("monitoring.coreos.com/v1", "PrometheusRule"),
+)
 
 _PLURALS = {
     "NetworkPolicy": "networkpolicies",
@@ -67,8 +84,8 @@ def marked(obj: Json, release: Release, owner: str) -> Json:
     metadata["labels"] = {**(metadata.get("labels") or {}), "app.kubernetes.io/managed-by": "Helm"}
     metadata["annotations"] = {
         **(metadata.get("annotations") or {}),
-        "meta.helm.sh/release-name": release.name,
-        "meta.helm.sh/release-namespace": release.namespace,
+        RELEASE_NAME: release.name,
+        RELEASE_NAMESPACE: release.namespace,
         OWNER_TAG: owner,
         APPLIED: digest,
     }
@@ -133,7 +150,7 @@ class Object(msgspec.Struct, frozen=True, kw_only=True):
 
     def removal(self, there: Any) -> Change:
         if there is None:
-            return NOTHING_TO_REMOVE
+            return ABSENT
         if OWNER_TAG not in (there["metadata"].get("annotations") or {}):
             return Change(StepStatus.LEAVE, why=message("was there before the installation"))
         return Change(
@@ -185,6 +202,23 @@ def definition_parts(release: Release, owner: str) -> list[Object]:
     ]
 
 
+async def installed_objects(account: Account, owner: str) -> list[Json]:
+    """The objects of releases that carry our mark, whatever values they were installed with."""
+    marked_objects: list[Json] = []
+    for api_version, kind in RELEASE_KINDS:
+        resource = resource_of({"apiVersion": api_version, "kind": kind})
+        try:
+            listing = await account.kube.list(resource, labels="app.kubernetes.io/managed-by=Helm")
+        except NotFound:  # the definition of a kind that not every cluster has
+            continue
+        marked_objects += [
+            {"apiVersion": api_version, "kind": kind, "metadata": obj["metadata"]}
+            for obj in listing.items
+            if (obj["metadata"].get("annotations") or {}).get(OWNER_TAG) == owner
+        ]
+    return marked_objects
+
+
 class MappedRole(msgspec.Struct, frozen=True, kw_only=True):
     """The line of the node role in aws-auth, on clusters that authenticate by it. Other lines stay as they are."""
 
@@ -234,7 +268,7 @@ class MappedRole(msgspec.Struct, frozen=True, kw_only=True):
 
     def removal(self, there: Any) -> Change:
         if there is None or self.role_arn not in _added(there):
-            return NOTHING_TO_REMOVE
+            return ABSENT
         text = _text(there).replace(self.line, "")
         if not text and OWNER_TAG in (there["metadata"].get("annotations") or {}):
             delete = Write(verb="delete", resource=CONFIGMAPS, name="aws-auth", namespace="kube-system")

@@ -23,7 +23,8 @@ from dovetail.install.aws_parts import (
 from dovetail.install.chart import Chart, Json, Release, chart_directory, merge_values
 from dovetail.install.discovery import Found
 from dovetail.install.iam import OWNER_TAG, Site
-from dovetail.install.kubernetes_parts import MappedRole, Object, definition_parts, marked
+from dovetail.install.kubernetes_parts import RELEASE_NAME, MappedRole, Object, definition_parts, marked
+from dovetail.install.pod_identity import PodIdentity
 from dovetail.install.steps import InstallPart
 from dovetail.language import message
 
@@ -63,7 +64,6 @@ def site_of(discovered: Found, options: InstallOptions) -> Site:
     """Names of everything at AWS; what the values already name is taken."""
     settings = options.values.get("settings") or {}
     aws = settings.get("aws") or {}
-    account = options.values.get("serviceAccount") or {}
     gates = settings.get("featureGates") or {}
     irsa = discovered.issuer_registered or not discovered.pod_identity_agent
     return Site(
@@ -73,7 +73,7 @@ def site_of(discovered: Found, options: InstallOptions) -> Site:
         partition=discovered.partition,
         queue=str(settings.get("interruptionQueue") or aws.get("interruptionQueueName") or discovered.cluster),
         namespace=options.release.namespace,
-        service_account=str(account.get("name") or options.release.name),
+        service_account=options.release.service_account_name(options.values),
         issuer=discovered.issuer if irsa else "",
         reboots=str(gates.get("nodeRepair", "")).lower() == "true",
     )
@@ -85,7 +85,7 @@ def plan(discovered: Found, options: InstallOptions) -> Installation:
     chart = Chart(chart_directory())
     chart.values(options.values)
     if not options.removing:
-        _refuse_a_second(discovered, options.release)
+        _refuse_a_second(discovered, options)
     site = site_of(discovered, options)
     _refuse_another_cluster(options.values, site.cluster)
     given_role = ((options.values.get("serviceAccount") or {}).get("annotations") or {}).get(ROLE_ANNOTATION)
@@ -100,7 +100,10 @@ def plan(discovered: Found, options: InstallOptions) -> Installation:
         release=options.release,
         values=values,
         cloud=tuple(_cloud_parts(discovered, site, given_role, removing=options.removing)),
-        cluster=tuple(_cluster_parts(chart, options.release, values, site.cluster)),
+        cluster=(
+            *_cluster_parts(chart, options.release, values, site.cluster),
+            *_pod_identity(options.release, values),
+        ),
         first_pool=tuple(_first_pool(discovered, site)) if _wants_pool(discovered, options) else (),
         notes=chart.notes(options.release, values),
     )
@@ -120,11 +123,24 @@ def _refuse_bad_names(release: Release) -> None:
             )
 
 
-def _refuse_a_second(discovered: Found, release: Release) -> None:
+def _refuse_a_second(discovered: Found, options: InstallOptions) -> None:
     """Two autoscalers must not run for one cluster."""
+    planned = (options.release.namespace, options.release.deployment_name(options.values))
     for deployment in discovered.autoscalers:
         metadata = deployment["metadata"]
-        if not is_ours(deployment) and deployment["spec"].get("replicas", 1):
+        runs = bool(deployment["spec"].get("replicas", 1))
+        if not is_ours(deployment) and runs and is_dovetail(deployment):
+            raise RefusedError(
+                message(
+                    "Deployment {namespace}/{name} is a release of Dovetail that Helm installed; change it by helm "
+                    "upgrade, or run helm uninstall {release} -n {namespace} first. dovetail iam prints what it needs "
+                    "at AWS",
+                    namespace=metadata["namespace"],
+                    name=metadata["name"],
+                    release=(metadata.get("annotations") or {}).get(RELEASE_NAME, metadata["name"]),
+                )
+            )
+        if not is_ours(deployment) and runs:
             raise RefusedError(
                 message(
                     "Deployment {namespace}/{name} already runs Karpenter for this cluster; --take-over "
@@ -133,14 +149,16 @@ def _refuse_a_second(discovered: Found, release: Release) -> None:
                     name=metadata["name"],
                 )
             )
-        elsewhere = (metadata["namespace"], metadata["name"]) != (release.namespace, release.name)
-        if is_ours(deployment) and elsewhere and FORMER_REPLICAS not in (metadata.get("annotations") or {}):
+        annotations = metadata.get("annotations") or {}
+        elsewhere = (metadata["namespace"], metadata["name"]) != planned
+        if is_ours(deployment) and elsewhere and FORMER_REPLICAS not in annotations:
             raise RefusedError(
                 message(
                     "Deployment {namespace}/{name} is an installation of Dovetail; repeat with --namespace "
-                    "{namespace} --release {name}, or uninstall it",
+                    "{namespace} --release {release} and its values, or uninstall it",
                     namespace=metadata["namespace"],
                     name=metadata["name"],
+                    release=annotations.get(RELEASE_NAME, metadata["name"]),
                 )
             )
 
@@ -172,6 +190,11 @@ def is_ours(obj: Mapping[str, Any]) -> bool:
     return OWNER_TAG in (obj["metadata"].get("annotations") or {})
 
 
+def is_dovetail(deployment: Mapping[str, Any]) -> bool:
+    """By its chart's label."""
+    return str((deployment["metadata"].get("labels") or {}).get("helm.sh/chart", "")).startswith("dovetail-")
+
+
 def _wants_pool(discovered: Found, options: InstallOptions) -> bool:
     """A cluster with NodePools of its own needs no first one."""
     return options.removing or (options.node_pool and not set(discovered.node_pools) - {"default"})
@@ -201,7 +224,7 @@ def _cloud_parts(discovered: Found, site: Site, given_role: str | None, *, remov
             )
     parts.append(SqsQueue(name=site.queue, owner=owner, policy=iam.queue_policy(site)))
     for event, pattern in iam.EVENT_PATTERNS.items():
-        name = iam.rule_name(site, event)
+        name = iam.rule_name(site.cluster, event)
         arn = f"arn:{site.partition}:events:{site.region}:{site.account}:rule/{name}"
         parts.append(EventRule(name=name, owner=owner, arn=arn, pattern=dict(pattern), target=site.queue_arn))
     tagged = [("subnet", name) for name in discovered.node_subnets]
@@ -223,6 +246,15 @@ def _cluster_parts(chart: Chart, release: Release, values: Json, owner: str) -> 
     parts += definition_parts(definitions, owner)
     parts += [Object(body=marked(obj, release, owner), owner=owner) for obj in chart.objects(release, values)]
     return parts
+
+
+def _pod_identity(release: Release, values: Json) -> list[InstallPart]:
+    """Left out with a ServiceAccount of the operator's own: its annotation is theirs, and so are restarts."""
+    service_account = values.get("serviceAccount") or {}
+    if service_account.get("create") is False:
+        return []
+    role_arn = str((service_account.get("annotations") or {}).get(ROLE_ANNOTATION) or "")
+    return [PodIdentity(deployment=release.deployment_name(values), namespace=release.namespace, role_arn=role_arn)]
 
 
 def _first_pool(discovered: Found, site: Site) -> list[InstallPart]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from dovetail.install.aws_parts import AccessEntry, DiscoveryTag, IamRole, InstanceProfile
-from dovetail.install.discovery import Found
+from dovetail.install.aws_parts import AccessEntry, DiscoveryTag, IamRole, InstanceProfile, SqsQueue
+from dovetail.install.discovery import Found, is_controller
 from dovetail.install.iam import OWNER_TAG
-from dovetail.install.kubernetes_parts import MappedRole, Object
+from dovetail.install.kubernetes_parts import RELEASE_NAME, RELEASE_NAMESPACE, MappedRole, Object
 from dovetail.install.plan import Installation, RefusedError
 from dovetail.install.run import (
     MANAGER,
@@ -95,15 +95,29 @@ def plan_removal(discovered: Found, planned: Installation, nodes: Nodes) -> Remo
     tags = [part for part in planned.cloud if isinstance(part, DiscoveryTag)]
     covered = {tag.resource for tag in tags}
     owner = planned.site.cluster
-    stray = [
+    stray: list[InstallPart] = [
         DiscoveryTag(kind="resource", resource=name, owner=owner) for name in discovered.tagged if name not in covered
     ]
+    queues = {part.name for part in planned.cloud if isinstance(part, SqsQueue)}
+    stray += [SqsQueue(name=name, owner=owner, policy={}) for name in discovered.queues if name not in queues]
     return Removal(
-        release=tuple(reversed(rest)),
+        release=(*_of_other_values(discovered, planned), *reversed(rest)),
         definitions=tuple(kinds["CustomResourceDefinition"]),
         namespace=tuple(kinds["Namespace"]),
         cloud=(*stray, *_opposite_order(planned, nodes)),
     )
+
+
+def _of_other_values(discovered: Found, planned: Installation) -> list[InstallPart]:
+    """Objects of the release that only the values name with which it was installed."""
+    planned_titles = {part.title for part in planned.cluster}
+    release, others = (planned.release.name, planned.release.namespace), list[InstallPart]()
+    for obj in discovered.installed:
+        annotations, part = obj["metadata"]["annotations"], Object(body=dict(obj), owner=planned.site.cluster)
+        of_release = release == (annotations.get(RELEASE_NAME), annotations.get(RELEASE_NAMESPACE))
+        if of_release and part.title not in planned_titles:
+            others.append(part)
+    return sorted(others, key=lambda part: not part.title.startswith("Deployment "))
 
 
 def _opposite_order(planned: Installation, nodes: Nodes) -> list[InstallPart]:
@@ -122,16 +136,17 @@ def _needed_by_nodes(part: InstallPart, node_role: str) -> bool:
 
 async def uninstall(
     account: Account, planned: Installation, removal: Removal, nodes: Nodes, report: Report, *, wait_s: float
-) -> None:
-    """Undo an installation. Interrupted at any step, it can be repeated."""
+) -> int:
+    """Undo an installation; how many parts were removed. Interrupted at any step, it can be repeated."""
     ours = await _definitions_are_ours(account, removal)
     if nodes is Nodes.DRAIN:
         await drain(account, report, wait_s)
+    removed = 0
     if nodes is not Nodes.KEEP:
-        await remove_parts(account, tuple(reversed(planned.first_pool)), report)
+        removed += await remove_parts(account, tuple(reversed(planned.first_pool)), report)
     if ours and nodes is not Nodes.KEEP:
         await _delete_classes(account, report, wait_s)
-    await remove_parts(account, removal.release, report)
+    removed += await remove_parts(account, removal.release, report)
     await _wait_for_pods(account, planned, wait_s)
     if nodes is Nodes.KEEP:
         await release_nodes(account, report)
@@ -139,9 +154,9 @@ async def uninstall(
     await _own_objects(account, planned.release.namespace)
     if ours:
         await _strip_finalizers(account)
-    await remove_parts(account, removal.definitions, report)
-    await remove_parts(account, removal.namespace, report)
-    await remove_parts(account, removal.cloud, report)
+    for parts in (removal.definitions, removal.namespace, removal.cloud):
+        removed += await remove_parts(account, parts, report)
+    return removed
 
 
 async def _definitions_are_ours(account: Account, removal: Removal) -> bool:
@@ -191,8 +206,8 @@ async def _delete_classes(account: Account, report: Report, wait_s: float) -> No
 
 
 async def _running(account: Account) -> bool:
-    listing = await account.kube.list(DEPLOYMENTS, labels="app.kubernetes.io/name=karpenter")
-    return any((obj.get("status") or {}).get("availableReplicas", 0) for obj in listing.items)
+    controllers = [obj for obj in await _listed(account, DEPLOYMENTS) if is_controller(obj)]
+    return any((obj.get("status") or {}).get("availableReplicas", 0) for obj in controllers)
 
 
 def _must(waited: WaitResult, wait_s: float) -> None:
@@ -204,7 +219,7 @@ def _must(waited: WaitResult, wait_s: float) -> None:
 
 async def _wait_for_pods(account: Account, planned: Installation, wait_s: float) -> None:
     """Nothing is taken from under a controller that still runs."""
-    selector = f"app.kubernetes.io/name=karpenter,app.kubernetes.io/instance={planned.release.name}"
+    selector = planned.release.pod_labels(planned.values)
 
     async def gone() -> tuple[bool, str]:
         pods = (await account.kube.list(PODS, planned.release.namespace, labels=selector)).items

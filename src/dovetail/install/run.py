@@ -20,13 +20,18 @@ MANAGER = "dovetail-install"
 LAG_ATTEMPTS, LAG_PAUSE_S = 6, 2.0
 LAG_CODES = frozenset({"NoSuchEntity", "InvalidParameterValue", "InvalidParameterException"})
 LOOK_INTERVAL_S = 1.0
+#: A shorter wait is not reported.
+PATIENCE_S = 15.0
+#: Written as by `kubectl rollout restart`.
+RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 
 Report = Callable[[InstallPart | str, Change], None]
 
 
 async def changes(account: Account, parts: Iterable[InstallPart]) -> list[tuple[InstallPart, Change]]:
-    """What there is to do about each part; nothing is written."""
-    return [(part, part.change(await part.read(account))) for part in parts]
+    """What there is to do about each part; nothing is written. Parts that have nothing to act on yet are left out."""
+    planned = [(part, part.change(await part.read(account))) for part in parts]
+    return [(part, change) for part, change in planned if change.status is not StepStatus.ABSENT]
 
 
 async def removals(account: Account, parts: Iterable[InstallPart]) -> list[tuple[InstallPart, Change]]:
@@ -66,6 +71,10 @@ async def _write(account: Account, step: Write) -> None:
             return
     elif step.verb == "patch":
         await kube.patch(step.resource, step.name, step.body, step.namespace, manager=MANAGER)
+    elif step.verb == "restart":
+        annotations = {RESTARTED_AT: kube.clock.now().isoformat(timespec="seconds")}
+        body = {"spec": {"template": {"metadata": {"annotations": annotations}}}}
+        await kube.patch(step.resource, step.name, body, step.namespace, manager=MANAGER)
     else:
         for attempt in range(1, LAG_ATTEMPTS + 1):
             try:
@@ -82,6 +91,8 @@ async def apply_parts(account: Account, parts: Sequence[InstallPart], report: Re
     changed = 0
     for part in parts:
         change = part.change(await part.read(account))
+        if change.status is StepStatus.ABSENT:
+            continue
         report(part, change)
         for step in change.steps:
             await take(account, step)
@@ -166,8 +177,19 @@ async def definitions_served(account: Account, timeout_s: float) -> None:
 async def wait_for_deployment(
     account: Account, *, name: str, namespace: str, remedy: str, wait_s: float, report: Report
 ) -> None:
-    """Wait until a Deployment is available; refused with the remedy where it takes longer."""
-    waited = await wait_until(available(account, name, namespace), wait_s, account.kube.clock)
+    """Wait until a Deployment is available, and report a long wait; refused with the remedy where it takes too long."""
+    look, title, reported = available(account, name, namespace), f"Deployment {namespace}/{name}", ""
+    patient_until = account.kube.clock.monotonic() + PATIENCE_S
+
+    async def look_and_report() -> tuple[bool, str]:
+        nonlocal reported
+        done, seen = await look()
+        if not done and seen != reported and account.kube.clock.monotonic() > patient_until:
+            reported = seen
+            report(f"{title}: {seen}", Change(StepStatus.WAIT))
+        return done, seen
+
+    waited = await wait_until(look_and_report, wait_s, account.kube.clock)
     if not waited.done:
         raise RefusedError(
             message(
@@ -179,7 +201,7 @@ async def wait_for_deployment(
                 remedy=remedy,
             )
         )
-    report(f"Deployment {namespace}/{name}: {waited.seen}", Change(StepStatus.EXISTS))
+    report(f"{title}: {waited.seen}", Change(StepStatus.EXISTS))
 
 
 def look_at_pods(namespace: str, app: str = "") -> str:
@@ -199,13 +221,12 @@ async def install(account: Account, planned: Installation, report: Report, *, wa
     changed += await apply_parts(account, planned.cluster, report)
     await definitions_served(account, max(wait_s, 30.0))
     release = planned.release
-    name = str(planned.values.get("fullnameOverride") or release.name)
     if wait_s:
         await wait_for_deployment(
             account,
-            name=name,
+            name=release.deployment_name(planned.values),
             namespace=release.namespace,
-            remedy=look_at_pods(release.namespace),
+            remedy=message("dovetail doctor names the cause; mend it, then repeat the command"),
             wait_s=wait_s,
             report=report,
         )

@@ -30,6 +30,7 @@ class StepStatus(StrEnum):
     REMOVE = "remove"
     LEAVE = "leave"
     ABSENT = "absent"
+    WAIT = "wait"
 
 
 class AwsCall(msgspec.Struct, frozen=True):
@@ -60,7 +61,7 @@ def _argument(text: Any) -> str:
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True):
-    """One Kubernetes request that changes something: `apply`, `patch` or `delete`."""
+    """One Kubernetes request that changes something: `apply`, `patch`, `delete`, or `restart` of a Deployment."""
 
     verb: str
     resource: Resource
@@ -81,6 +82,8 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
             return f"kubectl apply --server-side{where} -f - <<'EOF'\n{dump_yaml(self.body)}\nEOF"
         if self.verb == "patch":
             return f"kubectl patch {what}{where} --type merge -p {shlex.quote(json.dumps(self.body))}"
+        if self.verb == "restart":
+            return f"kubectl rollout restart deployment/{self.name}{where}"
         return f"kubectl delete {what}{where}"
 
     def _marking(self, what: str) -> list[str]:
@@ -108,7 +111,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 EXISTS = Change(StepStatus.EXISTS)
-NOTHING_TO_REMOVE = Change(StepStatus.ABSENT)
+ABSENT = Change(StepStatus.ABSENT)
 
 
 class Account(msgspec.Struct, frozen=True):

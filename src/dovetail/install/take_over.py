@@ -14,7 +14,7 @@ from dovetail.install.discovery import Found
 from dovetail.install.kubernetes_parts import Object, definition_parts, marked
 from dovetail.install.plan import FORMER_REPLICAS, Installation, InstallOptions, RefusedError, is_ours, site_of
 from dovetail.install.run import Report, apply_parts, wait_for_deployment
-from dovetail.install.steps import EXISTS, NOTHING_TO_REMOVE, Account, Change, StepStatus, Write
+from dovetail.install.steps import ABSENT, EXISTS, Account, Change, StepStatus, Write
 from dovetail.kube.resources import DEPLOYMENTS
 from dovetail.language import message
 
@@ -85,7 +85,7 @@ class FormerAutoscaler(msgspec.Struct, frozen=True, kw_only=True):
         """Its annotation stays until ours is gone, so that an interrupted return goes on."""
         former = former_replicas(there)
         if former is None:
-            return NOTHING_TO_REMOVE
+            return ABSENT
         why = message("scaled to {replicas}", replicas=former)
         return Change(StepStatus.CHANGE, (self._scaled(former, former),), why=why)
 

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from dovetail.install.doctor.aws_answers import ROLE_ANNOTATION, oidc_issuer
-from dovetail.install.doctor.collect import AWS_AUTH
+from dovetail.install.doctor.collect import AWS_AUTH, MUTATING
 from dovetail.install.doctor.controller import controller, controller_account
 from dovetail.install.doctor.facts import (
     Facts,
@@ -32,7 +32,9 @@ from dovetail.install.doctor.principals import (
     trust_statements,
     trusted_services,
 )
-from dovetail.install.iam import bounded_name
+from dovetail.install.doctor.system_pods import pods_of
+from dovetail.install.iam import OWNER_TAG, bounded_name
+from dovetail.install.pod_identity import WEBHOOK, holds_role
 from dovetail.kube.resources import DAEMONSETS, EC2NODECLASSES, SERVICEACCOUNTS
 from dovetail.language import message
 from dovetail.model import yaml_document
@@ -251,7 +253,8 @@ def check_controller_identity(facts: Facts) -> Iterator[Fault]:
             _annotation(facts, deployment, account),
         )
     elif arn:
-        yield from _role_for_account_faults(facts, cluster, arn, account)
+        faults = list(_role_for_account_faults(facts, cluster, arn, account))
+        yield from faults or _former_role_faults(facts, deployment, arn)
     elif not is_associated(facts, account):
         yield failure(
             subject,
@@ -268,6 +271,28 @@ def check_controller_identity(facts: Facts) -> Iterator[Fault]:
             yield from _agent_faults(facts)
 
 
+def _former_role_faults(facts: Facts, deployment: Json, arn: str) -> Iterator[Fault]:
+    """Pods that were created with another role than the one that the annotation names by now."""
+    webhooks = facts.answers.get(MUTATING.name)
+    names = [item["metadata"]["name"] for item in (webhooks.data if webhooks is not None else None) or ()]
+    if WEBHOOK not in names:  # nothing would give a pod its role
+        return
+    namespace, name = deployment["metadata"]["namespace"], deployment["metadata"]["name"]
+    former = [pod for pod in pods_of(facts, deployment) if not holds_role(pod, arn)]
+    if former:
+        yield failure(
+            f"deployment/{namespace}/{name}",
+            message(
+                "{count} of its pods were created before serviceaccount {account} was given the role {arn}, and pods "
+                "keep the credentials of their creation",
+                count=len(former),
+                account=deployment["spec"]["template"]["spec"].get("serviceAccountName", "default"),
+                arn=arn,
+            ),
+            f"kubectl rollout restart deployment/{name} -n {namespace}",
+        )
+
+
 def _usual_role(facts: Facts) -> str:
     return bounded_name(f"KarpenterControllerRole-{facts.cluster}")
 
@@ -281,6 +306,20 @@ def _annotation(facts: Facts, deployment: Json, account: tuple[str, str], role: 
         f"kubectl annotate serviceaccount {name} -n {namespace} --overwrite"
         f" {ROLE_ANNOTATION}={role}"
         f" && kubectl rollout restart deployment/{deployment['metadata']['name']} -n {namespace}"
+    )
+
+
+def _role_creation(facts: Facts, role: str, account: tuple[str, str], issuer: str) -> str:
+    """The command that makes the controller's role; the installer makes it only where the release is its own."""
+    namespace, name = account
+    if OWNER_TAG in (controller(facts)["metadata"].get("annotations") or {}):
+        return f"dovetail install --namespace {namespace} --no-node-pool"
+    documents = f"dovetail iam --cluster {facts.cluster} --region {facts.region}"
+    trust = f"--part controller-trust --oidc-issuer {issuer} --namespace {namespace} --service-account {name}"
+    return (
+        f'aws iam create-role --role-name {role} --assume-role-policy-document "$({documents} {trust})"'
+        f" && aws iam put-role-policy --role-name {role} --policy-name dovetail-controller"
+        f' --policy-document "$({documents})"'
     )
 
 
@@ -382,7 +421,7 @@ def _role_for_account_faults(facts: Facts, cluster: Json, arn: str, account: tup
             ),
             _annotation(facts, controller(facts), account)
             if role_name != _usual_role(facts)
-            else f"dovetail install --namespace {namespace} --no-node-pool",
+            else _role_creation(facts, role_name, account, issuer),
         )
         return
     if role.get("Arn", arn) != arn:

@@ -14,6 +14,7 @@ import msgspec
 from dovetail.cloud.aws.client import Calls
 from dovetail.install.doctor.aws_answers import collect_account
 from dovetail.install.doctor.facts import Facts, SourceAnswer, State, condition, environment
+from dovetail.install.pod_identity import AGENT_VARIABLE, ROLE_VARIABLE
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError, Disconnected, Forbidden, KubeError, NotFound, Unauthorized
@@ -80,7 +81,8 @@ KEPT_VARIABLES = frozenset(
         "CLUSTER_NAME",
         "INTERRUPTION_QUEUE",
         "AWS_REGION",
-        "AWS_ROLE_ARN",
+        ROLE_VARIABLE,
+        AGENT_VARIABLE,
         "LEADER_ELECTION_NAME",
         "LEADER_ELECTION_NAMESPACE",
         "DISABLE_LEADER_ELECTION",
@@ -162,7 +164,12 @@ POD_STATUS = ("phase", "conditions", "containerStatuses")
 def _pod(obj: dict[str, Any]) -> dict[str, Any]:
     metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     containers = [
-        {"name": box.get("name"), "image": box.get("image"), "resources": box.get("resources") or {}}
+        {
+            "name": box.get("name"),
+            "image": box.get("image"),
+            "resources": box.get("resources") or {},
+            "env": _variables(box.get("env") or []),
+        }
         for box in spec.get("containers") or ()
     ]
     claims = [volume for volume in spec.get("volumes") or () if "persistentVolumeClaim" in volume]

@@ -47,6 +47,6 @@ def grant(endpoint: AwsEndpoint, account: AwsAccount) -> None:
     policy_text = json.dumps(documents.queue_policy(place))
     sqs.set_queue_attributes(QueueUrl=account.queue_url, Attributes={"Policy": policy_text})
     for event, pattern in documents.EVENT_PATTERNS.items():
-        rule = documents.rule_name(place, event)
+        rule = documents.rule_name(place.cluster, event)
         events.put_rule(Name=rule, EventPattern=json.dumps(pattern), State="ENABLED")
         events.put_targets(Rule=rule, Targets=[{"Id": "InterruptionQueue", "Arn": place.queue_arn}])
