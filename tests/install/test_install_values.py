@@ -9,18 +9,21 @@ import pytest
 
 from dovetail.install import iam
 from dovetail.install.chart import Chart, Release, chart_directory
-from dovetail.install.kubernetes_parts import RELEASE_KINDS, Object
+from dovetail.install.kubernetes_parts import RELEASE_KINDS, Object, resource_of
 from dovetail.install.plan import InstallOptions, RefusedError, plan
 from dovetail.install.pod_identity import AGENT_VARIABLE, ROLE_VARIABLE, PodIdentity, holds_role
+from dovetail.install.removal import Nodes
 from dovetail.install.run import RESTARTED_AT
 from dovetail.install.steps import StepStatus
 from dovetail.kube import resources as kinds
 from dovetail.lab.aws.endpoint import AwsEndpoint
+from dovetail.model.kinds import crds
 from tests.install.install_site import CLUSTER, RELEASE, Site, endpoint, tell
 from tests.install.karpenter_values import nested
 
 __all__ = ["endpoint"]
 
+REFERENCE = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
 OPTIONS = ("alerts", "dashboard", "dashboards", "flowSchemas", "networkPolicy", "serviceMonitor", "webhook")
 RENAMED: dict[str, Any] = {
     **nested({f"{option}.enabled": True for option in OPTIONS if option not in ("alerts", "serviceMonitor")}),
@@ -52,7 +55,31 @@ def test_every_kind_that_the_chart_renders_is_looked_for_at_the_removal() -> Non
     objects = Chart(chart_directory()).objects(RELEASE, {**enabled, "settings": {"clusterName": CLUSTER}})
     rendered = {(obj["apiVersion"], obj["kind"]) for obj in objects}
     assert len(rendered) > 10
-    assert rendered - set(RELEASE_KINDS) <= {("apiextensions.k8s.io/v1", "CustomResourceDefinition")}
+    assert rendered <= set(RELEASE_KINDS)
+
+
+@pytest.mark.parametrize("nodes", Nodes)
+def test_nodes_of_another_controller_are_neither_ended_nor_released(endpoint: AwsEndpoint, nodes: Nodes) -> None:
+    """A release that Helm installed, or Karpenter, with a node, its lease and its definitions."""
+
+    async def story(site: Site) -> None:
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "karpenter"}}
+        release = Chart(chart_directory()).objects(RELEASE, {"settings": {"clusterName": CLUSTER}})
+        for body in (namespace, *crds.definitions(), *release):
+            await site.kube.apply(resource_of(body), body, manager="helm")
+        await site.settle()
+        spec = {"nodeClassRef": REFERENCE, "requirements": list[Any]()}
+        pool = {"metadata": {"name": "theirs"}, "spec": {"template": {"spec": spec}}}
+        claim = {"metadata": {"name": "theirs-1", "finalizers": ["karpenter.sh/termination"]}, "spec": spec}
+        await site.kube.create(kinds.NODEPOOLS, pool)
+        await site.kube.create(kinds.NODECLAIMS, claim)
+        before = await site.state()
+        assert await site.uninstall(nodes) == []
+        assert await site.state() == before
+        (kept,) = (await site.kube.list(kinds.NODECLAIMS)).items
+        assert kept["metadata"]["finalizers"] == ["karpenter.sh/termination"]
+
+    tell(endpoint, story, nodes=2)
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,10 @@ from dovetail.model.quantity import parse
 APPLIED = "dovetail.sh/applied-hash"
 ADDED_ROLES = "dovetail.sh/added-roles"
 RELEASE_NAME, RELEASE_NAMESPACE = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"
-#: What a release may consist of, whatever its values.
+DEFINITION = "CustomResourceDefinition"
+#: What releases may consist of, whatever their values.
 RELEASE_KINDS = (
+    ("apiextensions.k8s.io/v1", DEFINITION),
     ("v1", "ServiceAccount"),
     ("v1", "Service"),
     ("v1", "ConfigMap"),

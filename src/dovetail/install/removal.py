@@ -10,8 +10,8 @@ import msgspec
 from dovetail.install.aws_parts import AccessEntry, DiscoveryTag, IamRole, InstanceProfile, SqsQueue
 from dovetail.install.discovery import Found, is_controller
 from dovetail.install.iam import OWNER_TAG
-from dovetail.install.kubernetes_parts import RELEASE_NAME, RELEASE_NAMESPACE, MappedRole, Object
-from dovetail.install.plan import Installation, RefusedError
+from dovetail.install.kubernetes_parts import DEFINITION, RELEASE_NAME, RELEASE_NAMESPACE, MappedRole, Object
+from dovetail.install.plan import Installation, RefusedError, is_ours
 from dovetail.install.run import (
     MANAGER,
     Report,
@@ -58,6 +58,10 @@ class Nodes(StrEnum):
 class Removal(msgspec.Struct, frozen=True, kw_only=True):
     """The parts to remove, in order: first what runs, then what it ran with."""
 
+    #: Whether a controller runs that this installation did not make.
+    other_runs: bool
+    #: Whether the nodes are ours to end or to release; not where another controller runs, or nothing of ours is there.
+    owns_nodes: bool
     release: tuple[InstallPart, ...]
     definitions: tuple[InstallPart, ...]
     namespace: tuple[InstallPart, ...]
@@ -66,7 +70,9 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan_removal(discovered: Found, planned: Installation, nodes: Nodes) -> Removal:
     """Pure. Raises `RefusedError` while nodes would be lost."""
-    if discovered.node_claims and nodes is Nodes.REFUSE:
+    other_runs = _other_controller_runs(discovered)
+    owns_nodes = bool(discovered.installed) and not other_runs
+    if owns_nodes and discovered.node_claims and nodes is Nodes.REFUSE:
         shown = ", ".join(discovered.node_claims[:5]) + (" …" if len(discovered.node_claims) > 5 else "")
         raise RefusedError(
             plural(
@@ -79,7 +85,7 @@ def plan_removal(discovered: Found, planned: Installation, nodes: Nodes) -> Remo
             )
         )
     others = [name for name in discovered.node_pools if name != "default"]
-    if others and nodes is Nodes.REFUSE:
+    if owns_nodes and others and nodes is Nodes.REFUSE:
         raise RefusedError(
             message(
                 "NodePools {others} were not made by the installation and would be deleted with the "
@@ -88,7 +94,7 @@ def plan_removal(discovered: Found, planned: Installation, nodes: Nodes) -> Remo
             )
         )
     objects = [part for part in planned.cluster if isinstance(part, Object)]
-    kinds: dict[str, list[InstallPart]] = {"Namespace": [], "CustomResourceDefinition": []}
+    kinds: dict[str, list[InstallPart]] = {"Namespace": [], DEFINITION: []}
     rest: list[InstallPart] = []
     for part in objects:
         kinds.get(part.body["kind"], rest).append(part)
@@ -101,11 +107,18 @@ def plan_removal(discovered: Found, planned: Installation, nodes: Nodes) -> Remo
     queues = {part.name for part in planned.cloud if isinstance(part, SqsQueue)}
     stray += [SqsQueue(name=name, owner=owner, policy={}) for name in discovered.queues if name not in queues]
     return Removal(
+        other_runs=other_runs,
+        owns_nodes=owns_nodes,
         release=(*_of_other_values(discovered, planned), *reversed(rest)),
-        definitions=tuple(kinds["CustomResourceDefinition"]),
-        namespace=tuple(kinds["Namespace"]),
-        cloud=(*stray, *_opposite_order(planned, nodes)),
+        definitions=() if other_runs else tuple(kinds[DEFINITION]),
+        namespace=() if other_runs else tuple(kinds["Namespace"]),
+        cloud=(*stray, *_opposite_order(planned, Nodes.KEEP if other_runs else nodes)),
     )
+
+
+def _other_controller_runs(discovered: Found) -> bool:
+    """Karpenter, or a release of Helm: it goes on with the nodes, the definitions and the namespace."""
+    return any(not is_ours(obj) and obj["spec"].get("replicas", 1) for obj in discovered.autoscalers)
 
 
 def _of_other_values(discovered: Found, planned: Installation) -> list[InstallPart]:
@@ -115,7 +128,7 @@ def _of_other_values(discovered: Found, planned: Installation) -> list[InstallPa
     for obj in discovered.installed:
         annotations, part = obj["metadata"]["annotations"], Object(body=dict(obj), owner=planned.site.cluster)
         of_release = release == (annotations.get(RELEASE_NAME), annotations.get(RELEASE_NAMESPACE))
-        if of_release and part.title not in planned_titles:
+        if of_release and obj["kind"] != DEFINITION and part.title not in planned_titles:
             others.append(part)
     return sorted(others, key=lambda part: not part.title.startswith("Deployment "))
 
@@ -138,20 +151,23 @@ async def uninstall(
     account: Account, planned: Installation, removal: Removal, nodes: Nodes, report: Report, *, wait_s: float
 ) -> int:
     """Undo an installation; how many parts were removed. Interrupted at any step, it can be repeated."""
-    ours = await _definitions_are_ours(account, removal)
-    if nodes is Nodes.DRAIN:
+    owns_nodes = removal.owns_nodes
+    ours = owns_nodes and await _definitions_are_ours(account, removal)
+    if owns_nodes and nodes is Nodes.DRAIN:
         await drain(account, report, wait_s)
     removed = 0
-    if nodes is not Nodes.KEEP:
+    if nodes is not Nodes.KEEP and not removal.other_runs:
         removed += await remove_parts(account, tuple(reversed(planned.first_pool)), report)
     if ours and nodes is not Nodes.KEEP:
         await _delete_classes(account, report, wait_s)
     removed += await remove_parts(account, removal.release, report)
-    await _wait_for_pods(account, planned, wait_s)
-    if nodes is Nodes.KEEP:
-        await release_nodes(account, report)
-    await clear_taints(account, report)
-    await _own_objects(account, planned.release.namespace)
+    if not removal.other_runs:
+        await _wait_for_pods(account, planned, wait_s)
+    if owns_nodes:
+        if nodes is Nodes.KEEP:
+            await release_nodes(account, report)
+        await clear_taints(account, report)
+        await _own_objects(account, planned.release.namespace)
     if ours:
         await _strip_finalizers(account)
     for parts in (removal.definitions, removal.namespace, removal.cloud):
