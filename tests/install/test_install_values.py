@@ -11,7 +11,7 @@ from dovetail.install import iam
 from dovetail.install.chart import Chart, Release, chart_directory
 from dovetail.install.kubernetes_parts import RELEASE_KINDS, Object, resource_of
 from dovetail.install.plan import InstallOptions, RefusedError, plan
-from dovetail.install.pod_identity import AGENT_VARIABLE, ROLE_VARIABLE, PodIdentity, holds_role
+from dovetail.install.pod_role import AGENT_VARIABLE, ROLE_VARIABLE, PodRole, holds_role
 from dovetail.install.removal import Nodes
 from dovetail.install.run import RESTARTED_AT
 from dovetail.install.steps import StepStatus
@@ -117,7 +117,7 @@ def test_pods_hold_the_role_that_they_were_created_with() -> None:
     assert not holds_role(_pod(), "arn:role")
     assert not holds_role(_pod(), "")
     assert holds_role(_pod(**{AGENT_VARIABLE: "http://169.254.170.23"}), "arn:role")
-    part = PodIdentity(deployment="karpenter", namespace="karpenter", role_arn="arn:role")
+    part = PodRole(deployment="karpenter", namespace="karpenter", role_arn="arn:role")
     change = part.change(_pod(**{ROLE_VARIABLE: "arn:former"}))
     assert change.why == "they started with arn:former"
     assert [step.command for step in change.steps] == ["kubectl rollout restart deployment/karpenter -n karpenter"]
@@ -174,6 +174,6 @@ def test_a_part_with_nothing_to_act_on_is_no_line_of_a_plan(endpoint: AwsEndpoin
         _, planned, changes = await site.planned()
         titles = {part.title for part in planned.cluster} - {part.title for part, _ in changes}
         assert titles == {"role of the pods of Deployment karpenter/karpenter"}
-        assert [part for part in planned.cluster if not isinstance(part, Object | PodIdentity)] == []
+        assert [part for part in planned.cluster if not isinstance(part, Object | PodRole)] == []
 
     tell(endpoint, story)

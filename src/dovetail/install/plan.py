@@ -24,7 +24,7 @@ from dovetail.install.chart import Chart, Json, Release, chart_directory, merge_
 from dovetail.install.discovery import Found
 from dovetail.install.iam import OWNER_TAG, Site
 from dovetail.install.kubernetes_parts import RELEASE_NAME, MappedRole, Object, definition_parts, marked
-from dovetail.install.pod_identity import PodIdentity
+from dovetail.install.pod_role import PodRole
 from dovetail.install.steps import InstallPart
 from dovetail.language import message
 
@@ -102,7 +102,7 @@ def plan(discovered: Found, options: InstallOptions) -> Installation:
         cloud=tuple(_cloud_parts(discovered, site, given_role, removing=options.removing)),
         cluster=(
             *_cluster_parts(chart, options.release, values, site.cluster),
-            *_pod_identity(options.release, values),
+            *_pod_role(options.release, values),
         ),
         first_pool=tuple(_first_pool(discovered, site)) if _wants_pool(discovered, options) else (),
         notes=chart.notes(options.release, values),
@@ -248,13 +248,13 @@ def _cluster_parts(chart: Chart, release: Release, values: Json, owner: str) -> 
     return parts
 
 
-def _pod_identity(release: Release, values: Json) -> list[InstallPart]:
+def _pod_role(release: Release, values: Json) -> list[InstallPart]:
     """Left out with a ServiceAccount of the operator's own: its annotation is theirs, and so are restarts."""
     service_account = values.get("serviceAccount") or {}
     if service_account.get("create") is False:
         return []
     role_arn = str((service_account.get("annotations") or {}).get(ROLE_ANNOTATION) or "")
-    return [PodIdentity(deployment=release.deployment_name(values), namespace=release.namespace, role_arn=role_arn)]
+    return [PodRole(deployment=release.deployment_name(values), namespace=release.namespace, role_arn=role_arn)]
 
 
 def _first_pool(discovered: Found, site: Site) -> list[InstallPart]:

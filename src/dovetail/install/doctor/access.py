@@ -34,7 +34,7 @@ from dovetail.install.doctor.principals import (
 )
 from dovetail.install.doctor.system_pods import pods_of
 from dovetail.install.iam import OWNER_TAG, bounded_name
-from dovetail.install.pod_identity import WEBHOOK, holds_role
+from dovetail.install.pod_role import WEBHOOK, holds_role
 from dovetail.kube.resources import DAEMONSETS, EC2NODECLASSES, SERVICEACCOUNTS
 from dovetail.language import message
 from dovetail.model import yaml_document

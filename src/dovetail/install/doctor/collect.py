@@ -14,7 +14,7 @@ import msgspec
 from dovetail.cloud.aws.client import Calls
 from dovetail.install.doctor.aws_answers import collect_account
 from dovetail.install.doctor.facts import Facts, SourceAnswer, State, condition, environment
-from dovetail.install.pod_identity import AGENT_VARIABLE, ROLE_VARIABLE
+from dovetail.install.pod_role import AGENT_VARIABLE, ROLE_VARIABLE
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError, Disconnected, Forbidden, KubeError, NotFound, Unauthorized

@@ -29,7 +29,7 @@ def _variables(spec: Mapping[str, Any]) -> dict[str, str]:
     return {row["name"]: row.get("value", "") for box in spec["containers"] for row in box.get("env") or ()}
 
 
-class PodIdentity(msgspec.Struct, frozen=True, kw_only=True):
+class PodRole(msgspec.Struct, frozen=True, kw_only=True):
     """The role of a Deployment's pods; they are restarted where it is another. Empty: Pod Identity's association."""
 
     deployment: str
