@@ -11,6 +11,7 @@ from dovetail.install.doctor.collect import (
     AWS_AUTH,
     LISTED,
     METRICS,
+    REFUSALS,
     SECRET_TEXT,
     trimmed,
     without_secrets,
@@ -51,6 +52,7 @@ from tests.install.doctor_facts import (
     THREE,
     VOLUME_KEY,
     WARNING,
+    a_class,
     ago,
     api_mode,
     changed_pool,
@@ -70,9 +72,11 @@ from tests.install.doctor_facts import (
     of,
     pool,
     ready_node,
+    refusal,
     stand_in,
     subnet,
     tainted_pool,
+    unschedulable_pod,
     with_queue,
 )
 
@@ -300,3 +304,12 @@ def test_a_denied_launch_is_one_finding_with_the_command_that_ends_it() -> None:
     (finding,) = [row for row in findings if row.status is FAILED]
     assert all(resource in finding.message for resource in resources)
     assert finding.remedy.startswith("aws iam delete-role-policy") and finding.remedy.endswith("no-fleets")
+
+
+@pytest.mark.parametrize(("code", "fails"), [("UNTOLERATED_TAINT", True), ("NO_TYPE_FITS", False)])
+def test_a_refusal_for_the_pods_own_reasons_fails_beside_another_fault(code: str, fails: bool) -> None:
+    waiting = {PODS: [unschedulable_pod("a")], REFUSALS: [refusal("a", f"NodePool a: why ({code})")]}
+    rows = report(facts(answers={CLASSES: [a_class(role=ARN)], **waiting}))
+    failed = {row.id for row in rows if row.status is FAILED}
+    assert "D05" in failed
+    assert ("D10" in failed) is fails

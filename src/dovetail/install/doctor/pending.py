@@ -43,6 +43,13 @@ from dovetail.model.reasons import REASONS
 
 #: More causes than these are not listed: the first ones have to be mended anyway.
 MAX_CAUSES = 5
+#: Codes of refusals that hold whatever else is wrong.
+OF_THE_POD = frozenset(
+    (
+        *("AFFINITY", "ANTI_AFFINITY", "LIMIT_REACHED", "NO_TYPE_MATCHES", "SPREAD", "UNKNOWN_LABEL"),
+        *("UNTOLERATED_TAINT", "VOLUME_CLASS", "VOLUME_MISSING", "VOLUME_ZONE"),
+    )
+)
 #: Resources of limits that each instance takes from.
 LIMITED = ("cpu", "memory", "nodes")
 ZONES = (labels.ZONE, "failure-domain.beta.kubernetes.io/zone", "topology.ebs.csi.aws.com/zone")
@@ -106,8 +113,14 @@ def _refusal_faults(facts: Facts, pods: Sequence[Json]) -> Iterator[Fault]:
             f"pod/{name_of(held[0])}",
             message("no NodePool serves it{more}: {text}", more=more, text=recognized(text)),
             _refusal_remedy(facts, held[0], text),
-            symptom=True,
+            symptom=not _is_of_the_pod(text),
         )
+
+
+def _is_of_the_pod(text: str) -> bool:
+    """Whether the pod, its volumes or a limit is the cause: no fault of the account or the controller leads to it."""
+    code = re.search(r"\(([A-Z_]+)\)$", text)
+    return code is not None and code[1] in OF_THE_POD and " of 0 offerings" not in text
 
 
 def _is_initialised(claim: Json) -> bool:
