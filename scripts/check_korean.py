@@ -111,7 +111,8 @@ _CODE = re.compile(
     r"|\b(?:kubectl|aws|dovetail|helm|eksctl|envsubst|pip|make|eval|chmod|export|source)\b[^,;()가-힣\n]*"
     r"|\S*[/_=:@$]\S*|\b\w+(?:[.-]\w+)+\b|\b[A-Z]\w*\b|#.*"
 )
-_SENTENCE = re.compile(r"\b[a-z]{2,}(?:[,;]? [a-z]{2,}){2,}\b")
+#: A semicolon stands between two texts, which may be of two programs.
+_SENTENCE = re.compile(r"\b[a-z]{2,}(?:,? [a-z]{2,}){2,}\b")
 #: A list of names is no sentence.
 _LIST = re.compile(r"[a-z]+(?: [a-z]+)?(?:, [a-z]+(?: [a-z]+)?)+")
 

@@ -141,6 +141,18 @@ def test_what_another_program_says_stays_as_it_says_it(said: str) -> None:
     [
         ("the role is not allowed", "the role is not allowed"),
         (
+            "NodePool search: taint night:NoSchedule left none of 12 offerings; add a toleration, or use another "
+            "NodePool",
+            "NodePool search: taint night:NoSchedule에서 제안 12개가 모두 제외됩니다; "
+            "톨러레이션을 추가하거나 다른 NodePool을 사용하세요",
+        ),
+        (
+            "NodePool search: taem In [web] (no node has that label; did you mean team?) left none of 12 offerings; "
+            "ask for something that it offers, or use another NodePool",
+            "NodePool search: taem In [web] (그 레이블을 가진 노드가 없습니다; team을 뜻했나요?)에서 제안 12개가 모두 "
+            "제외됩니다; 이 풀이 제공하는 것을 요청하거나 다른 NodePool을 쓰세요",
+        ),
+        (
             "0 nodes; not ready: EC2NodeClass default is not ready; see its status.conditions (NO_NODEPOOL)",
             "노드 0개; 준비 안 됨: EC2NodeClass default는 ready가 아닙니다; "
             "status.conditions를 확인하세요 (NO_NODEPOOL)",

@@ -190,4 +190,4 @@ def test_pending_pods_are_counted_however_many_states_there_are() -> None:
 def test_nodepools_that_are_not_ready_stand_above_the_tables() -> None:
     pools = {name: PoolView(name=name, ready=False, problem="no subnet\x1b[31m") for name in "cab"}
     said = problems(FleetView(pools={**pools, "new": PoolView(name="new", ready=None)}))
-    assert said == [f"NodePool {name} is not ready: no subnet\N{REPLACEMENT CHARACTER}[31m" for name in "ab"]
+    assert said == [f"NodePool {name}: not ready: no subnet\N{REPLACEMENT CHARACTER}[31m" for name in "ab"]

@@ -32,11 +32,13 @@ _ADDITIONS = ("; ", ", ", " (")
 _USUAL_NAME = "default"
 #: The part of the words that a reading may leave in English; shorter texts than this consist of names for the most.
 MAX_LEFT_IN_ENGLISH, MIN_WORDS_OF_ANOTHER = 0.7, 8
-#: A fact with so many words is no name: Korean grammar has no place for it.
-MIN_WORDS_OF_A_SENTENCE = 2
 _WORD = re.compile(r"[A-Za-z]{2,}")
 #: Words that say nothing of what a text is about.
 _FUNCTION_WORDS = frozenset(("and", "at", "by", "for", "from", "in", "is", "of", "on", "or", "the", "to", "with"))
+#: Words that a name or a requirement does not have.
+_SENTENCE_WORDS = frozenset(
+    ("an", "are", "be", "been", "could", "has", "have", "is", "not", "the", "was", "were", "will")
+)
 #: A word that is no part of a name.
 _PLAIN_WORD = re.compile(r"(?<!\S)[A-Za-z]{2,}(?=[\s.,:;)]|$)")
 
@@ -103,20 +105,28 @@ def _filled(text: str, templates: Iterable[_Template]) -> str | None:
         if match is not None and all(map(_is_fact, match.groups())):
             recorded = match.groupdict()
             facts = {name: _Fact(_fact(fact)) for name, fact in recorded.items()}
-            sentences = {name for name, fact in facts.items() if _is_sentence(recorded[name], fact)}
-            if sentences.isdisjoint(_inflected(template.translation)):
+            sentences = {name for name, fact in facts.items() if _is_sentence(fact)}
+            rows = {name for name, fact in recorded.items() if _is_row(fact)}
+            if sentences.isdisjoint(_followed(template.translation, "")) and rows.isdisjoint(
+                _followed(template.translation, " ")
+            ):
                 readings.append(FORMATTER.vformat(template.translation, (), facts))
     return min(readings, key=_english_words, default=None)
 
 
-def _is_sentence(recorded: str, shown: str) -> bool:
-    """Whether a fact is several texts in a row, or several words that stay English: `the role` is no name."""
-    return "; " in recorded or len(_PLAIN_WORD.findall(shown)) >= MIN_WORDS_OF_A_SENTENCE
+def _is_sentence(fact: str) -> bool:
+    """Whether a fact has words that only a sentence has, and that stay English: `the role` is no name."""
+    return not _SENTENCE_WORDS.isdisjoint(_PLAIN_WORD.findall(fact))
+
+
+def _is_row(fact: str) -> bool:
+    """Whether a fact is several texts in a row: it is then no fact of a text that goes on behind it."""
+    return any(_is_balanced(fact[: match.start()]) for match in re.finditer("; ", fact))
 
 
 @cache
-def _inflected(translation: str) -> frozenset[str]:
-    """The facts to which a translation adds a particle or an ending. They have to be names, or texts of ours.
+def _followed(translation: str, space: str) -> frozenset[str]:
+    """The facts to which a translation adds a particle or an ending, or, behind a `space`, more words.
 
     `{name} is not {kind}` fits half of all sentences of other programs.
     """
@@ -125,7 +135,7 @@ def _inflected(translation: str) -> frozenset[str]:
     return frozenset(
         name
         for (_, name, spec, _), literal in zip(pieces, following, strict=True)
-        if name and (literal[:1].isalpha() or has_particle(spec or ""))
+        if name and (literal.removeprefix(space)[:1].isalpha() or has_particle(spec or ""))
     )
 
 

@@ -126,7 +126,7 @@ def _unready(view: FleetView) -> list[str]:
     """NodePools that launch no node, each with the reason; the others stand in their table."""
     unready = sorted((pool for pool in view.pools.values() if pool.ready is False), key=lambda pool: pool.name)
     return [
-        message("NodePool {pool} is not ready: {why}", pool=pool.name, why=recognized(pool.problem) or figures.UNKNOWN)
+        f"NodePool {pool.name}: {message('not ready')}: {recognized(pool.problem) or figures.UNKNOWN}"
         for pool in unready[:_UNREADY_SHOWN]
     ]
 
