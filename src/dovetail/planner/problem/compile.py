@@ -369,11 +369,11 @@ class Problem:
         """Every class at every relaxation level, by number."""
 
     def _only_preferred(self) -> frozenset[TopologyGroup]:
-        """Groups of preferences over a label with minValues: they count only pods that still own the preference.
+        """Groups of preferences over a label that minValues leave open: they count only pods that still own them.
 
         Counting a pod would fix the label on its node, and then the node would no longer meet minValues.
         """
-        label_keys = min_values_keys(self.catalog, self.min_values)
+        label_keys = min_values_keys(self.catalog, self.min_values, {group.key for group in self.counters})
         needed = {group for kind in self.kinds for group in kind.levels[0].hard} | self.running_anti_affinities.keys()
         return frozenset(group for group in self.counters if group.key in label_keys and group not in needed)
 

@@ -244,15 +244,29 @@ def mask_meets_min_values(catalog: OfferingCatalog, mask: int, needs: Iterable[t
 
 
 def min_values_keys(
-    catalog: OfferingCatalog, pools_with_min_values: Mapping[int, Iterable[tuple[str, int]]]
+    catalog: OfferingCatalog,
+    pools_with_min_values: Mapping[int, Sequence[tuple[str, int]]],
+    topology_keys: Iterable[str],
 ) -> set[str]:
-    """The labels of minValues and, for NodePools with reservations, the capacity type.
+    """The labels of minValues, those that no node can have fixed, and, with reservations, the capacity type.
 
     A reserved node meets minValues by offerings that are not reserved.
     """
     keys = {key for needs in pools_with_min_values.values() for key, _ in needs}
+    keys |= {key for key in topology_keys if not _may_be_fixed(catalog, key, pools_with_min_values)}
     reserved = any(catalog.of_pool[pool] & catalog.reserved for pool in pools_with_min_values)
     return keys | {CAPACITY_TYPE} if reserved else keys
+
+
+def _may_be_fixed(
+    catalog: OfferingCatalog, key: str, pools_with_min_values: Mapping[int, Sequence[tuple[str, int]]]
+) -> bool:
+    """Whether some NodePool meets its minValues with one value of a label: there are few types of one size."""
+    return any(
+        where & in_pool and mask_meets_min_values(catalog, where & in_pool, pools_with_min_values.get(pool, ()))
+        for pool, in_pool in enumerate(catalog.of_pool)
+        for where in catalog.by_label(key).values()
+    )
 
 
 def single_node_affinities(
