@@ -59,6 +59,15 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(tmp_path: Path) 
     assert "\\x1b[31mp\\x00" in answer.stdout and "\x1b" not in answer.stdout
 
 
+def test_a_catalogue_that_is_no_text_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(POD % "1")
+    (tmp_path / "types.json").write_bytes(b'[{"name": "a\xff"}]')
+    command = ["plan", str(tmp_path / "pod.yaml"), "--catalog", str(tmp_path / "types.json")]
+    answer = CliRunner().invoke(main, command)
+    assert answer.exit_code == 2, answer.exception
+    assert "not a catalogue" in answer.stderr
+
+
 def test_a_key_that_is_given_twice_is_refused(tmp_path: Path) -> None:
     """The last won without a word, and half of a manifest was planned for."""
     twice = POD % "1" + "  containers: []\n"

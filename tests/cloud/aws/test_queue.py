@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from itertools import pairwise
+from typing import Any
+
 import pytest
 
+from dovetail.clock import Clock, run_virtual
 from dovetail.cloud.aws.provider import Aws
+from dovetail.cloud.aws.sqs import MIN_POLL_INTERVAL_S, InterruptionQueue
 from dovetail.cloud.provider import UNAUTHORIZED, CloudError, Remedy
 from dovetail.lab.aws.eventbridge import Bridge
 from dovetail.lab.aws.injected_errors import ErrorRule
@@ -70,3 +76,23 @@ def test_the_address_of_a_missing_queue_is_asked_for_again(account: Account) -> 
         assert account.endpoint.trouble.calls["sqs", "GetQueueUrl"] == before + 2
 
     account.run(talk)
+
+
+def test_polls_that_are_answered_at_once_with_nothing_are_paced() -> None:
+    """Something in front of SQS may not wait: the poll was repeated without a pause, for ever."""
+    polls: list[float] = []
+
+    async def main() -> None:
+        clock = Clock(asyncio.get_running_loop())
+
+        async def calls(service: str, operation: str, **arguments: Any) -> dict[str, Any]:
+            if operation == "receive_message":
+                polls.append(clock.monotonic())
+            return {"QueueUrl": "https://sqs/q"}
+
+        queue = InterruptionQueue(calls, clock, "q")
+        for _ in range(3):
+            assert await queue.receive() == []
+
+    run_virtual(main())
+    assert [later - earlier for earlier, later in pairwise(polls)] == [MIN_POLL_INTERVAL_S] * 2

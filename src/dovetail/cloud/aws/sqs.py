@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -15,6 +16,8 @@ from dovetail.cloud.provider import CloudError, Interruption, Remedy
 WAIT = 20
 VISIBLE_AFTER = 20
 MOST = 10
+#: A poll that is answered at once with nothing is no long poll: the next one comes so many seconds after it at least.
+MIN_POLL_INTERVAL_S = 1.0
 
 _EC2 = {
     "EC2 Spot Instance Interruption Warning": "spot-interruption",
@@ -81,11 +84,14 @@ class InterruptionQueue:
 
     async def receive(self) -> Sequence[Interruption]:
         """The messages of one long poll; none if it ended without."""
+        began = self._clock.monotonic()
         answer = await self._call(
             "receive_message", MaxNumberOfMessages=MOST, WaitTimeSeconds=self._wait, VisibilityTimeout=VISIBLE_AFTER
         )
-        now = self._clock.now()
-        return [parse(m.get("Body", ""), m["ReceiptHandle"], now) for m in answer.get("Messages") or ()]
+        messages, now = answer.get("Messages") or (), self._clock.now()
+        if not messages:
+            await asyncio.sleep(max(0.0, began + MIN_POLL_INTERVAL_S - self._clock.monotonic()))
+        return [parse(m.get("Body", ""), m["ReceiptHandle"], now) for m in messages]
 
     async def acknowledge(self, messages: Sequence[Interruption]) -> None:
         entries = [{"Id": str(i), "ReceiptHandle": message.receipt} for i, message in enumerate(messages)]

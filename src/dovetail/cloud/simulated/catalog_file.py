@@ -52,7 +52,7 @@ def read(path: Path) -> tuple[InstanceType, ...]:
 def parse(text: bytes) -> tuple[InstanceType, ...]:
     try:
         entries = msgspec.json.decode(text, type=list[_Entry])
-    except msgspec.DecodeError as problem:
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise CatalogueError(message("not a catalogue: {problem}", problem=problem)) from problem
     types = tuple(_instance_type(entry) for entry in entries)
     names = [t.name for t in types]
