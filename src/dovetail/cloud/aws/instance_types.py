@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -16,6 +16,7 @@ from dovetail.cloud.aws.instance_type_labels import NodeClassTraits, is_compatib
 from dovetail.cloud.aws.placement_groups import Ec2PlacementGroup
 from dovetail.cloud.aws.pricing import Pricing
 from dovetail.cloud.aws.ttl_cache import TtlCache
+from dovetail.cloud.provider import CloudError, Remedy
 from dovetail.cloud.unavailable_offerings import UnavailableOfferings
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.labels import (
@@ -30,6 +31,8 @@ from dovetail.model.labels import (
 
 if TYPE_CHECKING:
     from dovetail.cloud.aws.placement_groups import Ec2PlacementGroup
+
+V = TypeVar("V")
 
 REFRESH = 12 * 3600.0
 DERIVED = 300.0
@@ -214,7 +217,7 @@ class Types:
             spec = from_ec2(row, limits)
             if spec.arches:
                 specs[spec.name] = spec
-        return specs
+        return _not_empty(specs, "DescribeInstanceTypes")
 
     async def _offered(self) -> Mapping[str, frozenset[str]]:
         rows = await self._calls.all(
@@ -223,4 +226,13 @@ class Types:
         zones_by_type: dict[str, set[str]] = {}
         for row in rows:
             zones_by_type.setdefault(row["InstanceType"], set()).add(row["Location"])
-        return {name: frozenset(places) for name, places in zones_by_type.items()}
+        zones = {name: frozenset(places) for name, places in zones_by_type.items()}
+        return _not_empty(zones, "DescribeInstanceTypeOfferings")
+
+
+def _not_empty(answer: dict[str, V], operation: str) -> dict[str, V]:
+    """An answer that would be believed for half a day. Every region has instance types: without any it is none."""
+    if not answer:
+        text = f"{operation} lists no instance types in this region; it is asked again"
+        raise CloudError("NoInstanceTypes", text, Remedy.RETRY)
+    return answer
