@@ -208,7 +208,7 @@ def test_discovery_grows_the_spot_group_to_its_maximum_and_shrinks_it_again(walk
     walk.run("kubectl delete deployment nginx-test")
     walk.until(lambda: walk.sizes() == {"eks-cluster-ng": 1, "spot-ng": 1})
     walk.until(lambda: walk.ready_nodes() == 2)
-    assert "Forbidden" not in walk.run("kubectl -n kube-system logs deployment.apps/cluster-autoscaler")
+    assert "403 Forbidden" not in walk.run("kubectl -n kube-system logs deployment.apps/cluster-autoscaler")
 
 
 def test_with_both_groups_named_the_first_grows_as_well_and_all_pods_run(walk: Walk) -> None:
