@@ -14,8 +14,9 @@ up: $(STAMP)
 
 install: $(STAMP)
 
-# uv where present, else pip: the same locked packages either way, checked by their hashes. All modules are compiled
-# once, so that no command has to do it at its start.
+# uv where present, else pip: the same locked packages either way, checked by their hashes. A lock is complete, so pip
+# resolves nothing (--no-deps): its resolver takes `httpx2[http2]` for another package than the locked `httpx2` and
+# fails as soon as a newer one is published. All modules are compiled once, so that no command has to do it at its start.
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "dovetail needs Python 3.11 or later; set PYTHON=/path/to/python3.11" >&2; exit 1; }
@@ -41,7 +42,7 @@ if command -v uv >/dev/null 2>&1; then \
 	  uv pip install -q --compile-bytecode --python $(BIN)/python --require-hashes -r requirements/$(1).lock && \
 	  uv pip install -q --python $(BIN)/python --no-deps -e .; \
 	else \
-	  $(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/$(1).lock && \
+	  $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements/$(1).lock && \
 	  $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -e .; \
 	fi
 @$(BIN)/python -m compileall -q src
