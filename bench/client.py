@@ -16,7 +16,7 @@ import time
 
 import msgspec
 
-from bench.podstock import served
+from bench.synthetic_pods import served
 
 COUNT = 10_000
 

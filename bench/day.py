@@ -3,7 +3,7 @@
 `python -m bench.day [scenario [hours]]` plays `scenarios/large-autoscaled-day.yaml` (or another) in virtual time and
 prints the processor time and memory it took, what broke (budgets of pools and pods, lost pods, leaks: judged on
 every write; the exit code says whether anything did), and what the fleet cost against a proven bound: every hour, the
-bound for the pods there are at that moment, on a fleet launched afresh.
+bound for the pods there are at that moment, on a fleet launched fresh_demand.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.afresh import afresh
+from bench.fresh_demand import fresh_demand
 from dovetail.cli.terminal import quiet_logs
 from dovetail.clock import run_virtual
 from dovetail.lab.checks.invariants import Broken
@@ -57,7 +57,7 @@ class Measured(Player):
     async def _bound(self) -> float:
         autoscaler = self._autoscaled.autoscaler if isinstance(self._autoscaled, Autoscaled) else None
         assert autoscaler is not None
-        fluid = relaxed(Problem(await afresh(autoscaler.context)), {}, 60.0)
+        fluid = relaxed(Problem(await fresh_demand(autoscaler.context)), {}, 60.0)
         assert fluid is not None
         return fluid.price
 

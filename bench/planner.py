@@ -292,7 +292,7 @@ async def _cut() -> None:
         async def handle(self, request: Request) -> Response:
             return Response(status=404)
 
-    from bench import podstock
+    from bench import synthetic_pods
 
     clock = Clock(asyncio.get_running_loop())
     cluster_state = ClusterState(Kube(InProcess(Silent()), clock, chance=Chance(1)), clock)
@@ -308,7 +308,7 @@ async def _cut() -> None:
         }
         cluster_state.nodes._put(f"node-{at}", msgspec.convert(made, Node))
     for number in range(100_000):
-        cluster_state.pods._put(*_served(podstock.served(number), number % 5000, Pod))
+        cluster_state.pods._put(*_served(synthetic_pods.served(number), number % 5000, Pod))
     snapshot_builder = SnapshotBuilder(cluster_state)
     pool = Pool(name="default", types=burst.fake_types())
     provision(snapshot_builder.build((pool,), burst.pods(burst.diverse(100, random.Random(1), "p"))))
@@ -317,7 +317,7 @@ async def _cut() -> None:
     times, rng = [], random.Random(2)
     for turn in range(100):
         for number in rng.sample(range(100_000), 100):
-            body = podstock.served(number)
+            body = synthetic_pods.served(number)
             body["metadata"]["resourceVersion"] = str(2_000_000 + turn)
             cluster_state.pods._put(*_served(body, (number + turn + 1) % 5000, Pod))
         seconds, _, _ = timed(lambda: snapshot_builder.build((pool,), ()))

@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from bench.podstock import pod
+from bench.synthetic_pods import pod
 
 NODES, PODS_, APPS = 5_000, 100_000, 50
 #: Pods that no node has room for.

@@ -20,7 +20,7 @@ import click
 import msgspec
 from prometheus_client import Counter, Histogram
 
-from bench.afresh import afresh
+from bench.fresh_demand import fresh_demand
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.cloud.aws import catalog
 from dovetail.cloud.simulated.config import SimulatedMarket
@@ -158,7 +158,7 @@ class Yard:
         """What the pods that are there would cost on an empty cluster."""
         autoscaler = self.scaler.autoscaler
         assert autoscaler is not None
-        return provision(await afresh(autoscaler.context)).cost.per_hour
+        return provision(await fresh_demand(autoscaler.context)).cost.per_hour
 
 
 def _sum(family: Counter | Histogram, ending: str) -> float:
@@ -175,10 +175,10 @@ def sold(types: str) -> tuple[InstanceType, ...]:
     """EC2's types, or those of Karpenter's kwok provider, under 32 vCPU."""
     if types == "ec2":
         return tuple(kind for kind in catalog.load("ap-northeast-2") if kind.capacity.get("cpu", 0) < 32000)
-    from bench.versus_kwok import shop
+    from bench.versus_kwok import instance_types
     from dovetail.cloud.simulated.catalog_file import parse
 
-    found = parse(json.dumps(shop.kwok().catalogue()).encode())
+    found = parse(json.dumps(instance_types.kwok().catalogue()).encode())
     return tuple(kind for kind in found if kind.capacity["cpu"] < 32000 and kind.name.endswith("-amd64-linux"))
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from bench.podstock import plain, pod
+from bench.synthetic_pods import plain, pod
 from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube

@@ -23,10 +23,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from bench.expanded_workloads import unrolled
 from bench.go_programs import MODULE_FOLDER, build
-from bench.kept import ZONE, Scene, holds, kept
+from bench.preferences_kept import ZONE, Scene, holds, kept
 from bench.scenarios import scenario
-from bench.unrolled import unrolled
 from dovetail.cli.plan_json import as_json
 from dovetail.model.fit.podinfo import pod_info
 from dovetail.offline import snapshot

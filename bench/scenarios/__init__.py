@@ -1,10 +1,10 @@
 """Random planning problems over every constraint the planner knows: the stuff of comparisons.
 
 `scenario(seed)` gives {"name", "objects", "catalog"} in the format of `dovetail plan`; the same seed, the same problem.
-From seed 1,000 on problems have a few twists on top, from seed 10,000 on rarer ones instead, and
-from seed 20,000 on corners; from seed 30,000 on they are about one constraint each. From seed 40,000 on any of
-these is moved to another market, from seed 50,000 on they are about volumes in every state, and from seed 60,000 on
-they are the stacks of whole companies.
+From seed 1,000 on problems have a few variations on top, from seed 10,000 on rare features instead, from seed 20,000
+on rules that seldom decide anything; from seed 30,000 on they are about one constraint each. From seed 40,000 on any
+of these is moved to another market, from seed 50,000 on they are about volumes in every state, and from seed 60,000 on
+they are all applications of a customer's cluster.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from bench.scenarios.applications import applications_in_a_cluster
 from bench.scenarios.catalogue import catalogue
 from bench.scenarios.cluster import Fleet, daemonset, node_pool, overlays
-from bench.scenarios.corners import cornered
 from bench.scenarios.markets import moved
-from bench.scenarios.singles import single
-from bench.scenarios.stacks import stacked
-from bench.scenarios.turns import turned
-from bench.scenarios.twists import twisted
+from bench.scenarios.rare_features import with_rare_features
+from bench.scenarios.rare_rules import with_rare_rules
+from bench.scenarios.single_constraints import single_constraint
+from bench.scenarios.variations import with_variations
 from bench.scenarios.volumes import voluminous
 from bench.scenarios.workloads import Workloads
 
 Object = dict[str, Any]
 
-_TWISTED, _TURNED, _CORNERED, _SINGLE, _MOVED, _VOLUMINOUS = 1000, 10_000, 20_000, 30_000, 40_000, 50_000
-_STACKED = 60_000
+_VARIATIONS, _RARE_FEATURES, _RARE_RULES = 1000, 10_000, 20_000
+_SINGLE, _MOVED, _VOLUMES, _APPLICATIONS = 30_000, 40_000, 50_000, 60_000
 #: The first seeds of each kind that are moved to another market, beyond those usually compared.
 _ELSEWHERE = (500, 2_500, 12_500, 22_500, 32_500)
 _SIZES = (5, 10, 20, 40, 80, 150, 250, 400)
@@ -35,14 +35,14 @@ _SIZES = (5, 10, 20, 40, 80, 150, 250, 400)
 def scenario(seed: int) -> Object:
     """A problem of 5 to 400 pods that mixes a few constraints; over some hundred seeds all meet."""
     chance = random.Random(seed)
-    if seed >= _STACKED:
-        return stacked(seed)
-    if seed >= _VOLUMINOUS:
+    if seed >= _APPLICATIONS:
+        return applications_in_a_cluster(seed)
+    if seed >= _VOLUMES:
         return voluminous(seed)
     if seed >= _MOVED:
         return {**moved(scenario(chance.choice(_ELSEWHERE) + seed % 400), chance), "name": f"seed-{seed}"}
     if seed >= _SINGLE:
-        return single(seed)
+        return single_constraint(seed)
     total = chance.choice(_SIZES)
     types = catalogue(chance, reserved=chance.random() < 0.25, even=chance.random() < 0.5)
     pools, taints = _pools(chance)
@@ -65,9 +65,9 @@ def scenario(seed: int) -> Object:
         left -= len(made)
         index += 1
     problem = {"name": f"seed-{seed}", "objects": [*workloads.objects, *objects], "catalog": types}
-    if seed < _TWISTED:
+    if seed < _VARIATIONS:
         return problem
-    on_top = twisted if seed < _TURNED else turned if seed < _CORNERED else cornered
+    on_top = with_variations if seed < _RARE_FEATURES else with_rare_features if seed < _RARE_RULES else with_rare_rules
     return on_top(problem, chance)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench.scenarios.catalogue import EBS, ZONES
-from bench.scenarios.twists import some, waiting
+from bench.scenarios.variations import some, waiting
 from dovetail.cloud.aws.catalog import load
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE

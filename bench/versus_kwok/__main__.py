@@ -24,11 +24,11 @@ from pathlib import Path
 import click
 import msgspec
 
-from bench.stopping import run
-from bench.versus_kwok import karpenter, shop, workloads
+from bench.child_processes import run
+from bench.versus_kwok import instance_types, karpenter, workloads
+from bench.versus_kwok.instance_types import InstanceTypes
 from bench.versus_kwok.observer import Observer
-from bench.versus_kwok.shop import Shop
-from bench.versus_kwok.sides import Side, start
+from bench.versus_kwok.programs import Side, start
 from bench.versus_kwok.workloads import Work
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
@@ -51,7 +51,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """A run, but for its side."""
 
     scenario: str
-    sold: Shop
+    sold: InstanceTypes
     steps: tuple[tuple[Work, ...], ...]
     most_cpu: int | None
     consolidate_after: str
@@ -297,7 +297,7 @@ def main(
     sizes = workloads.MIX if mix == "even" else workloads.ODD
     asked = Asked(
         scenario=scenario,
-        sold=shop.kwok() if catalog == "kwok" else shop.ec2(),
+        sold=instance_types.kwok() if catalog == "kwok" else instance_types.ec2(),
         budget=budget,
         steps=tuple(tuple(works) for works in _steps(scenario, sizes, pods, to)),
         most_cpu=3 if scenario == "idle" else 32,

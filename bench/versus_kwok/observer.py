@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from bench.versus_kwok.shop import Shop
+from bench.versus_kwok.instance_types import InstanceTypes
 from dovetail.kube.client import Kube
 from dovetail.kube.reflector import CacheChange, Reflector
 from dovetail.kube.resources import NODECLAIMS, NODES, PODS
@@ -17,8 +17,8 @@ EVICTED = "EvictionByEvictionAPI"
 
 
 class Observer:
-    def __init__(self, kube: Kube, shop: Shop) -> None:
-        self._shop = shop
+    def __init__(self, kube: Kube, instance_types: InstanceTypes) -> None:
+        self._instance_types = instance_types
         self._clock = kube.clock
         self._claims = Reflector(kube, NODECLAIMS, on_event=self._claim_changed)
         self._nodes = Reflector(kube, NODES, on_event=self._node_changed)
@@ -74,7 +74,7 @@ class Observer:
         return sum(1 for _ in self._nodes.store.all())
 
     def price(self) -> float:
-        prices = self._shop.prices()
+        prices = self._instance_types.prices()
         found = [_place(node) for node in self._nodes.store.all()]
         return sum(prices.get(each, 0.0) for each in found)
 

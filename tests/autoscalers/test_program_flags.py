@@ -13,8 +13,8 @@ import pytest
 
 from dovetail.autoscalers.go_flags import FlagError, listen_address
 from dovetail.autoscalers.node_groups import flags as node_groups
+from dovetail.autoscalers.vpa.loops import at_intervals
 from dovetail.autoscalers.vpa.metrics import UpdaterMetrics, serving
-from dovetail.autoscalers.vpa.pace import at_intervals
 from dovetail.autoscalers.vpa.settings import admission_settings, recommender_settings, updater_settings
 from dovetail.clock import Clock, run_scaled, run_virtual
 from dovetail.kube.lease import LeadershipLost

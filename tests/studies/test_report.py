@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from dovetail.language import LANGUAGES
-from dovetail.studies import words
+from dovetail.studies import texts
 from dovetail.studies.findings import Side, between_autoscalers, effects
 from dovetail.studies.observation import StudySample
 from dovetail.studies.report import Report, StudyComparison
@@ -69,13 +69,13 @@ def test_with_one_seed_a_small_difference_is_not_a_finding() -> None:
 
 
 def test_medians_carry_their_spread() -> None:
-    assert words.dollars(figure([3.0, 1.0, 2.0])) == "$2.00 (1.00–3.00)"
-    assert words.dollars(figure([2.0])) == "$2.00"
-    assert words.dollars(figure([2.0, 2.0])) == "$2.00"
+    assert texts.dollars(figure([3.0, 1.0, 2.0])) == "$2.00 (1.00–3.00)"
+    assert texts.dollars(figure([2.0])) == "$2.00"
+    assert texts.dollars(figure([2.0, 2.0])) == "$2.00"
 
 
 def test_a_difference_of_less_than_a_cent_is_visible() -> None:
-    assert [words.dollars(figure([amount])) for amount in (0.0312, 0.0279, 1234.5)] == [
+    assert [texts.dollars(figure([amount])) for amount in (0.0312, 0.0279, 1234.5)] == [
         "$0.0312",
         "$0.0279",
         "$1,234.50",
@@ -131,7 +131,7 @@ def test_every_sentence_has_its_figures(language: str) -> None:
     assert len(found) > 12
     by_setup = {row.setup: row for row in table}
     for finding in found:
-        said = words.sentence(finding, by_setup, language)
+        said = texts.sentence(finding, by_setup, language)
         assert len(re.findall(r"\d", said)) >= 2, said
         assert "{" not in said
     report = Report(comparison(*runs), language)

@@ -41,12 +41,12 @@ from dovetail.web.budget_pages import allowed
 from dovetail.web.fleet_page import controls, now_panel
 from dovetail.web.funnel import funnels
 from dovetail.web.layout import fleet_figures, health, table
-from dovetail.web.look import Look, comfortable_zoom, look_of
 from dovetail.web.manifest import without_secrets
 from dovetail.web.markup import tag, text
 from dovetail.web.page_language import page_language
 from dovetail.web.palette import Palette
 from dovetail.web.series import Point, chart
+from dovetail.web.view_options import ViewOptions, comfortable_zoom, view_options_of
 
 T = page_language("en")
 GIB = 1 << 30
@@ -90,7 +90,7 @@ def a_node(cpu: int = 4, **changes: Any) -> NodeView:
 
 
 def side(node: NodeView, zoom: str = "l") -> int:
-    found = re.search(r'<svg width="(\d+)" height="(\d+)"', block(node, Look(zoom=zoom), Palette(), T))
+    found = re.search(r'<svg width="(\d+)" height="(\d+)"', block(node, ViewOptions(zoom=zoom), Palette(), T))
     assert found is not None and found[1] == found[2]
     return int(found[1])
 
@@ -101,24 +101,24 @@ def test_the_area_of_a_block_is_the_capacity_of_its_node() -> None:
 
 
 def test_a_block_is_filled_by_requests_and_has_a_line_only_where_usage_is_known() -> None:
-    plain = block(a_node(), Look(zoom="l"), Palette(), T)
+    plain = block(a_node(), ViewOptions(zoom="l"), Palette(), T)
     assert 'class="c0"' in plain and 'class="use"' not in plain
-    assert 'class="use"' in block(a_node(usage={"cpu": 500, "memory": GIB}), Look(zoom="l"), Palette(), T)
-    unknown = block(a_node(requests=None, pods=()), Look(zoom="l"), Palette(), T)
+    assert 'class="use"' in block(a_node(usage={"cpu": 500, "memory": GIB}), ViewOptions(zoom="l"), Palette(), T)
+    unknown = block(a_node(requests=None, pods=()), ViewOptions(zoom="l"), Palette(), T)
     assert 'class="c0"' not in unknown and "unknown" in unknown
 
 
 def test_no_text_of_the_cluster_becomes_markup() -> None:
     hostile = a_node(name=HOSTILE, pool=HOSTILE, zone=HOSTILE, instance_type=HOSTILE, reason=HOSTILE)
-    drawn = block(hostile, Look(zoom="xl"), Palette(), T)
+    drawn = block(hostile, ViewOptions(zoom="xl"), Palette(), T)
     assert "<script" not in drawn and drawn.count("&lt;script&gt;") >= 4
     assert "<script" not in funnels({HOSTILE: {"start": 1, "steps": [{"clause": HOSTILE, "left": 0}]}}, T)
 
 
-def test_a_look_that_a_link_does_not_know_is_the_usual_one() -> None:
-    look = look_of({"group": "nonsense", "zoom": "99", "filter": "x" * 500, "colour": HOSTILE}, "en")
-    assert (look.group, look.zoom, look.colour, len(look.filter)) == ("pool", "m", "namespace", 200)
-    assert look.query(group="zone").startswith("?group=zone")
+def test_view_options_that_a_link_does_not_know_are_the_usual_ones() -> None:
+    options = view_options_of({"group": "nonsense", "zoom": "99", "filter": "x" * 500, "colour": HOSTILE}, "en")
+    assert (options.group, options.zoom, options.colour, len(options.filter)) == ("pool", "m", "namespace", 200)
+    assert options.query(group="zone").startswith("?group=zone")
 
 
 def test_the_zoom_follows_the_size_of_the_fleet() -> None:
@@ -194,14 +194,14 @@ def test_a_manifest_has_no_secret_and_keeps_labels_of_any_name() -> None:
 
 def test_a_nodeclaim_without_a_node_is_drawn_with_what_it_was_created_for() -> None:
     claim = a_node(has_node=False, pods=(), state=NodePhase.JOINING, requests={"cpu": 3000, "memory": 8 * GIB})
-    assert 'class="planned"' in block(claim, Look(zoom="l"), Palette(), T)
-    assert 'class="planned"' not in block(a_node(), Look(zoom="l"), Palette(), T)
+    assert 'class="planned"' in block(claim, ViewOptions(zoom="l"), Palette(), T)
+    assert 'class="planned"' not in block(a_node(), ViewOptions(zoom="l"), Palette(), T)
 
 
 def test_a_node_whose_requests_or_capacity_are_unknown_is_not_drawn_as_empty() -> None:
     for unknown in (a_node(requests=None, pods=()), a_node(capacity={}, allocatable={}, pods=())):
-        assert 'class="unread"' in block(unknown, Look(zoom="l"), Palette(), T)
-    assert 'class="unread"' not in block(a_node(requests={}, pods=()), Look(zoom="l"), Palette(), T)
+        assert 'class="unread"' in block(unknown, ViewOptions(zoom="l"), Palette(), T)
+    assert 'class="unread"' not in block(a_node(requests={}, pods=()), ViewOptions(zoom="l"), Palette(), T)
 
 
 def decision(name: str, kind: str, second: int, evictions: int = 0) -> Decision:
@@ -275,18 +275,18 @@ def test_a_pod_with_room_for_it_has_the_name_of_its_workload() -> None:
         requests={"cpu": 0, "memory": 6 * GIB},
     )
     node = a_node(pods=(pod,), requests=pod.requests)
-    assert re.findall(r'<text class="pod"[^>]*>(.*?)</text>', block(node, Look(zoom="xxl"), Palette(), T)) == [
+    assert re.findall(r'<text class="pod"[^>]*>(.*?)</text>', block(node, ViewOptions(zoom="xxl"), Palette(), T)) == [
         "inflate"
     ]
-    assert "<text" not in block(node, Look(zoom="m"), Palette(), T)
+    assert "<text" not in block(node, ViewOptions(zoom="m"), Palette(), T)
     long = msgspec.structs.replace(pod, workload=f"Deployment/{HOSTILE * 9}")
-    drawn = block(a_node(pods=(long,), requests=pod.requests), Look(zoom="xxl"), Palette(), T)
+    drawn = block(a_node(pods=(long,), requests=pod.requests), ViewOptions(zoom="xxl"), Palette(), T)
     assert "<script" not in drawn and "…</text>" in drawn
 
 
 def test_a_nodeclaim_of_unknown_size_is_large_enough_to_be_seen_and_marked() -> None:
     claim = a_node(has_node=False, state=NodePhase.LAUNCHING, capacity={}, allocatable={}, requests=None, pods=())
-    assert side(claim) == side(a_node(2)) and 'class="unread"' in block(claim, Look(zoom="l"), Palette(), T)
+    assert side(claim) == side(a_node(2)) and 'class="unread"' in block(claim, ViewOptions(zoom="l"), Palette(), T)
 
 
 def test_without_a_nodepool_the_page_says_that_nothing_is_launched() -> None:
@@ -321,8 +321,8 @@ def test_a_node_on_its_way_shows_how_long_it_has_been_and_how_long_it_may_be() -
 
 def test_a_narrow_block_of_unknown_price_has_a_sign_that_is_not_cut_off() -> None:
     node = msgspec.structs.replace(a_node(4), price=None)
-    assert "> $?<" in block(node, Look(zoom="m"), Palette(), T)
-    assert "price unknown<" in block(node, Look(zoom="xxl"), Palette(), T)
+    assert "> $?<" in block(node, ViewOptions(zoom="m"), Palette(), T)
+    assert "price unknown<" in block(node, ViewOptions(zoom="xxl"), Palette(), T)
 
 
 def test_the_bound_of_another_fleet_is_not_shown_and_its_words_are_the_viewers() -> None:
@@ -338,12 +338,12 @@ def test_the_bound_of_another_fleet_is_not_shown_and_its_words_are_the_viewers()
 
 
 def test_the_size_of_blocks_goes_one_step_each_way_and_no_further() -> None:
-    drawn = controls(Look(zoom="l"), T)
+    drawn = controls(ViewOptions(zoom="l"), T)
     steps = re.findall(r'href="/\?zoom=(\w+)" aria-label="(\w+)"', drawn)
     assert steps == [("m", "Smaller"), ("xl", "Larger")]
-    assert 'aria-label="Larger"' not in controls(Look(zoom="xxl"), T)
-    assert 'aria-label="Smaller"' not in controls(Look(zoom="xs"), T)
-    assert "Larger" not in controls(Look(zoom="l", form="table"), T)
+    assert 'aria-label="Larger"' not in controls(ViewOptions(zoom="xxl"), T)
+    assert 'aria-label="Smaller"' not in controls(ViewOptions(zoom="xs"), T)
+    assert "Larger" not in controls(ViewOptions(zoom="l", form="table"), T)
 
 
 def test_a_table_with_long_texts_keeps_its_roles_when_a_small_screen_stacks_it() -> None:
@@ -376,12 +376,12 @@ def test_a_text_cannot_turn_the_direction_of_writing() -> None:
     """An override shows `gnp.exe` as `exe.png`; right-to-left letters need none."""
     shown = text("\u202egnp.exe שלום 한국어")
     assert shown == "\N{REPLACEMENT CHARACTER}gnp.exe שלום 한국어"
-    assert "\u202e" not in block(a_node(reason="\u202egnp.exe"), Look(zoom="xl"), Palette(), T)
+    assert "\u202e" not in block(a_node(reason="\u202egnp.exe"), ViewOptions(zoom="xl"), Palette(), T)
     assert tag("a", title="\u2066x") == '<a title="\N{REPLACEMENT CHARACTER}x"></a>'
 
 
 def test_a_block_wider_than_a_small_screen_can_be_drawn_smaller() -> None:
-    huge, small = (block(a_node(cpu), Look(zoom="xl"), Palette(), T) for cpu in (448, 4))
+    huge, small = (block(a_node(cpu), ViewOptions(zoom="xl"), Palette(), T) for cpu in (448, 4))
     width = re.search(r'<svg width="(\d+)"', huge)
     assert width is not None and f'viewBox="0 0 {width[1]} {width[1]}"' in huge
     assert "viewBox" not in small

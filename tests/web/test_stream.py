@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 from dovetail.view.difference import difference
 from dovetail.view.model import FleetView, Totals
-from dovetail.web.look import Look
 from dovetail.web.palette import Palette
 from dovetail.web.rights import EVERYTHING, ViewerRights
 from dovetail.web.stream import MAX_REMEMBERED, RELOAD, Stream
+from dovetail.web.view_options import ViewOptions
 
-LOOK = Look(language="en")
+LOOK = ViewOptions(language="en")
 
 
 def stream_of(publications: int) -> Stream:

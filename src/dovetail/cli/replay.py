@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dovetail.controllers.history.decisions import Decision
     from dovetail.lab.scenario.schema import ScenarioStep
     from dovetail.offline.recording import Recording
-    from dovetail.studies.recorded.beside import VersionProcess
+    from dovetail.studies.recorded.other_decisions import VersionProcess
     from dovetail.studies.recorded.replay import Replay, ReplayOptions
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -68,7 +68,7 @@ def replay(
 
     from dovetail.cli.terminal import quiet_logs
     from dovetail.offline.recording.writer import check_absent
-    from dovetail.studies.recorded import beside
+    from dovetail.studies.recorded import other_decisions
     from dovetail.studies.recorded.replay import ReplayOptions
     from dovetail.studies.setups import NodeAutoscaler
 
@@ -92,11 +92,11 @@ def replay(
     with ExitStack() as stack:
         other = None
         if program is not None:
-            other = beside.VersionProcess(program, _arguments(file, pools, faults, seed))
+            other = other_decisions.VersionProcess(program, _arguments(file, pools, faults, seed))
             stack.callback(other.kill)
         outcome = _play(recording, options, target, other, file)
     if history is not None:
-        dry_run = beside.dry_run(recording, outcome.recorded, decisions, history)
+        dry_run = other_decisions.dry_run(recording, outcome.recorded, decisions, history)
         outcome = msgspec.structs.replace(outcome, dry_run=dry_run)
     _show(outcome, form, svg)
 

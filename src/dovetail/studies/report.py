@@ -8,14 +8,14 @@ from html import escape
 
 import msgspec
 
-from dovetail.studies import svg, words
+from dovetail.studies import svg, texts
 from dovetail.studies.findings import Side, StudyFinding, between_autoscalers, effects, of_autoscaler
 from dovetail.studies.html import document
 from dovetail.studies.observation import WAITED_S
 from dovetail.studies.run import Run
 from dovetail.studies.setups import TITLES, NodeAutoscaler, Setup, by_pods, variant
 from dovetail.studies.summary import MIN_DIFFERENCE_OF_ONE_SEED, Row, pods_differ, rows
-from dovetail.studies.words import COLUMNS, text, text_in
+from dovetail.studies.texts import COLUMNS, text, text_in
 from dovetail.studies.workloads.workload import Workload
 
 _CLASSES = {
@@ -51,8 +51,8 @@ class StudyComparison(msgspec.Struct, frozen=True):
                     "side": finding.side,
                     "measure": finding.measure,
                     "against": [setup.name for setup in finding.others],
-                    "en": words.sentence(finding, by_setup, "en"),
-                    "ko": words.sentence(finding, by_setup, "ko"),
+                    "en": texts.sentence(finding, by_setup, "en"),
+                    "ko": texts.sentence(finding, by_setup, "ko"),
                 }
                 for finding in findings
             ],
@@ -78,7 +78,7 @@ class Report:
         return text(key, self._language, **values)
 
     def title(self) -> str:
-        return self._text("title", workload=words.title(self._comparison.workload.title, self._language))
+        return self._text("title", workload=texts.title(self._comparison.workload.title, self._language))
 
     def lead(self) -> str:
         run, workload = self._comparison.runs[0], self._comparison.workload
@@ -108,13 +108,13 @@ class Report:
             self._text(
                 "ratio",
                 name=TITLES[row.setup.nodes],
-                ratio=words.times(row["cost_ratio"]),
-                own=words.dollars(row["dollars"]),
-                bound=words.dollars(row["lower_bound"]),
+                ratio=texts.times(row["cost_ratio"]),
+                own=texts.dollars(row["dollars"]),
+                bound=texts.dollars(row["lower_bound"]),
             )
             for row in ordered
         )
-        evictions = ", ".join(f"{TITLES[row.setup.nodes]} {words.count(row['evictions'])}" for row in ordered)
+        evictions = ", ".join(f"{TITLES[row.setup.nodes]} {texts.count(row['evictions'])}" for row in ordered)
         key = "requests_differ" if setups[0].vpa else "pods_differ"
         return self._text(key, variant=self._variant(setups[0]), ratios=ratios, evictions=evictions)
 
@@ -124,12 +124,12 @@ class Report:
 
         def shown(group: Sequence[Row]) -> str:
             return ", ".join(
-                f"{TITLES[row.setup.nodes]} {words.dollars(row['dollars'])}"
-                + (f" ({words.change(row['dollars'], best['dollars'])})" if row is not best else "")
+                f"{TITLES[row.setup.nodes]} {texts.dollars(row['dollars'])}"
+                + (f" ({texts.change(row['dollars'], best['dollars'])})" if row is not best else "")
                 for row in group
             )
 
-        above = words.share(best["above_bound"]) if "above_bound" in best.figures else "–"
+        above = texts.share(best["above_bound"]) if "above_bound" in best.figures else "–"
         if len(ordered) > 1 and not best["dollars"].below(ordered[1]["dollars"]):
             if best["dollars"].seeds == 1:
                 least = f"{100 * MIN_DIFFERENCE_OF_ONE_SEED:.0f}"
@@ -139,9 +139,9 @@ class Report:
             "cheapest" if len(ordered) > 1 else "only",
             name=TITLES[best.setup.nodes],
             variant=pods_changed,
-            own=words.dollars(best["dollars"]),
+            own=texts.dollars(best["dollars"]),
             above=above,
-            bound=words.dollars(best["lower_bound"]),
+            bound=texts.dollars(best["lower_bound"]),
             others=shown(ordered[1:]),
         )
 
@@ -153,14 +153,14 @@ class Report:
         return [self._sentence(finding) for finding in of_autoscaler(self._findings, nodes, side)]
 
     def _sentence(self, finding: StudyFinding) -> str:
-        said = words.sentence(finding, self._by_setup, self._language)
+        said = texts.sentence(finding, self._by_setup, self._language)
         pod_autoscalers = variant(finding.about.pods).removeprefix(" + ")
         if pod_autoscalers:
             said = self._text("finding_with", pod_autoscalers=pod_autoscalers, finding=said)
         return said[:1].upper() + said[1:]
 
     def effects(self) -> list[str]:
-        return [words.sentence(effect, self._by_setup, self._language) for effect in self._effects]
+        return [texts.sentence(effect, self._by_setup, self._language) for effect in self._effects]
 
     def method(self) -> list[str]:
         workload = self._comparison.workload
@@ -202,7 +202,7 @@ class Report:
 
     def _bar(self, setup: Setup, measure: str) -> svg.Bar:
         figure = self._by_setup[setup][measure]
-        shown = words.FORMATS.get(measure, words.count)(figure)
+        shown = texts.FORMATS.get(measure, texts.count)(figure)
         colour = _CLASSES[setup.nodes] + (" pale" if measure == "ready_p50" else "")
         return svg.Bar(figure.median, colour, f"{setup.title}: {shown}")
 
@@ -248,7 +248,7 @@ class Report:
     def table(self) -> str:
         """For a terminal: columns aligned, also where characters are two cells wide."""
         header = [text_in(name, self._language) for _, name in COLUMNS]
-        lines = [header, *(words.cells(row) for row in self._rows)]
+        lines = [header, *(texts.cells(row) for row in self._rows)]
         widths = [max(_cells_wide(line[place]) for line in lines) for place in range(len(header))]
         shown = []
         for number, line in enumerate(lines):
@@ -270,7 +270,7 @@ class Report:
         ]
         header = [text_in(name, self._language) for _, name in COLUMNS]
         table = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-        table += ["| " + " | ".join(words.cells(row)) + " |" for row in self._rows]
+        table += ["| " + " | ".join(texts.cells(row)) + " |" for row in self._rows]
         parts += [f"## {self._text('figures')}", "\n".join(table), self._text("table_note", waited=f"{WAITED_S:g}")]
         parts.append(f"## {self._text('autoscalers')}")
         for nodes in self._autoscalers():
@@ -308,7 +308,7 @@ class Report:
         header = "".join(f"<th>{escape(text_in(name, self._language))}</th>" for _, name in COLUMNS)
         body, before = [], None
         for row in self._rows:
-            name, *cells = words.cells(row)
+            name, *cells = texts.cells(row)
             dot = f'<span class="dot" style="background:var(--{_CLASSES[row.setup.nodes]})"></span>'
             first = ' class="first"' if before is not None and before != row.setup.pods else ""
             before = row.setup.pods

@@ -12,10 +12,10 @@ from dovetail.language import source
 from dovetail.view.decisions import host
 from dovetail.view.model import NodePhase, NodeView, PodView
 from dovetail.web import figures
-from dovetail.web.look import ZOOMS, Look, units
 from dovetail.web.markup import Markup, escaped, path
 from dovetail.web.page_language import PageLanguage
 from dovetail.web.palette import Palette
+from dovetail.web.view_options import ZOOMS, ViewOptions, units
 
 #: Blocks from this width on have a caption, and from the second one on the name of the node in it.
 MIN_CAPTION_PX, _MIN_NAME_PX = 58, 96
@@ -42,8 +42,8 @@ STATES = {
 }
 
 
-def block(node: NodeView, look: Look, palette: Palette, t: PageLanguage) -> Markup:
-    width, height, split = _size(node, look)
+def block(node: NodeView, options: ViewOptions, palette: Palette, t: PageLanguage) -> Markup:
+    width, height, split = _size(node, options)
     caption = ""
     if width >= MIN_CAPTION_PX:
         unknown = t("price unknown") if width >= _MIN_NAME_PX else "$?"
@@ -55,9 +55,9 @@ def block(node: NodeView, look: Look, palette: Palette, t: PageLanguage) -> Mark
     box = f' viewBox="0 0 {width} {height}"' if width > _MAX_FIXED_PX else ""
     return Markup(
         f'<a class="n {node.state.value}" id="{escaped(node.key)}" href="{target(node)}"'
-        f' data-g="{escaped(group_of(node, look))}"><span class="hidden">{escaped(description(node, t))}</span>'
+        f' data-g="{escaped(group_of(node, options))}"><span class="hidden">{escaped(description(node, t))}</span>'
         f'<svg width="{width}" height="{height}"{box} aria-hidden="true" focusable="false">'
-        f"{_fill(node, look, palette, width, height, split)}</svg>{caption}</a>"
+        f"{_fill(node, options, palette, width, height, split)}</svg>{caption}</a>"
     )
 
 
@@ -69,28 +69,28 @@ def target(node: NodeView) -> str:
     return path("node" if node.has_node else "nodeclaim", node.name)
 
 
-def group_of(node: NodeView, look: Look) -> str:
+def group_of(node: NodeView, options: ViewOptions) -> str:
     texts = {
         "pool": node.pool,
         "group": node.group,
         "zone": node.zone,
         "type": node.instance_type,
         "capacity": node.capacity_type,
-    }[look.group]
+    }[options.group]
     return texts or ""
 
 
-def _size(node: NodeView, look: Look) -> tuple[int, int, int]:
+def _size(node: NodeView, options: ViewOptions) -> tuple[int, int, int]:
     """Width, height, and the width of the CPU's part, in pixels."""
     processors, memory = units(node)
     if not processors + memory:
         processors = memory = _UNKNOWN_UNITS / 2
-    side = max(_MIN_SIDE_PX, round(ZOOMS[look.zoom] * sqrt(processors + memory)))
+    side = max(_MIN_SIDE_PX, round(ZOOMS[options.zoom] * sqrt(processors + memory)))
     part = processors / (processors + memory) if processors + memory else 0.5
     return side, side, max(2, min(side - 2, round(side * part)))
 
 
-def _fill(node: NodeView, look: Look, palette: Palette, width: int, height: int, split: int) -> str:
+def _fill(node: NodeView, options: ViewOptions, palette: Palette, width: int, height: int, split: int) -> str:
     parts = [
         f'<path class="bg" d="M0 0h{split - 1}v{height}h-{split - 1}zM{split} 0h{width - split}v{height}H{split}z"/>'
     ]
@@ -106,7 +106,7 @@ def _fill(node: NodeView, look: Look, palette: Palette, width: int, height: int,
         total, top = node.allocatable.get(resource), float(height)
         if not total or node.requests is None:
             continue
-        for colour, pods in _shares(node, resource, total, look, palette):
+        for colour, pods in _shares(node, resource, total, options, palette):
             shares = [share for share, _ in pods] if apart else [sum(share for share, _ in pods)]
             for number, share in enumerate(shares):
                 bottom, top = top, max(0.0, top - share * height)
@@ -139,14 +139,14 @@ def _planned(node: NodeView, columns: Iterable[tuple[str, int, int]], height: in
 
 
 def _shares(
-    node: NodeView, resource: str, total: int, look: Look, palette: Palette
+    node: NodeView, resource: str, total: int, options: ViewOptions, palette: Palette
 ) -> list[tuple[int, list[tuple[float, PodView]]]]:
     """The pods and their shares of a resource by colour, from the bottom up."""
     shares: dict[int, list[tuple[float, PodView]]] = {}
     for pod in node.pods:
         count = (pod.requests or {}).get(resource, 0)
         if count:
-            shares.setdefault(palette.of(look.colour, coloured_by(pod, look)), []).append((count / total, pod))
+            shares.setdefault(palette.of(options.colour, coloured_by(pod, options)), []).append((count / total, pod))
     return [(colour, shares[colour]) for colour in sorted(shares)]
 
 
@@ -157,8 +157,8 @@ def _label(pod: PodView, left: int, wide: int, middle: float) -> str:
     return f'<text class="pod" x="{left + 5}" y="{middle:.1f}">{escaped(shown)}</text>'
 
 
-def coloured_by(pod: PodView, look: Look) -> str:
-    return pod.namespace if look.colour == "namespace" else f"{pod.namespace}/{pod.workload}"
+def coloured_by(pod: PodView, options: ViewOptions) -> str:
+    return pod.namespace if options.colour == "namespace" else f"{pod.namespace}/{pod.workload}"
 
 
 def description(node: NodeView, t: PageLanguage) -> str:

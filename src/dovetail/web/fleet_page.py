@@ -13,10 +13,10 @@ from dovetail.web import figures
 from dovetail.web.blocks import STATES, block, group_of, short_name, target
 from dovetail.web.context import PageContext
 from dovetail.web.layout import bar, card, decision_badge, decision_link, table
-from dovetail.web.look import COLOURS, FORMS, GROUPS, ZOOMS, Look
 from dovetail.web.markup import Markup, isolated, join, link, path, tag
 from dovetail.web.page_language import PageLanguage
 from dovetail.web.palette import DISTINCT, OTHER, Palette
+from dovetail.web.view_options import COLOURS, FORMS, GROUPS, ZOOMS, ViewOptions
 
 GROUP_LABELS = {
     "pool": source("NodePool"),
@@ -46,31 +46,31 @@ _WAITS = "waits"
 MAX_ROWS = 2000
 
 
-def fleet(context: PageContext, look: Look) -> Markup:
+def fleet(context: PageContext, options: ViewOptions) -> Markup:
     t, view = context.t, context.view
-    prepare(context.palette, view, look)
+    prepare(context.palette, view, options)
     panels = (now_panel(view, context.now, t), pending_panel(view, t), recent_panel(view, t))
     side = tag("div", *panels, class_="side")
-    drawn = look.form == "picture"
-    picture = picture_of(view, look, context.palette, t) if drawn else table_of(view, look, t)
-    key = legend(view, look, context.palette, t) if drawn else None
+    drawn = options.form == "picture"
+    picture = picture_of(view, options, context.palette, t) if drawn else table_of(view, options, t)
+    key = legend(view, options, context.palette, t) if drawn else None
     return tag(
         "div",
         tag("h1", t("Fleet"), class_="hidden"),
-        tag("div", controls(look, t), key, picture, class_="wide"),
+        tag("div", controls(options, t), key, picture, class_="wide"),
         side,
         class_="fleet" if drawn else "fleet listed",
     )
 
 
-def prepare(palette: Palette, view: FleetView, look: Look) -> None:
+def prepare(palette: Palette, view: FleetView, options: ViewOptions) -> None:
     """Give the colours to what requests most."""
-    sums = view.totals.namespaces if look.colour == "namespace" else view.totals.workloads
+    sums = view.totals.namespaces if options.colour == "namespace" else view.totals.workloads
     largest = sorted(sums.items(), key=lambda entry: (-entry[1].cpu, entry[0]))
-    palette.prepare(look.colour, (name for name, total in largest if total.pods))
+    palette.prepare(options.colour, (name for name, total in largest if total.pods))
 
 
-def controls(look: Look, t: PageLanguage) -> Markup:
+def controls(options: ViewOptions, t: PageLanguage) -> Markup:
     """Links, not state: the URL says what is seen."""
     choices = (
         ("group", t("Group by"), {name: t(GROUP_LABELS[name]) for name in GROUPS}),
@@ -85,21 +85,21 @@ def controls(look: Look, t: PageLanguage) -> Markup:
                 tag(
                     "a",
                     text,
-                    href=f"/{look.query(**{name: value})}",
-                    aria_current="true" if getattr(look, name) == value else None,
+                    href=f"/{options.query(**{name: value})}",
+                    aria_current="true" if getattr(options, name) == value else None,
                 )
-                for value, text in options.items()
+                for value, text in values.items()
             ),
             class_="choice options",
             role="group",
             aria_label=label,
         )
-        for name, label, options in choices
+        for name, label, values in choices
     ]
-    if look.form == "picture":
-        rows.append(_sizes(look, t))
+    if options.form == "picture":
+        rows.append(_sizes(options, t))
     hidden = [
-        tag("input", type="hidden", name=name, value=getattr(look, name))
+        tag("input", type="hidden", name=name, value=getattr(options, name))
         for name in ("group", "colour", "zoom", "form")
     ]
     filtering = tag(
@@ -111,7 +111,7 @@ def controls(look: Look, t: PageLanguage) -> Markup:
             id="filter",
             name="filter",
             type="search",
-            value=look.filter,
+            value=options.filter,
             maxlength=200,
             placeholder=f"{t('Filter')}: spot …",
         ),
@@ -120,13 +120,13 @@ def controls(look: Look, t: PageLanguage) -> Markup:
     return tag("div", *rows, filtering, class_="controls")
 
 
-def _sizes(look: Look, t: PageLanguage) -> Markup:
+def _sizes(options: ViewOptions, t: PageLanguage) -> Markup:
     """Links to blocks a step smaller and a step larger; at either end plain text."""
     sizes = list(ZOOMS)
-    place = sizes.index(look.zoom) if look.zoom in sizes else sizes.index("m")
+    place = sizes.index(options.zoom) if options.zoom in sizes else sizes.index("m")
     steps = (("−", t("Smaller"), place - 1), ("+", t("Larger"), place + 1))
     links = [
-        tag("a", sign, href=f"/{look.query(zoom=sizes[step])}", aria_label=label, title=label)
+        tag("a", sign, href=f"/{options.query(zoom=sizes[step])}", aria_label=label, title=label)
         if 0 <= step < len(sizes)
         else tag("span", sign, class_="end", aria_hidden="true")
         for sign, label, step in steps
@@ -135,10 +135,10 @@ def _sizes(look: Look, t: PageLanguage) -> Markup:
     return tag("span", *links, class_="choice options", role="group", aria_label=label)
 
 
-def legend(view: FleetView, look: Look, palette: Palette, t: PageLanguage) -> Markup:
-    sums = view.totals.namespaces if look.colour == "namespace" else view.totals.workloads
+def legend(view: FleetView, options: ViewOptions, palette: Palette, t: PageLanguage) -> Markup:
+    sums = view.totals.namespaces if options.colour == "namespace" else view.totals.workloads
     named = [name for name, total in sums.items() if total.pods]
-    shown = sorted((palette.of(look.colour, name), name) for name in named)
+    shown = sorted((palette.of(options.colour, name), name) for name in named)
     items = [_key(colour, isolated(name)) for colour, name in shown if colour < DISTINCT]
     others = sum(1 for colour, _ in shown if colour >= DISTINCT)
     if others:
@@ -174,36 +174,40 @@ def _key(colour: int, label: Markup | str) -> Markup:
     return tag("li", swatch, label)
 
 
-def picture_of(view: FleetView, look: Look, palette: Palette, t: PageLanguage) -> Markup:
-    shown = {key: node for key, node in view.nodes.items() if look.shows(node)}
-    sections = [group_section(name, nodes, look, palette, t) for name, nodes in grouped(shown, look.group).items()]
-    empty = tag("p", t("No node matches.") if look.filter else t("There are no nodes."), class_="empty")
+def picture_of(view: FleetView, options: ViewOptions, palette: Palette, t: PageLanguage) -> Markup:
+    shown = {key: node for key, node in view.nodes.items() if options.shows(node)}
+    sections = [
+        group_section(name, nodes, options, palette, t) for name, nodes in grouped(shown, options.group).items()
+    ]
+    empty = tag("p", t("No node matches.") if options.filter else t("There are no nodes."), class_="empty")
     return tag("div", *(sections or [empty]), id="picture", data_empty="" if sections else "1")
 
 
-def group_section(name: str, nodes: Sequence[NodeView], look: Look, palette: Palette, t: PageLanguage) -> Markup:
+def group_section(
+    name: str, nodes: Sequence[NodeView], options: ViewOptions, palette: Palette, t: PageLanguage
+) -> Markup:
     ordered = sorted(nodes, key=lambda node: (node.instance_type or "", node.name))
-    blocks = [block(node, look, palette, t) for node in ordered]
+    blocks = [block(node, options, palette, t) for node in ordered]
     return tag(
         "section",
-        group_heading(name, nodes, look, t),
+        group_heading(name, nodes, options, t),
         tag("div", *blocks, class_="blocks", id=f"blocks:{name}"),
         class_="group many" if len(blocks) > MAX_BLOCKS_OF_A_SMALL_GROUP else "group",
-        aria_label=name or t("without {label}", label=t(GROUP_LABELS[look.group])),
+        aria_label=name or t("without {label}", label=t(GROUP_LABELS[options.group])),
         id=f"section:{name}",
     )
 
 
-def group_heading(name: str, nodes: Sequence[NodeView], look: Look, t: PageLanguage) -> Markup:
+def group_heading(name: str, nodes: Sequence[NodeView], options: ViewOptions, t: PageLanguage) -> Markup:
     money = Money()
     for node in nodes:
         money = money.plus(node_money(node))
     title: Markup | str = name
     if not name:
-        title = t("without {label}", label=t(GROUP_LABELS[look.group]))
-    elif look.group == "pool":
+        title = t("without {label}", label=t(GROUP_LABELS[options.group]))
+    elif options.group == "pool":
         title = link(name, "nodepool", name)
-    elif look.group == "group":
+    elif options.group == "group":
         title = link(name, "group", name)
     cost = ""
     if money.parts:
@@ -213,14 +217,14 @@ def group_heading(name: str, nodes: Sequence[NodeView], look: Look, t: PageLangu
     return tag("h2", title, " ", small, id=f"heading:{name}")
 
 
-def table_of(view: FleetView, look: Look, t: PageLanguage) -> Markup:
+def table_of(view: FleetView, options: ViewOptions, t: PageLanguage) -> Markup:
     """The same figures as the picture, as a table."""
     shown = sorted(
-        (node for node in view.nodes.values() if look.shows(node)),
-        key=lambda node: (not group_of(node, look), group_of(node, look), node.name),
+        (node for node in view.nodes.values() if options.shows(node)),
+        key=lambda node: (not group_of(node, options), group_of(node, options), node.name),
     )
     columns = [
-        (t(GROUP_LABELS[look.group]), "name"),
+        (t(GROUP_LABELS[options.group]), "name"),
         (t("Node"), "name"),
         (t("State"), ""),
         (t("Type"), "name"),
@@ -233,7 +237,7 @@ def table_of(view: FleetView, look: Look, t: PageLanguage) -> Markup:
         (t("Memory used"), "num"),
         (t("Pods"), "num"),
     ]
-    rows = [_row(node, look, t) for node in shown[:MAX_ROWS]]
+    rows = [_row(node, options, t) for node in shown[:MAX_ROWS]]
     more = len(shown) - MAX_ROWS
     note = tag("p", t("{count} more; filter to see them.", count=more), class_="empty") if more > 0 else None
     return tag(
@@ -241,9 +245,9 @@ def table_of(view: FleetView, look: Look, t: PageLanguage) -> Markup:
     )
 
 
-def _row(node: NodeView, look: Look, t: PageLanguage) -> list[Markup | str]:
+def _row(node: NodeView, options: ViewOptions, t: PageLanguage) -> list[Markup | str]:
     return [
-        tag("bdi", group_of(node, look) or "–", title=group_of(node, look) or None),
+        tag("bdi", group_of(node, options) or "–", title=group_of(node, options) or None),
         tag("a", isolated(short_name(node)), href=target(node), title=node.name),
         t(STATES[node.state]),
         node.instance_type or t("unknown"),
@@ -266,7 +270,7 @@ def now_panel(view: FleetView, now: datetime, t: PageLanguage) -> Markup:
     items = [_busy(node, waiting[node.key], t) for node in busy[:MAX_NOW]]
     more = len(busy) - MAX_NOW
     if more > 0:
-        first = Look(form="table", filter=busy[0].state.value)
+        first = ViewOptions(form="table", filter=busy[0].state.value)
         items.append(tag("li", tag("a", t("{count} more", count=more), href=f"/{first.query()}"), class_="more"))
     empty = join(tag("p", t("Nothing is launched, drained or replaced."), class_="empty"), _without_pools(view, t))
     heading = join(t("Now"), tag("small", str(len(busy)) if busy else ""))

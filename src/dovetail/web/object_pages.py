@@ -26,9 +26,9 @@ from dovetail.web.decision_pages import decision_table
 from dovetail.web.fleet_page import table_of
 from dovetail.web.funnel import funnels
 from dovetail.web.layout import bar, card, decision_link, definition_list, table
-from dovetail.web.look import Look
 from dovetail.web.markup import Markup, isolated, join, link, path, tag
 from dovetail.web.page_language import PageLanguage
+from dovetail.web.view_options import ViewOptions
 
 #: Kinds that have a page, with what is asked for their manifest.
 RESOURCES: dict[str, Resource] = {
@@ -490,18 +490,18 @@ def group_page(context: PageContext, name: str) -> Markup | None:
     answer = _group_answer(context, name)
     if not nodes and answer is None:
         return None
-    look = Look(group="group", form="table", filter="")
+    options = ViewOptions(group="group", form="table", filter="")
     return join(
         tag(
             "p",
-            tag("a", t("Fleet"), href=f"/{Look(group='group', filter=name).query()}"),
+            tag("a", t("Fleet"), href=f"/{ViewOptions(group='group', filter=name).query()}"),
             " / ",
             t("Node group"),
             class_="crumbs",
         ),
         tag("h1", isolated(name)),
         explanation(answer, context, t) if answer is not None else None,
-        card(t("Nodes"), table_of(FleetView(nodes=nodes), look, t)),
+        card(t("Nodes"), table_of(FleetView(nodes=nodes), options, t)),
     )
 
 

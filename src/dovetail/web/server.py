@@ -34,7 +34,6 @@ from dovetail.web.context import PageContext
 from dovetail.web.decision_pages import decision_page
 from dovetail.web.instant import with_instant_in_links
 from dovetail.web.layout import page
-from dovetail.web.look import Look, comfortable_zoom, look_of
 from dovetail.web.manifest import as_yaml
 from dovetail.web.markup import Markup, isolated, join, tag
 from dovetail.web.origin import SECURITY_HEADERS, check_origin
@@ -43,6 +42,7 @@ from dovetail.web.palette import Palette
 from dovetail.web.rights import ViewerRights
 from dovetail.web.series import Series, chart, scaling_chart
 from dovetail.web.stream import BEAT, GROWN, Stream
+from dovetail.web.view_options import ViewOptions, comfortable_zoom, view_options_of
 
 ASSETS: Mapping[str, str] = {
     "dashboard.css": "text/css",
@@ -327,11 +327,11 @@ class Dashboard:
 
     async def _fleet(self, request: web.Request) -> web.StreamResponse:
         context, session = await self._context(request)
-        look = look_of(request.query, context.t.language, comfortable_zoom(context.view.nodes))
+        options = view_options_of(request.query, context.t.language, comfortable_zoom(context.view.nodes))
 
         def draw() -> str:
-            main = fleet_page.fleet(context, look)
-            return page(context, context.t("Fleet"), main, _stream(context, _fields(look)))
+            main = fleet_page.fleet(context, options)
+            return page(context, context.t("Fleet"), main, _stream(context, _fields(options)))
 
         return self._answer(request, session, draw, 200)
 
@@ -490,9 +490,9 @@ class Dashboard:
             return await self._growth(request, self._recorded)
         await self._observer.ready.wait()
         language = self._language(request).language
-        look, about = look_of(request.query, language), request.query.get("about", "")[:500]
+        options, about = view_options_of(request.query, language), request.query.get("about", "")[:500]
         seen = _count(request.query.get("seen", ""))
-        subscription, leave = self.stream.subscribe(rights, look, about, seen)
+        subscription, leave = self.stream.subscribe(rights, options, about, seen)
         return await self._send(request, subscription.queue, leave)
 
     async def _growth(self, request: web.Request, recording: GrowingRecording) -> web.StreamResponse:
@@ -544,10 +544,10 @@ async def _group_status(context: PageContext, request: web.Request) -> Mapping[s
     return dict(written.get("data") or {})
 
 
-def _fields(look: Look) -> str:
-    """The look, whole: the stream must draw what the page has."""
+def _fields(options: ViewOptions) -> str:
+    """The options, whole: the stream must draw what the page has."""
     names = ("group", "colour", "zoom", "form", "filter")
-    return f"?{urlencode({'lang': look.language, **{name: getattr(look, name) for name in names}})}"
+    return f"?{urlencode({'lang': options.language, **{name: getattr(options, name) for name in names}})}"
 
 
 def _stream(context: PageContext, fields: str) -> str:

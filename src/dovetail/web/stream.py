@@ -1,4 +1,4 @@
-"""Updates to all who look: a difference is computed once, drawn once for each look, and sent to many.
+"""Updates to all viewers: a difference is computed once, drawn once for each set of options, and sent to many.
 
 A viewer that cannot keep up gets no queue without end: it is asked to fetch the page again.
 """
@@ -25,10 +25,10 @@ from dovetail.web.fleet_page import (
     table_of,
 )
 from dovetail.web.layout import fleet_figures, health
-from dovetail.web.look import Look
 from dovetail.web.page_language import page_language
 from dovetail.web.palette import Palette
 from dovetail.web.rights import Restriction, ViewerRights
+from dovetail.web.view_options import ViewOptions
 
 #: Updates that may wait for a slow viewer before it must fetch the page again.
 MAX_QUEUED = 32
@@ -53,8 +53,8 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Subscription:
     """One open page. `about` is the object it shows: empty is the fleet."""
 
-    def __init__(self, look: Look, about: str) -> None:
-        self.look = look
+    def __init__(self, options: ViewOptions, about: str) -> None:
+        self.options = options
         self.about = about
         self.queue: asyncio.Queue[bytes] = asyncio.Queue(MAX_QUEUED)
 
@@ -93,13 +93,13 @@ class Stream:
         return sum(len(audience.subscriptions) for audience in self._audiences.values())
 
     def subscribe(
-        self, rights: ViewerRights, look: Look, about: str, seen: int | None = None
+        self, rights: ViewerRights, options: ViewOptions, about: str, seen: int | None = None
     ) -> tuple[Subscription, Callable[[], None]]:
         """`seen` is the number of the publication that the page was drawn from: what came since is sent at once."""
         audience = self._audiences.get(rights)
         if audience is None:
             audience = self._audiences[rights] = Audience(rights, self._whole)
-        subscription = Subscription(look, about)
+        subscription = Subscription(options, about)
         audience.subscriptions.add(subscription)
         if seen is not None and seen != self.number:
             drawn = self._remembered.get(seen)
@@ -143,21 +143,21 @@ class Stream:
     def _send(self, view: FleetView, change: Difference, subscriptions: Iterable[Subscription]) -> None:
         if not change:
             return
-        drawn: dict[tuple[Look, bool], bytes] = {}
+        drawn: dict[tuple[ViewOptions, bool], bytes] = {}
         for subscription in subscriptions:
             fleet = not subscription.about
-            look = subscription.look if fleet else Look(language=subscription.look.language)
-            message = drawn.get((look, fleet))
+            options = subscription.options if fleet else ViewOptions(language=subscription.options.language)
+            message = drawn.get((options, fleet))
             if message is None:
-                update = self._update(view, change, look, fleet)
-                message = drawn[look, fleet] = b"event: update\ndata: " + _encode(update) + b"\n\n"
+                update = self._update(view, change, options, fleet)
+                message = drawn[options, fleet] = b"event: update\ndata: " + _encode(update) + b"\n\n"
             subscription.push(message)
             if subscription.about and concerns(change, subscription.about):
                 subscription.push(CHANGED)
             self.sent_bytes += len(message)
 
-    def _update(self, view: FleetView, change: Difference, look: Look, fleet: bool) -> Update:
-        t = page_language(look.language)
+    def _update(self, view: FleetView, change: Difference, options: ViewOptions, fleet: bool) -> Update:
+        t = page_language(options.language)
         now = self._now()
         parts: list[str] = []
         if change.totals is not None:
@@ -167,9 +167,9 @@ class Stream:
         gone: tuple[str, ...] = ()
         if fleet:
             if change.nodes or change.nodes_gone:
-                prepare(self._palette, view, look)
-                drawn, gone = self._nodes(view, change, look)
-                parts += [*drawn, *((legend(view, look, self._palette, t),) if look.form == "picture" else ())]
+                prepare(self._palette, view, options)
+                drawn, gone = self._nodes(view, change, options)
+                parts += [*drawn, *((legend(view, options, self._palette, t),) if options.form == "picture" else ())]
             if change.nodes or change.nodes_gone or change.pending or change.pending_gone or change.pools is not None:
                 parts.append(now_panel(view, now, t))
             if change.pending or change.pending_gone:
@@ -178,18 +178,20 @@ class Stream:
                 parts.append(recent_panel(view, t))
         return Update(html="".join(parts), gone=gone, time=now.isoformat())
 
-    def _nodes(self, view: FleetView, change: Difference, look: Look) -> tuple[Iterable[str], tuple[str, ...]]:
-        t = page_language(look.language)
-        if look.form == "table":
-            return [table_of(view, look, t)], ()
-        shown = [node for node in change.nodes.values() if look.shows(node)]
-        hidden = [node.key for node in change.nodes.values() if not look.shows(node)]
-        drawn: list[str] = [block(node, look, self._palette, t) for node in shown]
-        groups = grouped({key: node for key, node in view.nodes.items() if look.shows(node)}, look.group)
-        touched = {group_of(node, look) for node in shown}
+    def _nodes(
+        self, view: FleetView, change: Difference, options: ViewOptions
+    ) -> tuple[Iterable[str], tuple[str, ...]]:
+        t = page_language(options.language)
+        if options.form == "table":
+            return [table_of(view, options, t)], ()
+        shown = [node for node in change.nodes.values() if options.shows(node)]
+        hidden = [node.key for node in change.nodes.values() if not options.shows(node)]
+        drawn: list[str] = [block(node, options, self._palette, t) for node in shown]
+        groups = grouped({key: node for key, node in view.nodes.items() if options.shows(node)}, options.group)
+        touched = {group_of(node, options) for node in shown}
         if change.nodes_gone or hidden:
             touched = set(groups)
-        drawn += [group_heading(name, groups[name], look, t) for name in sorted(touched & groups.keys())]
+        drawn += [group_heading(name, groups[name], options, t) for name in sorted(touched & groups.keys())]
         return drawn, (*change.nodes_gone, *hidden)
 
 

@@ -28,8 +28,8 @@ from dovetail.autoscalers.vpa.api import (
     VerticalPodAutoscaler,
 )
 from dovetail.autoscalers.vpa.capping import NamespaceLimits
+from dovetail.autoscalers.vpa.loops import at_intervals
 from dovetail.autoscalers.vpa.metrics import AdmissionMetrics
-from dovetail.autoscalers.vpa.pace import at_intervals
 from dovetail.autoscalers.vpa.proportions import ZERO, limit_bounds
 from dovetail.autoscalers.vpa.settings import AdmissionSettings
 from dovetail.autoscalers.vpa.targets import Selected, TargetError, Workloads, owner_of, strongest

@@ -27,6 +27,7 @@ from dovetail.autoscalers.vpa.api import (
     VpaStatus,
 )
 from dovetail.autoscalers.vpa.histogram import CheckpointError
+from dovetail.autoscalers.vpa.loops import at_intervals, lead
 from dovetail.autoscalers.vpa.metrics import RecommenderMetrics
 from dovetail.autoscalers.vpa.metrics_api import MeasuredPod, PodMetrics, external_pod_metrics, pod_metrics
 from dovetail.autoscalers.vpa.model import (
@@ -37,7 +38,6 @@ from dovetail.autoscalers.vpa.model import (
     Model,
     VpaState,
 )
-from dovetail.autoscalers.vpa.pace import at_intervals, lead
 from dovetail.autoscalers.vpa.prometheus import PrometheusError, fetch_history
 from dovetail.autoscalers.vpa.recommendation import recommendations
 from dovetail.autoscalers.vpa.settings import RecommenderSettings

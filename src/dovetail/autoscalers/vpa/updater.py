@@ -41,8 +41,8 @@ from dovetail.autoscalers.vpa.disruption import (
     is_resizing,
     may_evict,
 )
+from dovetail.autoscalers.vpa.loops import at_intervals, lead
 from dovetail.autoscalers.vpa.metrics import UpdaterMetrics, size_log2
-from dovetail.autoscalers.vpa.pace import at_intervals, lead
 from dovetail.autoscalers.vpa.patches import resize_annotation_patches, resize_patches
 from dovetail.autoscalers.vpa.priority import NOT_ACCEPTED, UpdateDecision, meets_requirements, verdict
 from dovetail.autoscalers.vpa.proportions import limit_bounds

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from dovetail.clock import Clock
-from dovetail.cloud.aws import capacity, drift, eks, instance_status, instances, upkeep
+from dovetail.cloud.aws import capacity, drift, eks, instance_status, instances, periodic_tasks
 from dovetail.cloud.aws.amis import Images
 from dovetail.cloud.aws.api_server import ApiServerInfo
 from dovetail.cloud.aws.assumed_role import AssumedRole
@@ -25,13 +25,13 @@ from dovetail.cloud.aws.launch_templates import IDLE, LaunchTemplates
 from dovetail.cloud.aws.nodeclass_status import Resolver
 from dovetail.cloud.aws.nodeclass_validation import DryRunLaunch
 from dovetail.cloud.aws.observer import SILENT, CallObserver
+from dovetail.cloud.aws.periodic_tasks import PeriodicTask
 from dovetail.cloud.aws.placement_groups import PlacementGroups, selector
 from dovetail.cloud.aws.pricing import REFRESH, Pricing
 from dovetail.cloud.aws.read_only import ReadOnlyCalls
 from dovetail.cloud.aws.sqs import InterruptionQueue
 from dovetail.cloud.aws.subnets import Network
 from dovetail.cloud.aws.ttl_cache import TtlCache
-from dovetail.cloud.aws.upkeep import PeriodicTask
 from dovetail.cloud.provider import (
     UNAUTHORIZED,
     CloudError,
@@ -299,11 +299,11 @@ class Aws:
 
         Each by itself: old prices stay where AWS fails, and templates are swept all the same.
         """
-        await upkeep.act([*self._prices, *self._leaders_chores])
+        await periodic_tasks.act([*self._prices, *self._leaders_chores])
 
     async def refresh_prices(self) -> None:
         """Prices alone, if they are due: of use to a replica that does not lead."""
-        await upkeep.act(self._prices)
+        await periodic_tasks.act(self._prices)
 
     def _price_chores(self) -> list[PeriodicTask]:
         return [

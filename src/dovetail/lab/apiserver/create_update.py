@@ -18,7 +18,7 @@ from dovetail.lab.apiserver.routes import Route
 from dovetail.lab.apiserver.status_errors import StatusError
 from dovetail.lab.apiserver.store import StoredVersion, TransientVersion
 from dovetail.lab.apiserver.webhooks import chain
-from dovetail.lab.apiserver.webhooks.questions import after_commit
+from dovetail.lab.apiserver.webhooks.pending_calls import after_commit
 from dovetail.model.validation import field_errors
 from dovetail.model.validation.field_errors import quoted
 

@@ -20,7 +20,7 @@ from dovetail.lab.apiserver.request import RequestCall, table_of
 from dovetail.lab.apiserver.server_state import ServerState
 from dovetail.lab.apiserver.store import StoredVersion
 from dovetail.lab.apiserver.webhooks import chain
-from dovetail.lab.apiserver.webhooks.questions import Answers, UnansweredQuestions, after_commit
+from dovetail.lab.apiserver.webhooks.pending_calls import Answers, PendingCalls, after_commit
 from dovetail.model.validation import field_errors
 
 Json = dict[str, Any]
@@ -276,7 +276,7 @@ async def _delete_admitted(call: RequestCall, namespace: str, name: str, options
         try:
             delete_object(call.server, call.resource, namespace, name, dict(options), ctx, call)
             return
-        except UnansweredQuestions as outstanding:
+        except PendingCalls as outstanding:
             await call.answers.ask(outstanding.questions)
 
 

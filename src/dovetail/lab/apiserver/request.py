@@ -10,7 +10,7 @@ from dovetail.lab.apiserver.decode import Expected
 from dovetail.lab.apiserver.registry import RequestContext, ResourceType, Schema, Subresource
 from dovetail.lab.apiserver.routes import Route
 from dovetail.lab.apiserver.server_state import ServerState
-from dovetail.lab.apiserver.webhooks.questions import Answers
+from dovetail.lab.apiserver.webhooks.pending_calls import Answers
 
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 

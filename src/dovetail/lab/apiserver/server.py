@@ -42,7 +42,7 @@ from dovetail.lab.apiserver.status_errors import PlainError, StatusError
 from dovetail.lab.apiserver.store import JournalRefused, ObjectStore
 from dovetail.lab.apiserver.webhooks.configurations import Configurations
 from dovetail.lab.apiserver.webhooks.conversion import WebhookConverter
-from dovetail.lab.apiserver.webhooks.questions import Committed, UnansweredQuestions, after_commit
+from dovetail.lab.apiserver.webhooks.pending_calls import Committed, PendingCalls, after_commit
 
 
 def shown_after(committed: Committed) -> Callable[[RequestCall], Response]:
@@ -250,7 +250,7 @@ class ApiServer:
         while True:
             try:
                 return await read(call)
-            except UnansweredQuestions as outstanding:
+            except PendingCalls as outstanding:
                 await call.answers.ask(outstanding.questions)
 
     async def _admitted(self, call: RequestCall, action: Callable[[RequestCall], Response]) -> Response:
@@ -259,7 +259,7 @@ class ApiServer:
             try:
                 response = action(call)
                 break
-            except UnansweredQuestions as outstanding:
+            except PendingCalls as outstanding:
                 call.warnings.clear()
                 await call.answers.ask(outstanding.questions)
                 if isinstance(outstanding, Committed):

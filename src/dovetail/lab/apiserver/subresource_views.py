@@ -14,7 +14,7 @@ from dovetail.lab.apiserver.registry import RequestRefused, ResourceType
 from dovetail.lab.apiserver.request import RequestCall
 from dovetail.lab.apiserver.status_errors import StatusError
 from dovetail.lab.apiserver.store import StoredVersion
-from dovetail.lab.apiserver.webhooks.questions import after_commit
+from dovetail.lab.apiserver.webhooks.pending_calls import after_commit
 
 Json = dict[str, Any]
 

@@ -20,7 +20,7 @@ from dovetail.lab.apiserver.options import ListOptions, list_options
 from dovetail.lab.apiserver.request import RequestCall
 from dovetail.lab.apiserver.status_errors import StatusError
 from dovetail.lab.apiserver.store import StoredVersion, StoreEvent
-from dovetail.lab.apiserver.webhooks.questions import Answers, UnansweredQuestions
+from dovetail.lab.apiserver.webhooks.pending_calls import Answers, PendingCalls
 
 Json = dict[str, Any]
 Test = Callable[[Json], bool]
@@ -171,7 +171,7 @@ class Watcher:
         while True:
             try:
                 return self.event_frame(event)
-            except UnansweredQuestions as outstanding:
+            except PendingCalls as outstanding:
                 await Answers().ask(outstanding.questions)
 
     def event_frame(self, event: StoreEvent) -> bytes | None:

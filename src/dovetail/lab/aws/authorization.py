@@ -18,7 +18,7 @@ import msgspec
 
 from dovetail.install.policy import PolicyDecision, decide
 from dovetail.lab.aws.account_state import AccountState
-from dovetail.lab.aws.gate import error
+from dovetail.lab.aws.authentication import error
 from dovetail.lab.aws.http_forms import EC2_NAMESPACE, Answer, Environ
 from dovetail.lab.aws.permissions import Permission, Permissions, read
 from dovetail.lab.aws.pod_identity import trusts

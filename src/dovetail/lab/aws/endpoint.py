@@ -11,13 +11,13 @@ from typing import Any
 from dovetail.clock import wall
 from dovetail.lab.aws import auto_scaling, moto_patches, policy_documents
 from dovetail.lab.aws.addons import Addons
+from dovetail.lab.aws.authentication import Authentication
 from dovetail.lab.aws.authorization import Authorization
 from dovetail.lab.aws.auto_scaling import AutoScaling
 from dovetail.lab.aws.capacity_reservations import Book
 from dovetail.lab.aws.cloudtrail import CallTrail
 from dovetail.lab.aws.create_fleet import FleetContext
 from dovetail.lab.aws.fargate_requests import FargateRequests
-from dovetail.lab.aws.gate import Gate
 from dovetail.lab.aws.injected_errors import InjectedErrors
 from dovetail.lab.aws.moto_gaps import Front
 from dovetail.lab.aws.offerings import LabOfferings
@@ -96,7 +96,7 @@ class AwsEndpoint:
         ]
         served = self.trail.around(self.front)
         judged = self.authorization.answer
-        gate = Gate(served, self.credentials_of, self.web_identity, wall, judged, self.trail.refused)
+        gate = Authentication(served, self.credentials_of, self.web_identity, wall, judged, self.trail.refused)
         self._server = make_server("127.0.0.1", port, gate, threaded=True, request_handler=QuietRequestHandler)
         self._thread = threading.Thread(target=self._server.serve_forever, name="aws-endpoint", daemon=True)
         self._thread.start()

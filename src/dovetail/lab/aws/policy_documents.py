@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
-from dovetail.lab.aws.gate import error
+from dovetail.lab.aws.authentication import error
 from dovetail.lab.aws.http_forms import Answer, Environ, body_of
 
 _TRUST = ("CreateRole", "UpdateAssumeRolePolicy")

@@ -9,8 +9,8 @@ from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
 from dovetail.install.policy import PolicyDecision, decide
+from dovetail.lab.aws.authentication import error
 from dovetail.lab.aws.authorization import Authorization, Principal
-from dovetail.lab.aws.gate import error
 from dovetail.lab.aws.http_forms import Answer, Environ, body_of
 from dovetail.lab.aws.permissions import nested
 

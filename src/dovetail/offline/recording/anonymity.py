@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from dovetail.offline.recording.plain_words import (
+from dovetail.offline.recording.public_words import (
     AMOUNTS,
     DROPPED_FIELDS,
     HARMLESS,

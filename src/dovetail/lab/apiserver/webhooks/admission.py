@@ -14,7 +14,7 @@ from dovetail.lab.apiserver.webhooks.attributes import Attributes, Kind, in_vers
 from dovetail.lab.apiserver.webhooks.configurations import Phase, Webhook
 from dovetail.lab.apiserver.webhooks.expressions import EvaluationFailed, Variables, conditions_hold
 from dovetail.lab.apiserver.webhooks.matching import matched
-from dovetail.lab.apiserver.webhooks.questions import UnansweredQuestions, WebhookCall
+from dovetail.lab.apiserver.webhooks.pending_calls import PendingCalls, WebhookCall
 from dovetail.lab.apiserver.webhooks.review import CallFailed, ReviewResponse
 
 Json = dict[str, Any]
@@ -131,7 +131,7 @@ def validate(call: RequestCall, attributes: Attributes) -> None:
             pairs.append((webhook, problem))
     waiting = [item for _, item in pairs if isinstance(item, WebhookCall) and item.key not in call.answers.held]
     if waiting:
-        raise UnansweredQuestions(waiting)
+        raise PendingCalls(waiting)
     refusals = [_refusal(call, webhook, item) for webhook, item in pairs]
     for refusal in refusals:
         if refusal is not None:

@@ -1,7 +1,7 @@
 """Conversion webhooks of custom resources: one version's objects become another's, many in one review.
 
 A conversion that was answered is kept as long as its definition stays as it is. One that was not stops the request with
-`UnansweredQuestions`, as admission webhooks do.
+`PendingCalls`, as admission webhooks do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from dovetail.lab.apiserver.server_state import ServerState
 from dovetail.lab.apiserver.status_errors import internal
 from dovetail.lab.apiserver.webhooks import connection
-from dovetail.lab.apiserver.webhooks.questions import UnansweredQuestions, WebhookCall
+from dovetail.lab.apiserver.webhooks.pending_calls import PendingCalls, WebhookCall
 from dovetail.lab.apiserver.webhooks.review import CallFailed, check_kind, read_object
 from dovetail.model.validation.field_errors import quoted
 from dovetail.model.validation.metadata import labels as check_labels
@@ -46,7 +46,7 @@ class WebhookConverter:
         self._kept: OrderedDict[tuple[str, str], bytes] = OrderedDict()
 
     def __call__(self, obj: Json, version: str) -> Json:
-        """An object in another version. Raises UnansweredQuestions where the webhook has not been asked yet."""
+        """An object in another version. Raises PendingCalls where the webhook has not been asked yet."""
         self.prepare([obj], version)
         if obj.get("apiVersion") == f"{self._group}/{version}":
             return obj
@@ -54,7 +54,7 @@ class WebhookConverter:
         return made
 
     def prepare(self, objects: Iterable[Json], version: str) -> None:
-        """Raise UnansweredQuestions, with one question, unless all these objects can be shown in a version."""
+        """Raise PendingCalls, with one question, unless all these objects can be shown in a version."""
         api_version = f"{self._group}/{version}"
         missing = [
             obj for obj in objects if obj.get("apiVersion") != api_version and _key(obj, version) not in self._kept
@@ -65,7 +65,7 @@ class WebhookConverter:
         async def ask(left_s: float) -> None:
             await self._convert(missing, version, min(left_s, TIMEOUT_S))
 
-        raise UnansweredQuestions([WebhookCall(("conversion", api_version, _key(missing[0], version)), ask)])
+        raise PendingCalls([WebhookCall(("conversion", api_version, _key(missing[0], version)), ask)])
 
     async def _convert(self, objects: Sequence[Json], version: str, timeout_s: float) -> None:
         """Ask the webhook, and keep what it says. Raises StatusError."""

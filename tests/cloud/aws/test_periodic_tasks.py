@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from dovetail.clock import Clock, run_virtual
-from dovetail.cloud.aws import upkeep
+from dovetail.cloud.aws import periodic_tasks
+from dovetail.cloud.aws.periodic_tasks import PeriodicTask
 from dovetail.cloud.aws.provider import Aws
-from dovetail.cloud.aws.upkeep import PeriodicTask
 from dovetail.cloud.provider import CloudError
 from dovetail.lab.aws.injected_errors import ErrorRule
 from tests.cloud.aws.conftest import Account
@@ -46,7 +46,7 @@ def test_what_failed_is_tried_again_ever_later_and_what_went_well_after_its_peri
         chores = [PeriodicTask(clock, "bad", 600.0, fail), PeriodicTask(clock, "good", 600.0, succeed)]
         for _ in range(30):
             try:
-                await upkeep.act(chores)
+                await periodic_tasks.act(chores)
             except CloudError as problem:
                 assert "bad" in problem.message and "good" not in problem.message
             await asyncio.sleep(60.0)

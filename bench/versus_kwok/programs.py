@@ -1,4 +1,4 @@
-"""The two sides: a program each, started against a kubeconfig and billed from outside by /proc."""
+"""The two programs that are compared, each started against a kubeconfig and measured from outside by /proc."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from bench.versus_kwok import karpenter
-from bench.versus_kwok.shop import Shop
+from bench.versus_kwok.instance_types import InstanceTypes
 
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -36,8 +36,10 @@ class Side:
 
 
 @contextmanager
-def start(name: str, kubeconfig: Path, shop: Shop, folder: Path, gates: Sequence[str] = ()) -> Iterator[Side]:
-    theirs, ours = shop.write(folder)
+def start(
+    name: str, kubeconfig: Path, instance_types: InstanceTypes, folder: Path, gates: Sequence[str] = ()
+) -> Iterator[Side]:
+    theirs, ours = instance_types.write(folder)
     with ExitStack() as stack:
         log = stack.enter_context((folder / f"{name}.log").open("ab"))
         if name == "karpenter":

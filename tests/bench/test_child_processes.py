@@ -6,11 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.stopping import TERMINATED
+from bench.child_processes import TERMINATED
 
 PROGRAM = """
 import asyncio
-from bench.stopping import run
+from bench.child_processes import run
 
 async def main():
     try:

@@ -1,4 +1,4 @@
-"""Twists: what a problem may have beside the usual, put on top of it.
+"""What a problem may have beside the usual, put on top of it.
 
 Other namespaces, init containers and sidecars, disks, labels of one's own, zones that differ in price, spreads over
 anything, anti-affinity over zones, alternatives, nodes that belong to no pool, daemonsets that choose.
@@ -19,7 +19,7 @@ _ZONE, _HOST, _CAPACITY = "topology.kubernetes.io/zone", "kubernetes.io/hostname
 _OWN = "example.com/tier"
 
 
-def twisted(problem: Object, chance: random.Random) -> Object:
+def with_variations(problem: Object, chance: random.Random) -> Object:
     """The problem with a few twists; its pods stay those it had."""
     ways = (
         _own_labels,

@@ -17,7 +17,7 @@ OVERHEAD = {"cpu": "100m", "memory": "10Mi"}
 ZONE, CAPACITY, TYPE = "topology.kubernetes.io/zone", "karpenter.sh/capacity-type", "node.kubernetes.io/instance-type"
 
 
-class Shop(msgspec.Struct, frozen=True):
+class InstanceTypes(msgspec.Struct, frozen=True):
     """`kwok` is Karpenter's own format; everything else follows from it."""
 
     kwok: list[dict[str, Any]]
@@ -62,11 +62,11 @@ class Shop(msgspec.Struct, frozen=True):
         return theirs, ours
 
 
-def kwok() -> Shop:
-    return Shop(karpenter.types())
+def kwok() -> InstanceTypes:
+    return InstanceTypes(karpenter.types())
 
 
-def ec2(region: str = "ap-northeast-2") -> Shop:
+def ec2(region: str = "ap-northeast-2") -> InstanceTypes:
     """The packaged EC2 types with their real memory, pods and prices, c, m and r families."""
     from dovetail.cloud.aws import catalog
 
@@ -95,7 +95,7 @@ def ec2(region: str = "ap-northeast-2") -> Shop:
                     "architecture": kind.labels.get("kubernetes.io/arch", ("amd64",))[0],
                 }
             )
-    return Shop(found)
+    return InstanceTypes(found)
 
 
 def _needs(zone: str, capacity: str) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What is due from time to time, each by itself: a failure of one keeps none of the others from its turn."""
+"""Tasks that are due from time to time, each by itself: a failure of one keeps none of the others from its turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate before the lab's AWS: it lets in what credentials of the lab signed and IAM allows.
+"""Authentication before the lab's AWS: it lets in what credentials of the lab signed and IAM allows.
 
 Every refusal is an AWS error.
 
@@ -46,7 +46,7 @@ _JSON_CODES = {
 _CORS = ("access-control-", "vary")
 
 
-class Gate:
+class Authentication:
     """A WSGI application around another."""
 
     def __init__(

@@ -1,9 +1,9 @@
 """What people do to a running fleet, one after the other, on a real control plane; after each, rest is awaited.
 
-    python -m bench.versus_kwok.troubles --side dovetail
-    python -m bench.versus_kwok.troubles --only drift --only "pool deleted"
+    python -m bench.versus_kwok.disturbances --side dovetail
+    python -m bench.versus_kwok.disturbances --only drift --only "pool deleted"
 
-A row a trouble: seconds to rest, nodes, price and that of a plan for the pods, evictions, pods that are missing,
+A row a disturbance: seconds to rest, nodes, price and that of a plan for the pods, evictions, pods that are missing,
 and nodes that carry no pods. Nothing may be missing, and no node idle, at rest.
 """
 
@@ -17,12 +17,12 @@ from pathlib import Path
 
 import click
 
-from bench.stopping import run
-from bench.versus_kwok import shop, workloads
+from bench.child_processes import run
+from bench.versus_kwok import instance_types, workloads
 from bench.versus_kwok.__main__ import NODE_CLASSES, Asked, Plane, planned
 from bench.versus_kwok.karpenter import definitions
 from bench.versus_kwok.observer import Observer
-from bench.versus_kwok.sides import Side, start
+from bench.versus_kwok.programs import Side, start
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import CRDS, DEPLOYMENTS, NODECLAIMS, NODEPOOLS, NODES, PDBS
@@ -110,7 +110,7 @@ class Fleet:
         await self.kube.patch(NODEPOOLS, "second", {"spec": {"disruption": disruption}})
         await self.scale(0)
 
-    def troubles(self) -> dict[str, Callable[[], Awaitable[None]]]:
+    def disturbances(self) -> dict[str, Callable[[], Awaitable[None]]]:
         return {
             "begin": self.begin,
             "drift": self.drift,
@@ -125,8 +125,8 @@ class Fleet:
 
 
 async def drive(side: str, pods: int, only: tuple[str, ...], keep: str | None) -> None:
-    folder = Path(tempfile.mkdtemp(prefix=f"troubles-{side}-"))
-    sold = shop.kwok()
+    folder = Path(tempfile.mkdtemp(prefix=f"disturbances-{side}-"))
+    sold = instance_types.kwok()
     try:
         async with Plane(scheduler=True, controllers=True) as plane:
             kube = Kube(plane.transport(), Clock(asyncio.get_running_loop()))
@@ -136,9 +136,9 @@ async def drive(side: str, pods: int, only: tuple[str, ...], keep: str | None) -
                 observer = Observer(kube, sold)
                 watching = asyncio.create_task(observer.run())
                 await asyncio.sleep(8.0)
-                for name, act in fleet.troubles().items():
+                for name, act in fleet.disturbances().items():
                     if name == "begin" or not only or name in only:
-                        print(await _trouble(name, act, fleet, observer, running), flush=True)
+                        print(await _disturb(name, act, fleet, observer, running), flush=True)
                 watching.cancel()
             await kube.close()
     finally:
@@ -147,7 +147,7 @@ async def drive(side: str, pods: int, only: tuple[str, ...], keep: str | None) -
         shutil.rmtree(folder, ignore_errors=True)
 
 
-async def _trouble(name: str, act: Callable[[], Awaitable[None]], fleet: Fleet, observer: Observer, side: Side) -> str:
+async def _disturb(name: str, act: Callable[[], Awaitable[None]], fleet: Fleet, observer: Observer, side: Side) -> str:
     clock = fleet.kube.clock
     observer.begin()
     began, spent = clock.monotonic(), side.cpu()
@@ -175,8 +175,8 @@ async def _strangers(kube: Kube) -> int:
 
 def _plan(fleet: Fleet) -> float:
     asked = Asked(
-        scenario="troubles",
-        sold=shop.kwok(),
+        scenario="disturbances",
+        sold=instance_types.kwok(),
         steps=(),
         most_cpu=32,
         consolidate_after="15s",

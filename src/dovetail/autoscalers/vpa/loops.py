@@ -1,4 +1,4 @@
-"""What the programs do again and again: loops at fixed times, and leading before acting."""
+"""Loops of the VPA programs: at fixed times, and leading before acting."""
 
 from __future__ import annotations
 

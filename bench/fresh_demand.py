@@ -8,7 +8,7 @@ from dovetail.controllers.context import Context
 from dovetail.planner.snapshot import Snapshot
 
 
-async def afresh(context: Context) -> Snapshot:
+async def fresh_demand(context: Context) -> Snapshot:
     """A snapshot with every pod pending and no node."""
     unbound = [
         msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))

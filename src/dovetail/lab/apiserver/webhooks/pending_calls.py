@@ -1,7 +1,7 @@
 """Calls that a request waits for, and their answers so far.
 
 A write runs without waiting, so that it sees one state of the store. Where it needs an answer from outside it stops
-with `Outstanding`; the server gets the answer and runs the write again from its start. Nothing was stored yet, and
+with `PendingCalls`; the server gets the answer and runs the write again from its start. Nothing was stored yet, and
 what was drawn at random (uid, name) is drawn once for all runs.
 """
 
@@ -27,7 +27,7 @@ class WebhookCall(msgspec.Struct, frozen=True):
     ask: Callable[[float], Awaitable[Any]]
 
 
-class UnansweredQuestions(Exception):
+class PendingCalls(Exception):
     """Answers that a request needs before it can go on."""
 
     def __init__(self, questions: list[WebhookCall]) -> None:
@@ -35,7 +35,7 @@ class UnansweredQuestions(Exception):
         self.questions = questions
 
 
-class Committed(UnansweredQuestions):
+class Committed(PendingCalls):
     """A write that is done, and needs answers before it can be shown: it must not run again."""
 
     def __init__(self, questions: list[WebhookCall], show: Callable[[], Response]) -> None:
@@ -47,7 +47,7 @@ def after_commit(show: Callable[[], Response]) -> Response:
     """The response of a write that is done."""
     try:
         return show()
-    except UnansweredQuestions as outstanding:
+    except PendingCalls as outstanding:
         raise Committed(outstanding.questions, show) from outstanding
 
 
@@ -66,7 +66,7 @@ class Answers:
     def get(self, question: WebhookCall) -> Any:
         """The answer, if it is there; otherwise the request stops here until it is."""
         if question.key not in self.held:
-            raise UnansweredQuestions([question])
+            raise PendingCalls([question])
         return self.held[question.key]
 
     async def ask(self, questions: list[WebhookCall]) -> None:

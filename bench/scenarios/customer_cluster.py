@@ -11,7 +11,7 @@ import random
 from functools import cache
 from typing import Any
 
-from bench.kept import ZONE, holds
+from bench.preferences_kept import ZONE, holds
 from bench.scenarios.catalogue import EBS
 from bench.scenarios.cluster import claim, node
 from bench.scenarios.markets import as_written

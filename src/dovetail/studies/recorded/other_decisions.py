@@ -1,4 +1,4 @@
-"""What else is held beside a replay: another version of Dovetail on the same recording, and the decisions of a dry run.
+"""Another version of Dovetail on the same recording, and the decisions of a dry run, held beside a replay.
 
 Another version is another installation: its program plays the same recording with the same options, in a process of
 its own, and its JSON is read.

@@ -1,4 +1,4 @@
-"""Turns: the rarer things that pods and clusters say, put on top of a problem.
+"""The rarer features of pods and clusters, put on top of a problem.
 
 Selectors in every form, spreads over any label, volumes that run already, are shared or lie in several zones,
 tolerations and taints of every kind, nodes that are cordoned or serve daemons, overlays and reservations that
@@ -11,7 +11,7 @@ import random
 from typing import Any
 
 from bench.scenarios.catalogue import EBS, ZONES
-from bench.scenarios.twists import of, shared, some
+from bench.scenarios.variations import of, shared, some
 
 Object = dict[str, Any]
 
@@ -20,7 +20,7 @@ _NAME = "kubernetes.io/metadata.name"
 _FAMILY, _CPU = "karpenter.k8s.aws/instance-family", "karpenter.k8s.aws/instance-cpu"
 
 
-def turned(problem: Object, chance: random.Random) -> Object:
+def with_rare_features(problem: Object, chance: random.Random) -> Object:
     """The problem with a few turns; its pods stay those it had."""
     ways = (
         _selectors,

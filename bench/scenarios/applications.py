@@ -1,4 +1,4 @@
-"""Stacks: applications as people deploy them, in a customer's cluster.
+"""Applications as people deploy them, in a customer's cluster.
 
 Web tiers, caches, queues, databases, schedulers of batches, training: each with the rules that its manual recommends.
 Names, labels and numbers are those of EC2; what meets what is left to chance.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from bench.kept import HOSTNAME, ZONE
-from bench.scenarios.customer import (
+from bench.preferences_kept import HOSTNAME, ZONE
+from bench.scenarios.customer_cluster import (
     ARCH,
     AWS,
     CAPACITY,
@@ -33,7 +33,7 @@ Object = dict[str, Any]
 _TOTALS = (5, 7, 10, 14, 20, 28, 40, 60, 90, 140, 220, 400)
 
 
-def stacked(seed: int) -> Object:
+def applications_in_a_cluster(seed: int) -> Object:
     """A problem of 5 to 400 pods: a customer's cluster and what has just been applied to it."""
     chance = random.Random(seed)
     customer = CustomerCluster(chance)

@@ -1,4 +1,4 @@
-"""Singles: problems about one constraint each, as a user would write them to see whether it is understood.
+"""Problems about one constraint each, as a user would write them to see whether it is understood.
 
 A seed picks the constraint in turn, so that any run of seeds as long as the list meets all of them.
 """
@@ -15,7 +15,7 @@ from bench.scenarios.catalogue import EBS, ZONES
 Object = dict[str, Any]
 
 
-def single(seed: int) -> Object:
+def single_constraint(seed: int) -> Object:
     """A problem of 5 to 400 pods about one constraint."""
     chance = random.Random(seed)
     case = Case(chance)

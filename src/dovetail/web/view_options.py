@@ -1,4 +1,4 @@
-"""What is seen of the fleet: everything that the URL says. Viewers with the same look get the same bytes."""
+"""What the URL says about the view of the fleet. Viewers with the same options get the same bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COMFORTABLE_AREA = 320_000
 GIB = 1 << 30
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class ViewOptions(msgspec.Struct, frozen=True, kw_only=True):
     language: str = "en"
     group: str = "pool"
     colour: str = "namespace"
@@ -28,7 +28,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     filter: str = ""
 
     def query(self, **changes: str) -> str:
-        """The look as the query of a URL; what is as by default is left out, but for the language."""
+        """The options as the query of a URL; what is as by default is left out, but for the language."""
         fields = {name: getattr(self, name) for name in ("group", "colour", "zoom", "form", "filter")} | changes
         named = {name: value for name, value in fields.items() if value and value != getattr(DEFAULT, name)}
         return f"?{urlencode(named)}" if named else "?"
@@ -41,17 +41,17 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
         return all(any(word in text for text in texts) for word in self.filter.split())
 
 
-DEFAULT = Look()
+DEFAULT = ViewOptions()
 
 
-def look_of(query: Mapping[str, str], language: str, zoom: str = "m") -> Look:
-    """The look that a query asks for; what it does not know is ignored, as any link may be old."""
+def view_options_of(query: Mapping[str, str], language: str, zoom: str = "m") -> ViewOptions:
+    """The options that a query names; what it does not know is ignored, as any link may be old."""
 
     def one_of(name: str, choices: tuple[str, ...], default: str) -> str:
         text = query.get(name, "")
         return text if text in choices else default
 
-    return Look(
+    return ViewOptions(
         language=language,
         group=one_of("group", GROUPS, "pool"),
         colour=one_of("colour", COLOURS, "namespace"),

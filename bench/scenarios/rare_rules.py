@@ -1,4 +1,4 @@
-"""Corners: rules that seldom decide anything, made to decide something.
+"""Rules that seldom decide anything, made to decide something.
 
 Spreads over labels of one's own, over more domains than there are and over revisions; chains of affinity across
 namespaces; volumes with several ways to be reached; nodes that are not even launched; reservations that are used
@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from bench.scenarios.catalogue import EBS, ZONES
-from bench.scenarios.twists import of, shared, some
+from bench.scenarios.variations import of, shared, some
 
 Object = dict[str, Any]
 
@@ -28,7 +28,7 @@ _ROW = "example.com/row"
 _DONGLE = "example.com/dongle"
 
 
-def cornered(problem: Object, chance: random.Random) -> Object:
+def with_rare_rules(problem: Object, chance: random.Random) -> Object:
     """The problem driven into a few corners; its pods keep their names."""
     ways = (
         _own_spread,
