@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.controllers.history.decisions import CreatedNodeClaim, Decision, DecisionHistory, DecisionStore, Refusal
 from dovetail.controllers.history.store import ConfigMaps, File, lines
 from dovetail.kube import resources as kinds
+from dovetail.planner.plan import Funnel, FunnelStep
 
 RunScenario = Callable[..., None]
 
@@ -68,9 +70,10 @@ def test_a_day_of_decisions_and_a_giant_one_fit_into_config_maps(run_scenario: R
         await world.close()
         clock = Clock(asyncio.get_running_loop(), EPOCH)
         decision_history = DecisionHistory(clock, Chance(1), ConfigMaps(world.kube, "kube-system"))
-        funnel = {"default": {"steps": [{"clause": "c" * 100, "left": 0}] * 20}}
+        steps = (FunnelStep(clause="c" * 100, left=0),) * 20
+        funnel = Funnel(start=20, code="NO_TYPE_FITS", emptied_by="c" * 100, remedy="", steps=steps)
         refusals = tuple(
-            Refusal(pods=(f"default/p{n}",), count=1, code="NO_TYPE_FITS", message=f"m{n}", pools=funnel)
+            Refusal(pods=(f"default/p{n}",), count=1, code="NO_TYPE_FITS", message=f"m{n}", pools={"default": funnel})
             for n in range(600)
         )
         decision_history.record(_decision(decision_history, refusals=refusals))
@@ -218,3 +221,14 @@ def test_a_history_file_that_cannot_be_used_stops_nothing(
         assert "history not written" in errors
 
     run_scenario(scenario, history=str(tmp_path) if place == "a folder" else "/proc/dovetail/history")
+
+
+@pytest.mark.parametrize("funnel", [{"start": "x"}, "none", {"start": 1, "steps": [7]}])
+def test_a_refusal_whose_funnel_is_malformed_is_no_decision(funnel: object) -> None:
+    sound = Funnel(start=1, code="NO_TYPE_FITS", emptied_by="e", remedy="r", steps=())
+    refusal = Refusal(pods=(), count=1, code="NO_TYPE_FITS", message="m", pools={"a": sound})
+    decision = msgspec.to_builtins(Decision(id="d1", time="2026", kind="refuse", summary="s", refusals=(refusal,)))
+    malformed = copy.deepcopy(decision)
+    malformed["refusals"][0]["pools"]["a"] = funnel
+    text = b"\n".join(msgspec.json.encode(line) for line in (malformed, decision))
+    assert [read.refusals for read in lines(text)] == [(refusal,)]

@@ -16,6 +16,7 @@ from dovetail.controllers.history.decisions import Refusal
 from dovetail.controllers.history.provisioning import never_joined
 from dovetail.kube import resources as kinds
 from dovetail.language import in_language
+from dovetail.planner.plan import Funnel, FunnelStep, OfferingOption
 from tests.controllers.test_explain import ask
 
 RunScenario = Callable[..., None]
@@ -241,13 +242,15 @@ def test_a_pod_of_another_namespace_is_suggested(run_scenario: RunScenario) -> N
 
 def test_an_answer_in_korean_leaves_no_recorded_english() -> None:
     """The refusal is recorded in English; what is filled into a Korean sentence is read out of it first."""
-    funnel = {
-        "start": 318,
-        "emptied_by": "cpu 300 (at most 7760m, daemons take 150m)",
-        "nearest": {"instance_type": "c6g.2xlarge", "zone": "ap-northeast-2a", "price": 0.1078},
-        "nearest_lacks": "cpu 292240m",
-        "steps": [{"clause": "karpenter.sh/nodepool In [spot] (there is general)", "left": 0}],
-    }
+    funnel = Funnel(
+        start=318,
+        code="NO_TYPE_FITS",
+        emptied_by="cpu 300 (at most 7760m, daemons take 150m)",
+        remedy="ask for less, or allow larger types",
+        nearest=OfferingOption(instance_type="c6g.2xlarge", zone="ap-northeast-2a", capacity_type="spot", price=0.1078),
+        nearest_lacks="cpu 292240m",
+        steps=(FunnelStep(clause="karpenter.sh/nodepool In [spot] (there is general)", left=0),),
+    )
     refusal = Refusal(
         pods=("default/p",),
         count=1,

@@ -11,6 +11,7 @@ import pytest
 
 from dovetail.controllers.history.decisions import Decision
 from dovetail.model.kinds.nodepool import NodePool
+from dovetail.planner.plan import Funnel, FunnelStep
 from dovetail.view.decisions import summary_of
 from dovetail.view.model import (
     NANO,
@@ -112,7 +113,9 @@ def test_no_text_of_the_cluster_becomes_markup() -> None:
     hostile = a_node(name=HOSTILE, pool=HOSTILE, zone=HOSTILE, instance_type=HOSTILE, reason=HOSTILE)
     drawn = block(hostile, ViewOptions(zoom="xl"), Palette(), T)
     assert "<script" not in drawn and drawn.count("&lt;script&gt;") >= 4
-    assert "<script" not in funnels({HOSTILE: {"start": 1, "steps": [{"clause": HOSTILE, "left": 0}]}}, T)
+    steps = (FunnelStep(clause=HOSTILE, left=0),)
+    funnel = Funnel(start=1, code="NO_TYPE_FITS", emptied_by=HOSTILE, remedy=HOSTILE, steps=steps)
+    assert "<script" not in funnels({HOSTILE: funnel}, T)
 
 
 def test_view_options_that_a_link_does_not_know_are_the_usual_ones() -> None:

@@ -41,7 +41,7 @@ def evaluated(evaluation: PlanEvaluation, key: str, note: str = "") -> Answer:
             code=why.code,
             message=why.message,
             remedy=why.remedy,
-            pools=msgspec.to_builtins(why.pools),
+            pools=why.pools,
             object=why.object,
         )
         answer = refused(key, refusal, source="evaluated")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from dovetail.controllers.history.decisions import Decision, Refusal
 from dovetail.language import message
@@ -114,9 +114,9 @@ def pending_view(pod: Pod, waits_for: str, refusal: tuple[Refusal, str] | None, 
 
 
 def _remedy(refusal: Refusal) -> str:
-    blamed: Mapping[str, str] = next(iter(refusal.pools.values()), {})
+    blamed = next(iter(refusal.pools.values()), None)
     entry = REASONS.get(refusal.code)
-    return blamed.get("remedy") or (entry.remedy if entry is not None else "")
+    return (blamed.remedy if blamed is not None else "") or (entry.remedy if entry is not None else "")
 
 
 def _requests(pod: Pod) -> Amounts | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from dovetail.planner.plan import Funnel
 from dovetail.web import figures
 from dovetail.web.layout import table
 from dovetail.web.markup import Markup, isolated, tag
@@ -13,30 +13,29 @@ from dovetail.web.page_language import PageLanguage
 _ROW_PX, _WIDTH = 14, 100
 
 
-def funnels(pools: Mapping[str, Any], t: PageLanguage) -> Markup:
+def funnels(pools: Mapping[str, Funnel], t: PageLanguage) -> Markup:
     """One funnel for each NodePool, side by side where there is room."""
-    drawn = [funnel(name, pool, t) for name, pool in pools.items() if isinstance(pool, dict)]
+    drawn = [_funnel(name, pool, t) for name, pool in pools.items()]
     return tag("div", *drawn, class_="funnels")
 
 
-def funnel(name: str, pool: Mapping[str, Any], t: PageLanguage) -> Markup:
-    start, steps = int(pool.get("start") or 0), pool.get("steps") or ()
-    rows = [(t("candidates"), start), *((str(step.get("clause", "")), int(step.get("left", 0))) for step in steps)]
+def _funnel(name: str, funnel: Funnel, t: PageLanguage) -> Markup:
+    rows = [(t("candidates"), funnel.start), *((step.clause, step.left) for step in funnel.steps)]
     columns = [(t("Filter"), "filter"), ("", "stage"), (t("Left"), "num")]
     cells: list[list[Markup | str]] = [
         [
             tag("span", isolated(t.recorded(text)), class_=None if left else "emptied"),
-            _stage(left, start),
+            _stage(left, funnel.start),
             tag("span", f"{left:,}", class_=None if left else "emptied"),
         ]
         for text, left in rows
     ]
     listed = table(t("NodePool {name}", name=name), columns, cells, "")
-    nearest, said = pool.get("nearest"), ""
-    if nearest:
-        price = figures.dollars(nearest.get("price"), t)
-        lacks = f", {t('lacks {amount}', amount=pool['nearest_lacks'])}" if pool.get("nearest_lacks") else ""
-        said = f"{t('nearest')}: {nearest['instance_type']} {nearest['zone']} {price}{lacks}"
+    nearest, said = funnel.nearest, ""
+    if nearest is not None:
+        price = figures.dollars(nearest.price, t)
+        lacks = f", {t('lacks {amount}', amount=funnel.nearest_lacks)}" if funnel.nearest_lacks else ""
+        said = f"{t('nearest')}: {nearest.instance_type} {nearest.zone} {price}{lacks}"
     return tag("div", listed, tag("p", isolated(said), class_="empty") if said else None, class_="funnel")
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from dovetail.controllers import explain
 from dovetail.controllers.explain import Answer
 from dovetail.controllers.history.decisions import Decision, concerns
@@ -14,6 +16,7 @@ from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import HPAS, NODECLAIMS, NODEPOOLS, NODES, PODS, Resource
 from dovetail.language import in_language, source
 from dovetail.model.nodes import Event
+from dovetail.planner.plan import Funnel
 from dovetail.view.events import count_of, time_of
 from dovetail.view.model import FleetView, NodeView, PendingPod, PodView
 from dovetail.view.observer import VPAS, ContainerUsage, Observer
@@ -130,7 +133,7 @@ def explanation(answer: Answer | None, context: PageContext, t: PageLanguage) ->
         if context.rights.everything:
             return None
         return tag("p", t("Why: needs the right to list pods and the decision history."), class_="empty")
-    pools = answer.facts.get("pools")
+    pools = msgspec.convert(answer.facts.get("pools", {}), dict[str, Funnel])
     return card(
         t("Why"),
         tag("p", isolated(t.recorded(answer.line)), class_="answer", data_figure="answer"),
@@ -138,7 +141,7 @@ def explanation(answer: Answer | None, context: PageContext, t: PageLanguage) ->
         if answer.details
         else None,
         tag("pre", "\n".join(answer.commands), class_="commands", tabindex="0") if answer.commands else None,
-        funnels(pools, t) if isinstance(pools, dict) and pools else None,
+        funnels(pools, t) if pools else None,
         tag(
             "details",
             tag("summary", t("Every step")),
@@ -170,7 +173,9 @@ def _events(context: PageContext, observer: Observer, kind: str, namespace: str,
     if not context.rights.events:
         return card(t("Events"), tag("p", t("Needs the right to list events."), class_="empty"))
     events = observer.events.about(RESOURCES[kind].kind, namespace, name)
-    return card(t("Events"), event_table(events[:MAX_EVENTS], context.now, t))
+    older = t("Only the {n} newest events are shown.", n=str(MAX_EVENTS)) if len(events) >= MAX_EVENTS else ""
+    note = tag("p", older, class_="empty") if older else None
+    return card(t("Events"), event_table(events[:MAX_EVENTS], context.now, t), note)
 
 
 def _is_ours(event: Event) -> bool:

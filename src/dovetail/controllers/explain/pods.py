@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -35,6 +34,7 @@ from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.meta import condition
 from dovetail.model.pods import Pod, owned_by
 from dovetail.model.reasons import REASONS, reason
+from dovetail.planner.plan import Funnel, FunnelStep
 
 _NOMINATED = re.compile(r"nodeclaim/([a-z0-9.-]+)")
 
@@ -223,20 +223,20 @@ def refused(key: str, refusal: Refusal, about: Sequence[Decision] = (), source: 
     details, deep = [], []
     for name, funnel in refusal.pools.items():
         details.append(_funnel(name, funnel))
-        steps = funnel.get("steps") or ()
         deep += [
             message(
                 "{name}: {left:>6} left after {clause}{turned_away}",
                 name=name,
-                left=step["left"],
-                clause=recognized(step["clause"]),
+                left=step.left,
+                clause=recognized(step.clause),
                 turned_away=_turned_away(step),
             )
-            for step in steps
+            for step in funnel.steps
         ]
-    blamed: dict[str, Any] = next(iter(refusal.pools.values()), {})
+    blamed = next(iter(refusal.pools.values()), None)
     explained = REASONS.get(refusal.code)
-    remedy = refusal.remedy or str(blamed.get("remedy") or (explained.remedy if explained is not None else ""))
+    remedy = refusal.remedy or (blamed.remedy if blamed is not None else "")
+    remedy = remedy or (explained.remedy if explained is not None else "")
     if remedy:
         details.append(message("remedy: {remedy}", remedy=recognized(remedy)))
     spoken = f"; {recognized(remedy)}" if remedy and remedy not in refusal.message else ""
@@ -255,31 +255,28 @@ def refused(key: str, refusal: Refusal, about: Sequence[Decision] = (), source: 
     )
 
 
-def _turned_away(step: dict[str, Any]) -> str:
-    types = step.get("turned_away") or ()
-    return message("; rejected: {types}", types=", ".join(types)) if types else ""
+def _turned_away(step: FunnelStep) -> str:
+    return message("; rejected: {types}", types=", ".join(step.turned_away)) if step.turned_away else ""
 
 
-def _funnel(pool: str, funnel: dict[str, Any]) -> str:
-    if funnel.get("object"):
-        return message("nodepool {pool} {why}", pool=pool, why=recognized(funnel.get("emptied_by", "")))
+def _funnel(pool: str, funnel: Funnel) -> str:
+    if funnel.unusable:
+        return message("nodepool {pool} {why}", pool=pool, why=recognized(funnel.emptied_by))
     text = message(
         "nodepool {pool}: {start} offerings; none left by {emptied_by}",
         pool=pool,
-        start=funnel.get("start", 0),
-        emptied_by=recognized(funnel.get("emptied_by", "")),
+        start=funnel.start,
+        emptied_by=recognized(funnel.emptied_by),
     )
-    nearest = funnel.get("nearest")
-    if nearest:
-        price = nearest.get("price")
-        lacks = funnel.get("nearest_lacks")
-        facts = {"instance_type": nearest["instance_type"], "zone": nearest["zone"]}
+    nearest = funnel.nearest
+    if nearest is not None:
+        facts = {"instance_type": nearest.instance_type, "zone": nearest.zone}
         text += (
             message("; nearest {instance_type} in {zone}", **facts)
-            if price is None
-            else message("; nearest {instance_type} in {zone} at {price}", **facts, price=dollars(price))
+            if nearest.price is None
+            else message("; nearest {instance_type} in {zone} at {price}", **facts, price=dollars(nearest.price))
         )
-        text += message(", lacks {amount}", amount=lacks) if lacks else ""
+        text += message(", lacks {amount}", amount=funnel.nearest_lacks) if funnel.nearest_lacks else ""
     return text
 
 

@@ -19,6 +19,7 @@ import msgspec
 from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.model.meta import stamp
+from dovetail.planner.plan import Funnel
 
 RETENTION = timedelta(days=7)
 #: How often it is recorded that a node stays while nothing about it changes.
@@ -51,7 +52,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     count: int
     code: str
     message: str
-    pools: Mapping[str, Any] = {}
+    pools: Mapping[str, Funnel] = {}
     object: str = ""
     """What has to be changed, as kind/name; empty where it is the pod."""
     remedy: str = ""

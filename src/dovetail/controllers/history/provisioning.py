@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.history.decisions import SHOWN, CreatedNodeClaim, Decision, DecisionHistory, Refusal
 from dovetail.language import message
@@ -63,7 +61,7 @@ def refused(
                 count=len(alike),
                 code=code,
                 message=message,
-                pools=msgspec.to_builtins(pods[alike[0]].pools),
+                pools=pods[alike[0]].pools,
                 object=pods[alike[0]].object,
                 remedy=pods[alike[0]].remedy,
             )
