@@ -11,7 +11,7 @@ from dovetail.planner.packing.violated_preferences import violated_count
 from dovetail.planner.plan import Cost, Placement
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.provision import provision
-from dovetail.planner.snapshot import PoolRequirement, Snapshot
+from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
 from tests.planner.conftest import LARGE, MEDIUM, SHOP, SMALL, ZONE, ZONES, Solve, kind, near, node, pods, pool, spread
 
@@ -137,7 +137,7 @@ def test_a_preference_over_a_label_that_leaves_too_few_types_yields_to_min_value
     """Two types of each size and three to choose from: a pod that a soft spread over sizes counts has no node."""
     size = "karpenter.k8s.aws/instance-cpu"
     types = tuple(kind(f"{family}{cpu}", cpu, 4 * cpu, cpu * 0.05) for family in "ab" for cpu in (2, 4, 8))
-    varied = PoolRequirement(key="node.kubernetes.io/instance-type", operator="Exists", min_values=3)
+    varied = {"key": "node.kubernetes.io/instance-type", "operator": "Exists", "min_values": 3}
     anyway = spread(key=size, whenUnsatisfiable="ScheduleAnyway")
     plan = solve(*pods(5, labels={"app": "web"}, **anyway), pools=(pool(types=types, requirements=(varied,)),))
     assert not plan.unschedulable

@@ -111,7 +111,7 @@ from dovetail.model.pods import Pod
 from dovetail.planner.optimise.patterns import Patterns
 from dovetail.planner.optimise.rounding import FINE, Rounding, rounded
 from dovetail.planner.problem.compile import Problem
-from dovetail.planner.provision import quick
+from dovetail.planner.provision import quick_packing
 from dovetail.planner.snapshot import Pool, Snapshot
 
 HOST = "kubernetes.io/hostname"
@@ -127,10 +127,10 @@ def kind(name, cpu, price):
     return InstanceType(name=name, capacity=capacity, overhead={}, labels={}, offerings=offerings)
 types = tuple(kind(f"t{cpu}", cpu, cpu * 0.04) for cpu in (2, 4, 8, 192))
 problem = Problem(Snapshot(pools=(Pool(name="default", types=types),), pending=tuple(map(pod, range(300)))))
-found = rounded(problem, quick(problem), lambda: 1e6)
+found = rounded(problem, quick_packing(problem), lambda: 1e6)
 patterns = Patterns(problem, found)
 for _ in range(2):
-    patterns.learn(found.state)
+    patterns.add_from(found.state)
     found = patterns.packed(lambda: 1e6)
     print([(int(found.state.offering[at]), found.state.contents[at]) for at in found.state.new_nodes()])
 """
