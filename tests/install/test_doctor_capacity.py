@@ -10,6 +10,9 @@ from dovetail.install.doctor.collect import REFUSALS
 from dovetail.install.doctor.facts import SourceAnswer, State
 from dovetail.install.doctor.node_groups import DISCOVERY
 from dovetail.kube import resources as kinds
+from dovetail.model.kinds.adopt import PROVISIONER_ANNOTATION
+from dovetail.model.labels import AWS_GROUP, PROVISIONER_NAME
+from dovetail.model.wellknown import node_class_label
 from tests.install.doctor_facts import (
     ALL_RULES,
     CLAIMS,
@@ -346,3 +349,12 @@ def test_a_raised_limit_holds_an_instance_for_the_largest_pod_that_waits() -> No
     large = pending_pod(containers=[{"resources": {"requests": {"cpu": "3"}}}])
     remedies = [row.remedy for row in of("D10", {POOLS: [full], PODS: [pending_pod(), large]})]
     assert any('"limits":{"cpu":"12"}' in remedy for remedy in remedies), remedies
+
+
+def test_labels_of_a_provisioner_and_of_the_class_are_declared() -> None:
+    """The NodePool that carries out a Provisioner declares the label of its generation only on nodes and NodeClaims."""
+    selected = (PROVISIONER_NAME, node_class_label(AWS_GROUP, "EC2NodeClass"))
+    pods = [pending_pod(nodeSelector=dict.fromkeys(selected, "default"))]
+    assert any(PROVISIONER_NAME in row.message for row in of("D10", {POOLS: [pool()], PODS: pods}))
+    derived = {**pool(), "metadata": {"name": "default", "annotations": {PROVISIONER_ANNOTATION: "default"}}}
+    assert [row.message for row in of("D10", {POOLS: [derived], PODS: pods}) if "declares" in row.message] == []

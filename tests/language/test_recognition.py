@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Iterator
 
@@ -9,6 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dovetail.autoscalers.node_groups import drain, unremovable
+from dovetail.cloud.aws import errors
+from dovetail.cloud.aws.errors import CAPACITY_CODES, described
 from dovetail.language import in_language, message, recognition
 from dovetail.language.recognition import recognized
 from dovetail.model.cron import CronError, parse
@@ -198,3 +202,44 @@ def test_a_schedule_that_cannot_be_read_says_so_in_korean(korean: None, schedule
 )
 def test_what_consolidation_and_doctor_name_is_korean(korean: None, recorded: str, shown: str) -> None:
     assert recognized(recorded) == shown
+
+
+@pytest.mark.parametrize("code", sorted({*errors._MEANING, *CAPACITY_CODES, "ExpiredToken", "ConnectTimeoutError"}))
+def test_the_remedy_of_an_error_of_aws_is_recognized_however_long_the_error_is(korean: None, code: str) -> None:
+    said = "You are not allowed to do what you have asked for because of something that this long text is about" * 3
+    with in_language("en"):
+        recorded = described(code, f"{said}. Encoded authorization failure message: x")
+    assert recorded.startswith(f"{code}: {said} (aws sts decode-")
+    shown = recognized(recorded)
+    assert shown.startswith(f"{code}: {said} (나머지는 aws sts decode-")
+    english = recorded.rpartition("log); ")[2]
+    assert shown.rpartition("); ")[2] != english
+    assert english.rpartition(" ")[2] == shown.rpartition(" ")[2], "the code"
+
+
+def test_only_what_ends_with_a_remedy_and_a_code_of_ours_is_read_so(korean: None) -> None:
+    foreign = "it is a very long sentence of quite another program that we have not written at all; wait for it (X)"
+    assert recognized(foreign) == foreign
+
+
+def test_what_a_condition_says_behind_its_object_and_reason_is_recognized_whole(korean: None) -> None:
+    recorded = (
+        "is not ready: EC2NodeClass general: InstanceProfileNotReady: spec.role: IAM has no role 'typo'; create it, or "
+        "name the role your nodes use (BAD_NODECLASS)"
+    )
+    assert recognized(recorded) == (
+        "준비되지 않았습니다: EC2NodeClass general: InstanceProfileNotReady: spec.role: IAM에 역할 'typo'가 없습니다; "
+        "역할을 만들거나 노드가 쓰는 역할을 지정하세요 (BAD_NODECLASS)"
+    )
+    terms = "tags karpenter.sh/discovery=web"
+    recorded = f"SubnetSelector did not match any Subnets: {terms}; tag the subnets or change the terms (BAD_NODECLASS)"
+    assert recognized(f"EC2NodeClass web: SubnetsNotFound: {recorded}") == (
+        f"EC2NodeClass web: SubnetsNotFound: SubnetSelector와 일치하는 서브넷이 없습니다: {terms}; 서브넷에 태그를 "
+        "붙이거나 조건을 바꾸세요 (BAD_NODECLASS)"
+    )
+
+
+@pytest.mark.parametrize("remedy", [*unremovable.REMEDIES.values(), *drain.REMEDIES.values()])
+def test_remedies_of_nodes_that_node_groups_keep_are_recognized(korean: None, remedy: str) -> None:
+    assert recognized(f"stays: cluster-autoscaler: {remedy} (Code)") != f"stays: cluster-autoscaler: {remedy} (Code)"
+    assert not re.search("[a-z]{3,} [a-z]{3,} [a-z]{3,}", recognized(remedy))

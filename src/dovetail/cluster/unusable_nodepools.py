@@ -22,9 +22,9 @@ Json = Mapping[str, Any]
 _REMEDIES = {
     "SubnetsReady": source("correct spec.subnetSelectorTerms, or tag the subnets as it asks"),
     "SecurityGroupsReady": source("correct spec.securityGroupSelectorTerms, or tag the security groups as it asks"),
-    "AMIsReady": "correct spec.amiSelectorTerms",
+    "AMIsReady": source("correct spec.amiSelectorTerms"),
     "InstanceProfileReady": source("correct spec.role, or create the role"),
-    "CapacityReservationsReady": "correct spec.capacityReservationSelectorTerms",
+    "CapacityReservationsReady": source("correct spec.capacityReservationSelectorTerms"),
     "ValidationSucceeded": source("grant the controller's role what is missing, or correct the EC2NodeClass"),
 }
 

@@ -19,6 +19,7 @@ from dovetail.cluster.state import ClusterState
 from dovetail.cluster.unusable_nodepools import UnusableCause
 from dovetail.controllers.discovered_capacity import DiscoveredCapacity
 from dovetail.controllers.logs import ref
+from dovetail.language import source
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION, with_kubelet
 from dovetail.model.kinds.nodepool import NodePool
@@ -162,7 +163,7 @@ class InstanceTypes:
             return None
         if not types:
             self._log.info("skipping, no resolved instance types found", NodePool=ref(pool.name))
-            self._failing[pool.name] = "its NodeClass offers no instance types"
+            self._failing[pool.name] = source("its NodeClass offers no instance types")
             return None
         self._failing.pop(pool.name, None)
         cached = self._made.get(pool.name)
@@ -212,7 +213,7 @@ def _failing_launches(pool: str, why: str) -> UnusableCause:
     has_code = code in REASONS and last.endswith(")")
     return UnusableCause(
         code=code if has_code else "NO_NODEPOOL",
-        why=f"is left out for a while: {text if has_code else why}",
-        remedy=REASONS[code].remedy if has_code else "see the events of its NodeClaims",
+        why=source("is left out for a while: {why}").format(why=text if has_code else why),
+        remedy=REASONS[code].remedy if has_code else source("see the events of its NodeClaims"),
         object=f"nodepool/{pool}",
     )

@@ -74,7 +74,7 @@ class IamRole(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        return f"IAM role {self.name}"
+        return message("IAM role {name}", name=self.name)
 
     async def read(self, account: Account) -> Any:
         answer = await optional(account, "iam", "get_role", RoleName=self.name)
@@ -154,7 +154,7 @@ class InstanceProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        return f"instance profile {self.name}"
+        return message("instance profile {name}", name=self.name)
 
     async def read(self, account: Account) -> Any:
         answer = await optional(account, "iam", "get_instance_profile", InstanceProfileName=self.name)
@@ -198,7 +198,7 @@ class OidcProvider(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        return f"OIDC provider {self.issuer}"
+        return message("OIDC provider {issuer}", issuer=self.issuer)
 
     async def read(self, account: Account) -> Any:
         answer = await optional(account, "iam", "get_open_id_connect_provider", OpenIDConnectProviderArn=self.arn)
@@ -230,7 +230,7 @@ class SqsQueue(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        return f"SQS queue {self.name}"
+        return message("SQS queue {name}", name=self.name)
 
     async def read(self, account: Account) -> Any:
         answer = await optional(account, "sqs", "get_queue_url", QueueName=self.name)
@@ -276,7 +276,7 @@ class EventRule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        return f"EventBridge rule {self.name}"
+        return message("EventBridge rule {name}", name=self.name)
 
     async def read(self, account: Account) -> Any:
         rule = await optional(account, "events", "describe_rule", Name=self.name)

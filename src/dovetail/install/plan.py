@@ -227,7 +227,7 @@ def _cloud_parts(discovered: Found, site: Site, given_role: str | None, *, remov
         name = iam.rule_name(site.cluster, event)
         arn = f"arn:{site.partition}:events:{site.region}:{site.account}:rule/{name}"
         parts.append(EventRule(name=name, owner=owner, arn=arn, pattern=dict(pattern), target=site.queue_arn))
-    tagged = [("subnet", name) for name in discovered.node_subnets]
+    tagged = [(message("subnet"), name) for name in discovered.node_subnets]
     tagged += [(message("security group"), name) for name in discovered.node_security_groups]
     parts += [DiscoveryTag(kind=kind, resource=name, owner=owner) for kind, name in tagged]
     role_arn = site.role_arn(site.node_role)

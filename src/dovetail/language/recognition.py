@@ -39,6 +39,10 @@ _FUNCTION_WORDS = frozenset(("and", "at", "by", "for", "from", "in", "is", "of",
 _SENTENCE_WORDS = frozenset(
     ("an", "are", "be", "been", "could", "has", "have", "is", "not", "the", "was", "were", "will")
 )
+#: An object, and why its condition is not met.
+_CONDITION = re.compile(r"[A-Z]\w+ [\w.-]+: (?:[A-Z]\w+: )?")
+#: A text that ends with a code of the vocabulary of reasons.
+_CODED = re.compile(r"(.+) \(([A-Z]+(?:_[A-Z]+)*)\)", re.DOTALL)
 #: A word that is no part of a name.
 _PLAIN_WORD = re.compile(r"(?<!\S)[A-Za-z]{2,}(?=[\s.,:;)]|$)")
 
@@ -65,13 +69,28 @@ def recognized(text: str) -> str:
     """The text in the reader's language, where one of our templates made it; else as it is.
 
     A reading that leaves nearly every word in English is none: a sentence of another program that happens to have
-    the words of a short template in it.
+    the words of a short template in it. What we add to such a sentence is ours all the same.
     """
     if current() == "en":
         return text
     shown, words = _recognized(text), len(_PLAIN_WORD.findall(text))
     left = len(_PLAIN_WORD.findall(shown))
-    return text if words >= MIN_WORDS_OF_ANOTHER and left > MAX_LEFT_IN_ENGLISH * words else shown
+    is_of_another = words >= MIN_WORDS_OF_ANOTHER and left > MAX_LEFT_IN_ENGLISH * words
+    return _with_remedy(text) if is_of_another else shown
+
+
+def _with_remedy(text: str) -> str:
+    """An error of AWS, which stays as it is, with the remedy and the code that we put behind it."""
+    coded = _CODED.fullmatch(text)
+    if coded is None:
+        return text
+    for joint in re.finditer("; ", coded[1]):
+        said, remedy = text[: joint.start()], _fixed().get(text[joint.end() : coded.end(1)])
+        if remedy is not None:
+            before, added = _last_bracket(said)
+            hint = _fixed().get(added)
+            return f"{f'{before} ({hint})' if hint else said}; {remedy} ({coded[2]})"
+    return text
 
 
 @lru_cache(maxsize=4096)
@@ -180,6 +199,8 @@ def _parts(text: str) -> str | None:
     outside, inside = _last_bracket(text)
     if outside and (facts := (_fact(outside), _fact(inside))) != (outside, inside):
         return f"{facts[0]} ({facts[1]})"
+    if (named := _named(text)) is not None:
+        return named
     for joint in _JOINTS:
         if joint in text:
             if (halves := _halves(text, joint)) is not None:
@@ -189,6 +210,13 @@ def _parts(text: str) -> str | None:
             if shown != parts:
                 return joint.join(shown)
     return None
+
+
+def _named(text: str) -> str | None:
+    """A whole text behind the object and the reason of a condition: `EC2NodeClass web: AMINotFound: …`."""
+    name = _CONDITION.match(text)
+    shown = _whole(text[name.end() :]) if name is not None else None
+    return name[0] + shown if name is not None and shown is not None else None
 
 
 def _last_bracket(text: str) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from dovetail.autoscalers.node_groups.annotations import (
     is_mirror_pod,
 )
 from dovetail.autoscalers.node_groups.disruption_budgets import RemainingPdbs
+from dovetail.language import source
 from dovetail.model.pods import Pod, Volume
 
 SYSTEM_NAMESPACE = "kube-system"
@@ -51,16 +52,24 @@ class BlockingReason(Enum):
 
 
 REMEDIES: Mapping[BlockingReason, str] = {
-    BlockingReason.CONTROLLER_NOT_FOUND: "delete the pod, or restore its controller",
-    BlockingReason.MIN_REPLICAS_REACHED: "raise the controller's replicas, or lower --min-replica-count",
-    BlockingReason.NOT_REPLICATED: f"run it under a controller, or annotate it {SAFE_TO_EVICT}=true",
-    BlockingReason.LOCAL_STORAGE_REQUESTED: (
-        f"list the volume in {SAFE_TO_EVICT_LOCAL_VOLUMES}, or set --skip-nodes-with-local-storage=false"
+    BlockingReason.CONTROLLER_NOT_FOUND: source("delete the pod, or restore its controller"),
+    BlockingReason.MIN_REPLICAS_REACHED: source("raise the controller's replicas, or lower --min-replica-count"),
+    BlockingReason.NOT_REPLICATED: source("run it under a controller, or annotate it {annotation}=true").format(
+        annotation=SAFE_TO_EVICT
     ),
-    BlockingReason.NOT_SAFE_TO_EVICT: f"remove the annotation {SAFE_TO_EVICT}=false",
-    BlockingReason.UNMOVABLE_SYSTEM_POD: "give it a PodDisruptionBudget, or set --skip-nodes-with-system-pods=false",
-    BlockingReason.NOT_ENOUGH_PDB: "its PodDisruptionBudget allows no disruption now; add replicas or relax the budget",
-    BlockingReason.UNEXPECTED_ERROR: "see the log",
+    BlockingReason.LOCAL_STORAGE_REQUESTED: source(
+        "list the volume in {annotation}, or set --skip-nodes-with-local-storage=false"
+    ).format(annotation=SAFE_TO_EVICT_LOCAL_VOLUMES),
+    BlockingReason.NOT_SAFE_TO_EVICT: source("remove the annotation {annotation}=false").format(
+        annotation=SAFE_TO_EVICT
+    ),
+    BlockingReason.UNMOVABLE_SYSTEM_POD: source(
+        "give it a PodDisruptionBudget, or set --skip-nodes-with-system-pods=false"
+    ),
+    BlockingReason.NOT_ENOUGH_PDB: source(
+        "its PodDisruptionBudget allows no disruption now; add replicas or relax the budget"
+    ),
+    BlockingReason.UNEXPECTED_ERROR: source("see the log"),
 }
 
 
@@ -220,26 +229,34 @@ def _system(pod: Pod, rules: DrainRules, context: DrainContext) -> DrainabilityS
     if created is not None and rules.system_pod_timeout_s > 0 and context.now - created > timeout:
         return None
     return _blocked(
-        BlockingReason.UNMOVABLE_SYSTEM_POD, f"kube-system pod {pod.metadata.name} has no PodDisruptionBudget"
+        BlockingReason.UNMOVABLE_SYSTEM_POD,
+        source("kube-system pod {pod} has no PodDisruptionBudget").format(pod=pod.metadata.name),
     )
 
 
 def _not_safe_to_evict(pod: Pod, rules: DrainRules, context: DrainContext) -> DrainabilityStatus | None:
     if _annotation(pod) != "false":
         return None
-    return _blocked(BlockingReason.NOT_SAFE_TO_EVICT, f"pod {pod.metadata.key} is annotated {SAFE_TO_EVICT}=false")
+    return _blocked(
+        BlockingReason.NOT_SAFE_TO_EVICT,
+        source("pod {pod} is annotated {annotation}=false").format(pod=pod.metadata.key, annotation=SAFE_TO_EVICT),
+    )
 
 
 def _local_storage(pod: Pod, rules: DrainRules, context: DrainContext) -> DrainabilityStatus | None:
     if not rules.skip_local_storage or not has_blocking_local_storage(pod):
         return None
-    return _blocked(BlockingReason.LOCAL_STORAGE_REQUESTED, f"pod {pod.metadata.key} has local storage")
+    return _blocked(
+        BlockingReason.LOCAL_STORAGE_REQUESTED, source("pod {pod} has local storage").format(pod=pod.metadata.key)
+    )
 
 
 def _budget(pod: Pod, rules: DrainRules, context: DrainContext) -> DrainabilityStatus | None:
     if all(budget.allowed >= 1 for budget in context.budgets.matching(pod)):
         return None
-    return _blocked(BlockingReason.NOT_ENOUGH_PDB, f"no disruption is allowed for pod {pod.metadata.key}")
+    return _blocked(
+        BlockingReason.NOT_ENOUGH_PDB, source("no disruption is allowed for pod {pod}").format(pod=pod.metadata.key)
+    )
 
 
 Rule = Callable[[Pod, DrainRules, DrainContext], DrainabilityStatus | None]

@@ -20,19 +20,29 @@ from dovetail.autoscalers.node_groups.scale_up import (
     ScaleUpPlan,
 )
 from dovetail.autoscalers.node_groups.unremovable import Unremovable
+from dovetail.language import source
 from dovetail.model.meta import stamp
 
 KEY = "explanations"
 #: Nodes that are explained: a ConfigMap holds no more than 1 MiB.
 MAX_NODES = 1000
 _REFUSALS: Mapping[str, tuple[str, str]] = {
-    IN_BACKOFF: ("InBackoff", "see the scaling activities of its Auto Scaling group; it is tried again by itself"),
-    MAX_SIZE_REACHED: ("MaxNodeGroupSizeReached", "raise the group's maximum size"),
-    NOT_READY: ("NotReadyForScaleUp", "see its nodes that are not ready, and whether its launch template exists"),
-    MAX_TOTAL_REACHED: ("MaxNodesTotalReached", "raise --max-nodes-total"),
+    IN_BACKOFF: (
+        "InBackoff",
+        source("see the scaling activities of its Auto Scaling group; it is tried again by itself"),
+    ),
+    MAX_SIZE_REACHED: ("MaxNodeGroupSizeReached", source("raise the group's maximum size")),
+    NOT_READY: (
+        "NotReadyForScaleUp",
+        source("see its nodes that are not ready, and whether its launch template exists"),
+    ),
+    MAX_TOTAL_REACHED: ("MaxNodesTotalReached", source("raise --max-nodes-total")),
 }
-_QUOTA = ("QuotaExceeded", "raise --cores-total, --memory-total or --gpu-total")
-_UNFIT = ("PodDoesNotFit", "change the pod's requests, selectors or tolerations, or offer a group that meets them")
+_QUOTA = ("QuotaExceeded", source("raise --cores-total, --memory-total or --gpu-total"))
+_UNFIT = (
+    "PodDoesNotFit",
+    source("change the pod's requests, selectors or tolerations, or offer a group that meets them"),
+)
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -94,8 +104,8 @@ def explanations(
     for name, unneeded in planner.unneeded.items():
         nodes[name] = Explanation(
             code="Unneeded",
-            message=f"unneeded since {stamp(unneeded.since)}",
-            remedy="it goes after --scale-down-unneeded-time, or after a cooldown that a scale-up began",
+            message=source("unneeded since {time}").format(time=stamp(unneeded.since)),
+            remedy=source("it goes after --scale-down-unneeded-time, or after a cooldown that a scale-up began"),
         )
     counts: dict[str, list[float | None]] = {group: [] for group in groups}
     belongs: dict[str, str] = {}

@@ -9,6 +9,7 @@ from enum import Enum
 import msgspec
 
 from dovetail.autoscalers.node_groups.drain import BlockingPod
+from dovetail.language import source
 
 
 class UnremovableReason(Enum):
@@ -35,28 +36,34 @@ class UnremovableReason(Enum):
 
 
 REMEDIES: Mapping[UnremovableReason, str] = {
-    UnremovableReason.SCALE_DOWN_DISABLED: "remove the annotation cluster-autoscaler.kubernetes.io/scale-down-disabled",
-    UnremovableReason.UNREADY_DISABLED: "set --scale-down-unready-enabled=true, or repair the node",
-    UnremovableReason.NOT_AUTOSCALED: (
+    UnremovableReason.SCALE_DOWN_DISABLED: source(
+        "remove the annotation cluster-autoscaler.kubernetes.io/scale-down-disabled"
+    ),
+    UnremovableReason.UNREADY_DISABLED: source("set --scale-down-unready-enabled=true, or repair the node"),
+    UnremovableReason.NOT_AUTOSCALED: source(
         "its group is not under control: tag the Auto Scaling group, or name it in --nodes"
     ),
-    UnremovableReason.NOT_UNNEEDED_LONG_ENOUGH: "it goes after --scale-down-unneeded-time, if it stays unneeded",
-    UnremovableReason.NOT_UNREADY_LONG_ENOUGH: "it goes after --scale-down-unready-time, if it stays unready",
-    UnremovableReason.MIN_SIZE_REACHED: "lower the group's minimum size",
-    UnremovableReason.MAX_DELETIONS_REACHED: "other nodes go first; raise --max-scale-down-parallelism",
-    UnremovableReason.ATOMIC_FAILED: (
+    UnremovableReason.NOT_UNNEEDED_LONG_ENOUGH: source(
+        "it goes after --scale-down-unneeded-time, if it stays unneeded"
+    ),
+    UnremovableReason.NOT_UNREADY_LONG_ENOUGH: source("it goes after --scale-down-unready-time, if it stays unready"),
+    UnremovableReason.MIN_SIZE_REACHED: source("lower the group's minimum size"),
+    UnremovableReason.MAX_DELETIONS_REACHED: source("other nodes go first; raise --max-scale-down-parallelism"),
+    UnremovableReason.ATOMIC_FAILED: source(
         "the group is removed whole or not at all; the others of its nodes must be removable too"
     ),
-    UnremovableReason.MINIMAL_LIMIT_EXCEEDED: "lower the minimum of --cores-total, --memory-total or --gpu-total",
-    UnremovableReason.BEING_DELETED: "it is on its way",
-    UnremovableReason.NOT_UNDERUTILIZED: "its pods request more than --scale-down-utilization-threshold of it",
-    UnremovableReason.NOT_UNNEEDED_OTHER: "it was not looked at in the last loop",
-    UnremovableReason.RECENTLY_UNREMOVABLE: "it is looked at again after --unremovable-node-recheck-timeout",
-    UnremovableReason.NO_PLACE_TO_MOVE_PODS: "no other node has room for its pods",
-    UnremovableReason.BLOCKED_BY_POD: "see the pod that is named",
-    UnremovableReason.UNEXPECTED_ERROR: "see the log",
-    UnremovableReason.NO_NODE_INFO: "the node has gone",
-    UnremovableReason.BLOCKED_BY_ON_COMPLETION_POD: (
+    UnremovableReason.MINIMAL_LIMIT_EXCEEDED: source(
+        "lower the minimum of --cores-total, --memory-total or --gpu-total"
+    ),
+    UnremovableReason.BEING_DELETED: source("it is on its way"),
+    UnremovableReason.NOT_UNDERUTILIZED: source("its pods request more than --scale-down-utilization-threshold of it"),
+    UnremovableReason.NOT_UNNEEDED_OTHER: source("it was not looked at in the last loop"),
+    UnremovableReason.RECENTLY_UNREMOVABLE: source("it is looked at again after --unremovable-node-recheck-timeout"),
+    UnremovableReason.NO_PLACE_TO_MOVE_PODS: source("no other node has room for its pods"),
+    UnremovableReason.BLOCKED_BY_POD: source("see the pod that is named"),
+    UnremovableReason.UNEXPECTED_ERROR: source("see the log"),
+    UnremovableReason.NO_NODE_INFO: source("the node has gone"),
+    UnremovableReason.BLOCKED_BY_ON_COMPLETION_POD: source(
         "it goes once its pods with safe-to-evict=on-completion have completed"
     ),
 }

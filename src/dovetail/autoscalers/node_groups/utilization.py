@@ -13,6 +13,7 @@ import msgspec
 
 from dovetail.autoscalers.node_groups.annotations import is_daemonset, is_mirror_pod
 from dovetail.autoscalers.node_groups.drain import is_long_terminating
+from dovetail.language import source
 from dovetail.model.fit import NodeInfo
 from dovetail.model.fit.podinfo import PodInfo
 
@@ -67,8 +68,12 @@ def _share(
 ) -> float:
     allocatable = info.allocatable.get(resource)
     if not allocatable:
-        missing = "has no allocatable" if allocatable is None else "has zero allocatable"
-        raise UnknownUtilization(f"node {info.name} {missing} {resource}; its kubelet has to report status.allocatable")
+        missing = (
+            source("node {node} has no allocatable {resource}; its kubelet has to report status.allocatable")
+            if allocatable is None
+            else source("node {node} has zero allocatable {resource}; its kubelet has to report status.allocatable")
+        )
+        raise UnknownUtilization(missing.format(node=info.name, resource=resource))
     requested = 0
     ignored = 0
     for placed in pods:

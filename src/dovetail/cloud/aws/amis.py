@@ -15,11 +15,19 @@ from dovetail.cloud.aws.instance_type_labels import ARCHES, WINDOWS_BUILDS
 from dovetail.cloud.aws.subnets import Term, filters
 from dovetail.cloud.aws.ttl_cache import ConfirmedListCache, TtlCache
 from dovetail.cloud.provider import CloudError, Remedy
+from dovetail.language import source
 from dovetail.model.labels import ACCELERATOR_COUNT, ARCH, GPU_COUNT, OS, WELL_KNOWN, WINDOWS_BUILD
 
 #: The architecture of an image that does not say.
 _USUAL = "x86_64"
-_END_OF_AL2 = "AL2 ends with Kubernetes 1.32, its successor is al2023@latest; "
+_NO_IMAGE = source(
+    "alias {alias!r} has no image for Kubernetes {kubernetes}: none of its SSM parameters exists; pin a version that"
+    " AWS still publishes, or another family"
+)
+_NO_IMAGE_OF_AL2 = source(
+    "alias {alias!r} has no image for Kubernetes {kubernetes}: none of its SSM parameters exists; AL2 ends with"
+    " Kubernetes 1.32, its successor is al2023@latest; pin a version that AWS still publishes, or another family"
+)
 
 Requirement = Mapping[str, Any]
 
@@ -183,13 +191,9 @@ class Images:
             if image_id:
                 images.append((image_id, variant.requirements))
         if not images:
-            raise CloudError(
-                "AMINotFound",
-                f"alias {alias!r} has no image for Kubernetes {kubernetes}: none of its SSM parameters exists;"
-                f" {_END_OF_AL2 if family == 'al2' else ''}pin a version that AWS still publishes, or another family"
-                " (BAD_NODECLASS)",
-                Remedy.OPERATOR,
-            )
+            text = _NO_IMAGE_OF_AL2 if family == "al2" else _NO_IMAGE
+            said = f"{text.format(alias=alias, kubernetes=kubernetes)} (BAD_NODECLASS)"
+            raise CloudError("AMINotFound", said, Remedy.OPERATOR)
         return images
 
     async def _parameter(self, name: str, memory: TtlCache[str | None]) -> str | None:

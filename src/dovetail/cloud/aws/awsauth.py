@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from dovetail.language import source
 from dovetail.model import yaml_document
 
 NODES = "system:nodes"
@@ -21,23 +22,23 @@ def refusal(
     it was read.
     """
     if role_arn is None:
-        return "the instance has no IAM role: its instance profile is missing or empty"
+        return source("the instance has no IAM role: its instance profile is missing or empty")
     if admitted or not aws_auth_read:
         return None
     for mapped in _roles(aws_auth):
         if _same(str(mapped.get("rolearn", "")), role_arn):
             if NODES in (mapped.get("groups") or ()):
                 return None
-            return f"aws-auth maps {role_arn} without the group {NODES}"
+            return source("aws-auth maps {role_arn} without the group {group}").format(role_arn=role_arn, group=NODES)
     if admitted is None:
-        return (
-            f"the ConfigMap aws-auth in kube-system does not map {role_arn}, and whether an access entry does is not"
+        return source(
+            "the ConfigMap aws-auth in kube-system does not map {role_arn}, and whether an access entry does is not"
             " known: allow eks:DescribeAccessEntry to the controller to have it checked"
-        )
-    return (
-        f"neither the ConfigMap aws-auth in kube-system nor an access entry maps {role_arn}: map it with the groups"
-        f" system:bootstrappers and {NODES}, or make an access entry of type EC2_LINUX"
-    )
+        ).format(role_arn=role_arn)
+    return source(
+        "neither the ConfigMap aws-auth in kube-system nor an access entry maps {role_arn}: map it with the groups"
+        " system:bootstrappers and {group}, or make an access entry of type EC2_LINUX"
+    ).format(role_arn=role_arn, group=NODES)
 
 
 def mapping(aws_auth: Mapping[str, str] | None, principal_arn: str) -> Mapping[str, Any] | None:

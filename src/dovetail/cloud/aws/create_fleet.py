@@ -18,6 +18,7 @@ from dovetail.cloud.aws.errors import described, explain, is_shortage
 from dovetail.cloud.aws.min_values import Needs, cut
 from dovetail.cloud.aws.subnets import Subnet
 from dovetail.cloud.provider import CloudError, InsufficientCapacity, LaunchOption
+from dovetail.language import source
 from dovetail.model.instance_type import Offering
 from dovetail.model.labels import RESERVATION_INTERRUPTIBLE, RESERVATION_TYPE
 
@@ -199,9 +200,10 @@ def failure(refusals: Sequence[RefusedOffering]) -> CloudError:
     other = next((r for r in refusals if not is_shortage(r.code, r.message)), None)
     if other is not None:
         return explain(other.code, other.message)
-    words = (
-        "; ".join(sorted({described(r.code, r.message) for r in refusals})) or "EC2 launched nothing and gave no reason"
+    words = "; ".join(sorted({described(r.code, r.message) for r in refusals})) or source(
+        "EC2 launched nothing and gave no reason"
     )
     return InsufficientCapacity(
-        f"all requested instance types were unavailable during launch: {words}", [r.key for r in refusals]
+        source("all requested instance types were unavailable during launch: {words}").format(words=words),
+        [r.key for r in refusals],
     )

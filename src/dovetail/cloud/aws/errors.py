@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from dovetail.cloud.provider import UNAUTHORIZED, CloudError, Remedy
+from dovetail.language import source
 from dovetail.model.reasons import REASONS
 
 T = TypeVar("T")
@@ -124,19 +125,20 @@ _SERVICE_FAILURES = frozenset(
 _PASSING = THROTTLE_CODES | _UNREACHABLE | _SERVICE_FAILURES
 
 SPOT_ROLE_CODE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
-_SPOT_ROLE = "create the role once: aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
-_ISSUER = (
+_SPOT_ROLE = source("create the role once: aws iam create-service-linked-role --aws-service-name spot.amazonaws.com")
+_ISSUER = source(
     "register the cluster's OIDC issuer with IAM: aws iam create-open-id-connect-provider --url ISSUER"
     " --client-id-list sts.amazonaws.com"
 )
 _WEB_IDENTITY = "sts:AssumeRoleWithWebIdentity"
-_TRUST = (
+_TRUST = source(
     "check that the role of the service account's annotation eks.amazonaws.com/role-arn exists, and that its trust"
     " policy names the cluster's OIDC issuer and this service account"
 )
-_POLICY = "allow the action in the controller's IAM policy"
+_POLICY = source("allow the action in the controller's IAM policy")
 #: Of a longer message the beginning is enough; the log has all of it.
 MAX_MESSAGE_CHARACTERS = 1000
+_HINT = source("aws sts decode-authorization-message reads the rest from the log")
 _ENCODED = re.compile(r"\s*Encoded authorization failure message: \S+")
 
 
@@ -149,30 +151,35 @@ class Meaning(msgspec.Struct, frozen=True):
     fix: str = ""
 
 
-_CLASS = "check the EC2NodeClass"
-_IMAGE = "check amiSelectorTerms of the EC2NodeClass"
+_CLASS = source("check the EC2NodeClass")
+_IMAGE = source("check amiSelectorTerms of the EC2NodeClass")
 _UNKNOWN = Meaning("LaunchFailed", Remedy.RETRY, "CLOUD_ERROR")
 _THROTTLED = Meaning("RequestLimitExceeded", Remedy.RETRY, "THROTTLED")
 _CREDENTIALS = Meaning(
     UNAUTHORIZED,
     Remedy.OPERATOR,
     "UNAUTHORIZED",
-    "renew the credentials (IRSA annotation, pod identity association or profile)",
+    source("renew the credentials (IRSA annotation, pod identity association or profile)"),
 )
 _CAPACITY = Meaning("InsufficientCapacityError", Remedy.NEXT_OFFERING, "NO_OFFERING")
 _FORBIDDEN = Meaning(UNAUTHORIZED, Remedy.OPERATOR, "UNAUTHORIZED", _POLICY)
 _UNTRUSTED = Meaning(UNAUTHORIZED, Remedy.OPERATOR, "UNAUTHORIZED", _TRUST)
 _NO_TEMPLATE = Meaning("LaunchTemplateNotFound", Remedy.RETRY, "CLOUD_ERROR")
 _FAILURE = Meaning("InternalError", Remedy.RETRY, "CLOUD_ERROR")
-_GONE = Meaning("InsufficientCapacityError", Remedy.NEXT_OFFERING, "NO_OFFERING", "renew or drop the reservation")
+_GONE = Meaning(
+    "InsufficientCapacityError", Remedy.NEXT_OFFERING, "NO_OFFERING", source("renew or drop the reservation")
+)
 _NO_ROUTE = Meaning(
     "Unreachable",
     Remedy.RETRY,
     "CLOUD_ERROR",
-    "it is tried again; check the route to AWS (NAT or VPC endpoints, proxy, AWS_REGION)",
+    source("it is tried again; check the route to AWS (NAT or VPC endpoints, proxy, AWS_REGION)"),
 )
 _NO_GROUP = Meaning(
-    "SecurityGroupNotFound", Remedy.OPERATOR, "BAD_NODECLASS", "check securityGroupSelectorTerms of the EC2NodeClass"
+    "SecurityGroupNotFound",
+    Remedy.OPERATOR,
+    "BAD_NODECLASS",
+    source("check securityGroupSelectorTerms of the EC2NodeClass"),
 )
 _NOT_IN_ZONE = Meaning("Unsupported", Remedy.NEXT_OFFERING, "NO_OFFERING")
 _MEANING: Mapping[str, Meaning] = {
@@ -187,50 +194,53 @@ _MEANING: Mapping[str, Meaning] = {
     "InvalidLaunchTemplateName.NotFoundException": _NO_TEMPLATE,
     "InvalidLaunchTemplateId.NotFound": _NO_TEMPLATE,
     "FreeTierIneligible": Meaning(
-        "FreeTierIneligible", Remedy.OPERATOR, "QUOTA", "the account may only launch free-tier types"
+        "FreeTierIneligible", Remedy.OPERATOR, "QUOTA", source("the account may only launch free-tier types")
     ),
     "InvalidParameterCombination": Meaning("LaunchFailed", Remedy.OPERATOR, "BAD_NODECLASS", _CLASS),
     "PendingVerification": Meaning(
-        "AccountPendingVerification", Remedy.RETRY, "CLOUD_ERROR", "AWS is still verifying the account"
+        "AccountPendingVerification", Remedy.RETRY, "CLOUD_ERROR", source("AWS is still verifying the account")
     ),
     "MaxFleetCountExceeded": Meaning(
-        "FleetQuotaExceeded", Remedy.NEXT_OFFERING, "QUOTA", "raise the EC2 Fleet quota of the account"
+        "FleetQuotaExceeded", Remedy.NEXT_OFFERING, "QUOTA", source("raise the EC2 Fleet quota of the account")
     ),
     "MaxSpotInstanceCountExceeded": Meaning(
         "SpotQuotaExceeded",
         Remedy.NEXT_OFFERING,
         "QUOTA",
-        "raise the quota 'All Standard Spot Instance Requests' (vCPUs), or allow on-demand",
+        source("raise the quota 'All Standard Spot Instance Requests' (vCPUs), or allow on-demand"),
     ),
     "VcpuLimitExceeded": Meaning(
         "VCPULimitExceeded",
         Remedy.NEXT_OFFERING,
         "QUOTA",
-        "raise the quota 'Running On-Demand Standard instances' (vCPUs), or allow spot",
+        source("raise the quota 'Running On-Demand Standard instances' (vCPUs), or allow spot"),
     ),
     "InsufficientFreeAddressesInSubnet": Meaning(
         "InsufficientFreeAddressesInSubnet",
         Remedy.NEXT_OFFERING,
         "SUBNET_FULL",
-        "add subnets, or larger ones, to the EC2NodeClass",
+        source("add subnets, or larger ones, to the EC2NodeClass"),
     ),
     "InvalidCapacityReservationId.NotFound": _GONE,
     "ReservationCapacityExceeded": Meaning(
-        "ReservationCapacityExceeded", Remedy.NEXT_OFFERING, "RESERVATION_FULL", "wait, or allow on-demand or spot"
+        "ReservationCapacityExceeded",
+        Remedy.NEXT_OFFERING,
+        "RESERVATION_FULL",
+        source("wait, or allow on-demand or spot"),
     ),
     "InstanceLimitExceeded": Meaning(
         "InstanceLimitExceeded",
         Remedy.NEXT_OFFERING,
         "QUOTA",
-        "raise the account's instance quota, or allow other types",
+        source("raise the account's instance quota, or allow other types"),
     ),
     "LimitExceeded": Meaning("QuotaExceeded", Remedy.OPERATOR, "QUOTA"),
     "ResourceLimitExceeded": Meaning("QuotaExceeded", Remedy.OPERATOR, "QUOTA"),
     "InvalidSubnetID.NotFound": Meaning(
-        "SubnetNotFound", Remedy.OPERATOR, "BAD_NODECLASS", "check subnetSelectorTerms of the EC2NodeClass"
+        "SubnetNotFound", Remedy.OPERATOR, "BAD_NODECLASS", source("check subnetSelectorTerms of the EC2NodeClass")
     ),
     "InvalidSubnet": Meaning(
-        "SubnetNotFound", Remedy.OPERATOR, "BAD_NODECLASS", "check subnetSelectorTerms of the EC2NodeClass"
+        "SubnetNotFound", Remedy.OPERATOR, "BAD_NODECLASS", source("check subnetSelectorTerms of the EC2NodeClass")
     ),
     "InvalidGroup.NotFound": _NO_GROUP,
     "InvalidSecurityGroupID.NotFound": _NO_GROUP,
@@ -238,19 +248,19 @@ _MEANING: Mapping[str, Meaning] = {
         "SnapshotNotFound",
         Remedy.OPERATOR,
         "BAD_NODECLASS",
-        "check blockDeviceMappings and amiSelectorTerms of the EC2NodeClass: a snapshot is gone",
+        source("check blockDeviceMappings and amiSelectorTerms of the EC2NodeClass: a snapshot is gone"),
     ),
     "OptInRequired": Meaning(
         "OptInRequired",
         Remedy.OPERATOR,
         "UNAUTHORIZED",
-        "subscribe to the AMI's product in the AWS Marketplace, or enable the service in the account",
+        source("subscribe to the AMI's product in the AWS Marketplace, or enable the service in the account"),
     ),
     "OperationNotPermitted": Meaning(
         "OperationNotPermitted",
         Remedy.OPERATOR,
         "UNAUTHORIZED",
-        "switch off the instance's termination protection (disableApiTermination)",
+        source("switch off the instance's termination protection (disableApiTermination)"),
     ),
     "IdempotentParameterMismatch": Meaning("IdempotentParameterMismatch", Remedy.RETRY, "CLOUD_ERROR"),
 }
@@ -329,7 +339,7 @@ def described(code: str, message: str) -> str:
     short = _ENCODED.sub("", message)
     if len(short) > MAX_MESSAGE_CHARACTERS:  # the page of a proxy or load balancer, say
         short = f"{' '.join(short.split())[:MAX_MESSAGE_CHARACTERS]}..."
-    hint = "" if short == message else " (aws sts decode-authorization-message reads the rest from the log)"
+    hint = "" if short == message else f" ({_HINT})"
     return f"{code}: {short.rstrip('.')}{hint}; {meaning_.fix or REASONS[meaning_.code].remedy} ({meaning_.code})"
 
 
@@ -338,13 +348,13 @@ def _parameter(message: str) -> Meaning:
     text = message.lower()
     if "iam instance profile" in text:
         # A new profile takes some seconds to be known everywhere.
-        fix = "check role or instanceProfile of the EC2NodeClass"
+        fix = source("check role or instanceProfile of the EC2NodeClass")
         return Meaning("InstanceProfileNameInvalid", Remedy.RETRY, "BAD_NODECLASS", fix)
     if "security group" in text and "subnet" in text:
-        fix = "select groups and subnets of one VPC"
+        fix = source("select groups and subnets of one VPC")
         return Meaning("SecurityGroupSubnetVPCMismatch", Remedy.OPERATOR, "BAD_NODECLASS", fix)
     if "user data" in text:
-        fix = "shorten userData: EC2 takes 16384 bytes"
+        fix = source("shorten userData: EC2 takes 16384 bytes")
         return Meaning("UserDataSizeLimitExceeded", Remedy.OPERATOR, "BAD_NODECLASS", fix)
     return Meaning("LaunchFailed", Remedy.OPERATOR, "BAD_NODECLASS", _CLASS)
 

@@ -15,6 +15,7 @@ from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.errors import code_of, is_not_found
 from dovetail.cloud.aws.ttl_cache import TtlCache
 from dovetail.cloud.provider import CloudError, Remedy
+from dovetail.language import source
 from dovetail.model.labels import REGION
 
 #: How long a profile may be of no use to any class before it is deleted, in seconds.
@@ -142,7 +143,9 @@ class Profiles:
             if is_not_found(error):
                 raise CloudError(
                     "InstanceProfileNotReady",
-                    f"spec.role: IAM has no role {role!r}; create it, or name the role your nodes use",
+                    source("spec.role: IAM has no role {role!r}; create it, or name the role your nodes use").format(
+                        role=role
+                    ),
                     Remedy.OPERATOR,
                 ) from error
             raise

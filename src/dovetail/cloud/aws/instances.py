@@ -15,6 +15,7 @@ from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.create_fleet_batcher import Order, order_of_instance, orders_of
 from dovetail.cloud.aws.errors import code_of, is_not_found, may_concern_one, message_of
 from dovetail.cloud.provider import CloudError, Instance, InstanceNotFound, RebootRejected, Remedy
+from dovetail.language import source
 from dovetail.model import labels as keys
 
 POOL_TAG = keys.NODEPOOL
@@ -34,10 +35,12 @@ NOT_REBOOTED = frozenset({"IncorrectInstanceState", "IncorrectState", "Unsupport
 
 #: Why instances end as soon as they start, by what EC2 says of it, and what to do.
 _REMEDIES = {
-    "Client.InternalError": "its volume's KMS key is likely denied: allow the key to the node's launch, or use another",
-    "Client.InvalidSnapshot.NotFound": "the image's snapshot is gone: pick another image",
-    "Server.InsufficientInstanceCapacity": "there was no capacity after all",
-    "Client.VolumeLimitExceeded": "raise the account's EBS volume quota",
+    "Client.InternalError": source(
+        "its volume's KMS key is likely denied: allow the key to the node's launch, or use another"
+    ),
+    "Client.InvalidSnapshot.NotFound": source("the image's snapshot is gone: pick another image"),
+    "Server.InsufficientInstanceCapacity": source("there was no capacity after all"),
+    "Client.VolumeLimitExceeded": source("raise the account's EBS volume quota"),
 }
 
 

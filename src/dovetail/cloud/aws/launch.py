@@ -29,6 +29,7 @@ from dovetail.cloud.aws.placement_groups import InstancePlacement, PlacementGrou
 from dovetail.cloud.aws.subnets import Network, Subnet
 from dovetail.cloud.provider import Instance, InsufficientCapacity, LaunchOption, LaunchRequest
 from dovetail.cloud.unavailable_offerings import UnavailableOfferings, inside
+from dovetail.language import source
 from dovetail.model import labels as keys
 
 #: On a claim whose instance may offer less variety than its pool wants.
@@ -224,6 +225,6 @@ def _needs(launch: LaunchRequest) -> Needs:
     }
     planned = (launch.claim["metadata"].get("annotations") or {}).get(RELAXED) == "false"
     if planned and (few := lacking(launch.options, needs)):
-        message = f"minValues requirement is not met for label(s) {', '.join(few)}: too many offerings are unavailable"
-        raise InsufficientCapacity(f"{message} (MIN_VALUES)")
+        unmet = source("minValues requirement is not met for label(s) {keys}: too many offerings are unavailable")
+        raise InsufficientCapacity(f"{unmet.format(keys=', '.join(few))} (MIN_VALUES)")
     return needs

@@ -16,7 +16,11 @@ from dovetail.cloud.aws.placement_groups import InstancePlacement
 from dovetail.cloud.aws.subnets import Subnet
 from dovetail.cloud.aws.userdata import BadUserData, Boot, render
 from dovetail.cloud.provider import CloudError, LaunchOption, LaunchRequest, NodeClassNotReady, Remedy
+from dovetail.language import source
 from dovetail.model import labels as keys
+
+#: What the vocabulary of reasons calls a class of which nothing can be launched.
+_CODE = " (BAD_NODECLASS)"
 
 #: How much user data is kept for the next instance that starts alike.
 REMEMBERED = 100
@@ -36,7 +40,9 @@ class TemplateKey(msgspec.Struct, frozen=True):
 def full(node_class: Mapping[str, Any], zones: Iterable[str]) -> CloudError:
     """No address is left in these zones for instances of a class."""
     name = node_class["metadata"]["name"]
-    text = f"no subnet of EC2NodeClass {name!r} in {', '.join(sorted(zones))} has free addresses"
+    text = source("no subnet of EC2NodeClass {name!r} in {zones} has free addresses").format(
+        name=name, zones=", ".join(sorted(zones))
+    )
     return explain("InsufficientFreeAddressesInSubnet", text)
 
 
@@ -107,8 +113,11 @@ class LaunchConfigs:
         if not moulds:
             raise CloudError(
                 "AMINotFound",
-                f"no image of EC2NodeClass {launch.node_class['metadata']['name']!r} suits any of the requested"
-                " instance types; select images for their architecture and accelerators (BAD_NODECLASS)",
+                source(
+                    "no image of EC2NodeClass {name!r} suits any of the requested instance types; select images for"
+                    " their architecture and accelerators"
+                ).format(name=launch.node_class["metadata"]["name"])
+                + _CODE,
                 Remedy.OPERATOR,
             )
         return moulds
@@ -121,13 +130,19 @@ class LaunchConfigs:
         groups = tuple(group["id"] for group in status.get("securityGroups") or ())
         profile = status.get("instanceProfile")
         if not groups or not profile:
-            lacking = "security groups" if not groups else "instance profile"
-            raise NodeClassNotReady(f"EC2NodeClass {name!r} has no {lacking} in its status yet")
+            lacking = (
+                source("EC2NodeClass {name!r} has no instance profile in its status yet")
+                if groups
+                else source("EC2NodeClass {name!r} has no security groups in its status yet")
+            )
+            raise NodeClassNotReady(lacking.format(name=name))
         facts = await self._facts()
         if facts.service_cidr is None and ec2nodeclass.family_name(spec) == "AL2023":
             raise NodeClassNotReady(
-                f"EC2NodeClass {name!r}: AL2023 needs the cluster's service range, and neither EKS nor the API server"
-                " tells it; allow eks:DescribeCluster or reading ServiceCIDRs to the controller"
+                source(
+                    "EC2NodeClass {name!r}: AL2023 needs the cluster's service range, and neither EKS nor the API"
+                    " server tells it; allow eks:DescribeCluster or reading ServiceCIDRs to the controller"
+                ).format(name=name)
             )
         blueprint = LaunchTemplateContent(
             family=ec2nodeclass.family_name(spec),

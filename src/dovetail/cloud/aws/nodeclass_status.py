@@ -22,6 +22,10 @@ from dovetail.cloud.aws.nodeclass_validation import DryRunLaunch
 from dovetail.cloud.aws.placement_groups import PlacementGroups, missing, selector
 from dovetail.cloud.aws.subnets import Network
 from dovetail.cloud.provider import CloudError, NodeClassStatus, Remedy
+from dovetail.language import source
+
+#: What the vocabulary of reasons calls a class of which nothing can be launched.
+_CODE = " (BAD_NODECLASS)"
 
 Condition = tuple[str, str, str, str]
 VALID = "ValidationSucceeded"
@@ -126,8 +130,10 @@ class Resolver:
                 "SubnetsReady",
                 "False",
                 "SubnetsNotFound",
-                f"SubnetSelector did not match any Subnets: {_said(terms)}; tag the subnets or change the terms"
-                " (BAD_NODECLASS)",
+                source("SubnetSelector did not match any Subnets: {terms}; tag the subnets or change the terms").format(
+                    terms=_said(terms)
+                )
+                + _CODE,
             )
         return ("SubnetsReady", "True", "SubnetsReady", "")
 
@@ -140,8 +146,11 @@ class Resolver:
                 "SecurityGroupsReady",
                 "False",
                 "SecurityGroupsNotFound",
-                f"SecurityGroupSelector did not match any SecurityGroups: {_said(terms)};"
-                " tag the groups or change the terms (BAD_NODECLASS)",
+                source(
+                    "SecurityGroupSelector did not match any SecurityGroups: {terms}; tag the groups or change the"
+                    " terms"
+                ).format(terms=_said(terms))
+                + _CODE,
             )
         return ("SecurityGroupsReady", "True", "SecurityGroupsReady", "")
 
@@ -158,8 +167,10 @@ class Resolver:
                 "AMIsReady",
                 "False",
                 "AMINotFound",
-                f"AMISelector did not match any AMIs: {_said(terms)}; check ids, names, owners and tags"
-                " (BAD_NODECLASS)",
+                source("AMISelector did not match any AMIs: {terms}; check ids, names, owners and tags").format(
+                    terms=_said(terms)
+                )
+                + _CODE,
             )
         return ("AMIsReady", "True", "AMIsReady", "")
 
@@ -174,8 +185,11 @@ class Resolver:
                 "InstanceProfileReady",
                 "False",
                 "InstanceProfileNotReady",
-                f"spec.role: {spec['role']!r} needs an instance profile, and --isolated-vpc rules out IAM;"
-                " create the profile and name it in spec.instanceProfile (BAD_NODECLASS)",
+                source(
+                    "spec.role: {role!r} needs an instance profile, and --isolated-vpc rules out IAM; create the"
+                    " profile and name it in spec.instanceProfile"
+                ).format(role=spec["role"])
+                + _CODE,
             )
         else:
             status["instanceProfile"] = await self._profiles.ensure(
@@ -194,7 +208,8 @@ class Resolver:
             kind,
             "False",
             "LaunchTemplateNotFound",
-            f"EC2 has no launch template {name!r}; create it, or say in the class what it said (BAD_NODECLASS)",
+            source("EC2 has no launch template {name!r}; create it, or say in the class what it said").format(name=name)
+            + _CODE,
         )
 
     async def _group(self, node_class: Mapping[str, Any], status: dict[str, Any]) -> Condition:
@@ -240,7 +255,8 @@ def _validation(spec: Mapping[str, Any], conditions: Sequence[Condition]) -> Con
             VALID,
             "False",
             "TagValidationFailed",
-            f"spec.tags: {', '.join(sorted(bad))} are written by the autoscaler; remove them (BAD_NODECLASS)",
+            source("spec.tags: {tags} are written by the autoscaler; remove them").format(tags=", ".join(sorted(bad)))
+            + _CODE,
         )
     waiting = [kind for kind, condition, *_ in conditions if condition != "True"]
     if waiting:

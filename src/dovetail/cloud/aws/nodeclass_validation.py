@@ -23,6 +23,7 @@ from dovetail.cloud.aws.launch_templates import own
 from dovetail.cloud.aws.placement_groups import PlacementGroups
 from dovetail.cloud.aws.subnets import Network, Subnet
 from dovetail.cloud.provider import CloudError, LaunchOption, LaunchRequest, Remedy
+from dovetail.language import source
 from dovetail.model import labels as keys
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.kinds.nodeclass_hash import unmarked
@@ -228,7 +229,9 @@ async def _tried(right: str, act: Callable[[], Awaitable[None]]) -> LaunchFault 
     except CloudError as problem:
         code = code_of(problem.__cause__ or problem)
         if code == _DENIED:
-            text = f"Controller isn't authorized to call ec2:{right}: {problem.message}"
+            text = source("Controller isn't authorized to call ec2:{right}: {problem}").format(
+                right=right, problem=problem.message
+            )
             return LaunchFault(f"{right}AuthCheckFailed", text, problem.detail)
         if code == _WOULD or problem.remedy is Remedy.NEXT_OFFERING:
             return None  # it would be done, or only capacity is lacking just now

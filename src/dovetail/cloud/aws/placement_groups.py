@@ -18,6 +18,7 @@ from dovetail.cloud.aws.ec2nodeclass import wanted
 from dovetail.cloud.aws.errors import code_of
 from dovetail.cloud.aws.ttl_cache import TtlCache
 from dovetail.cloud.provider import NodeClassNotReady
+from dovetail.language import source
 from dovetail.model.labels import PLACEMENT_GROUP, PLACEMENT_PARTITION
 
 PARTITION = "partition"
@@ -71,7 +72,9 @@ def selector(node_class: Mapping[str, Any]) -> Mapping[str, str]:
 def missing(node_class: Mapping[str, Any]) -> str:
     """The message for a group that does not exist."""
     term = selector(node_class)
-    return f'Placement group "{term.get("name") or term.get("id")}" not found; create it or change the selector'
+    return source('Placement group "{group}" not found; create it or change the selector').format(
+        group=term.get("name") or term.get("id")
+    )
 
 
 def is_full(message: str) -> bool:

@@ -45,6 +45,7 @@ from dovetail.cloud.provider import (
     RepairPolicy,
 )
 from dovetail.cloud.unavailable_offerings import UnavailableOfferings
+from dovetail.language import source
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.labels import RESERVATION
 
@@ -214,8 +215,15 @@ class Aws:
             owner = instance.tags[instances.CLUSTER_TAG]
             raise CloudError(
                 "InstanceOfOtherCluster",
-                f"{provider_id} is tagged {instances.CLUSTER_TAG}={owner}, and is not terminated for cluster"
-                f" {self._settings.cluster_name}; correct the providerID of the NodeClaim or Node, or --cluster-name",
+                source(
+                    "{provider_id} is tagged {tag}={owner}, and is not terminated for cluster {cluster}; correct the"
+                    " providerID of the NodeClaim or Node, or --cluster-name"
+                ).format(
+                    provider_id=provider_id,
+                    tag=instances.CLUSTER_TAG,
+                    owner=owner,
+                    cluster=self._settings.cluster_name,
+                ),
                 Remedy.OPERATOR,
             )
         if instance.state != "shutting-down":

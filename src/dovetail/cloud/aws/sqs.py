@@ -12,6 +12,7 @@ from dovetail.clock import Clock
 from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.errors import code_of, is_not_found, message_of
 from dovetail.cloud.provider import CloudError, Interruption, Remedy
+from dovetail.language import source
 
 WAIT = 20
 VISIBLE_AFTER = 20
@@ -114,7 +115,9 @@ class InterruptionQueue:
 def _missing(name: str, error: Exception) -> CloudError:
     return CloudError(
         "QueueNotFound",
-        f"SQS has no queue {name!r} in this account and region; create it, or correct --interruption-queue",
+        source(
+            "SQS has no queue {name!r} in this account and region; create it, or correct --interruption-queue"
+        ).format(name=name),
         Remedy.OPERATOR,
         detail=f"{code_of(error)}: {message_of(error)}",
     )

@@ -36,8 +36,9 @@ from dovetail.kube.resources import (
 )
 from dovetail.language import message
 from dovetail.language.recognition import recognized
-from dovetail.model import labels, quantity
+from dovetail.model import labels, quantity, wellknown
 from dovetail.model.instance_type import InstanceType
+from dovetail.model.kinds.adopt import PROVISIONER_ANNOTATION
 from dovetail.model.lint.catalog import InstanceCatalog
 from dovetail.model.reasons import REASONS
 
@@ -162,6 +163,10 @@ def _key_faults(facts: Facts, pools: Sequence[Json], pods: Sequence[Json]) -> It
         template = pool["spec"]["template"]
         declared |= set((template.get("metadata") or {}).get("labels") or {})
         declared |= {row["key"] for row in template["spec"].get("requirements") or ()}
+        reference = template["spec"].get("nodeClassRef") or {}
+        declared.add(wellknown.node_class_label(str(reference.get("group")), str(reference.get("kind"))))
+        if PROVISIONER_ANNOTATION in (pool["metadata"].get("annotations") or {}):
+            declared.add(labels.PROVISIONER_NAME)
     for node in facts.items(NODES.name):
         declared |= set(node["metadata"].get("labels") or {})
     reported: set[str] = set()
