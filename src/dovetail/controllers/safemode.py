@@ -18,6 +18,7 @@ from structlog.typing import FilteringBoundLogger
 from dovetail.clock import Clock
 from dovetail.cloud.provider import UNAUTHORIZED, CloudError, InstanceNotFound
 from dovetail.controllers.metrics.definitions import Metrics
+from dovetail.language import source
 
 
 class SafeModeCause(StrEnum):
@@ -143,9 +144,8 @@ class SafeMode:
             self.set(SafeModeCause.CLOUD_DENIES, self._denials())
 
     def _denials(self) -> str | None:
-        return (
-            "; ".join(f"the cloud does not allow us to {action}: {why}" for action, why in self._denied.items()) or None
-        )
+        denial = source("the cloud does not allow us to {action}: {why}")
+        return "; ".join(denial.format(action=action, why=why) for action, why in self._denied.items()) or None
 
     def launch(self, succeeded: bool, why: str = "") -> None:
         """The outcome of a launch. One success is proof enough that launches work again."""
@@ -153,7 +153,8 @@ class SafeMode:
         if succeeded:
             self.set(SafeModeCause.LAUNCHES_FAIL, None)
         elif self._failed >= LAUNCH_FAILURES:
-            self.set(SafeModeCause.LAUNCHES_FAIL, f"the last {self._failed} launches failed: {why}")
+            text = source("the last {count} launches failed: {why}").format(count=self._failed, why=why)
+            self.set(SafeModeCause.LAUNCHES_FAIL, text)
 
     def registration(self, joined: bool, why: str = "") -> None:
         """Whether a launched node joined the cluster."""
@@ -162,16 +163,16 @@ class SafeMode:
         if joined and failed < JOIN_FAILURES:
             self.set(SafeModeCause.REGISTRATIONS_FAIL, None)
         elif not joined and failed >= JOIN_FAILURES:
-            self.set(
-                SafeModeCause.REGISTRATIONS_FAIL, f"{failed} of the last {len(self._joined)} nodes never joined: {why}"
-            )
+            text = source("{failed} of the last {count} nodes never joined: {why}")
+            self.set(SafeModeCause.REGISTRATIONS_FAIL, text.format(failed=failed, count=len(self._joined), why=why))
 
     def view(self, age: float, failures: str = "") -> None:
         """How old the view is."""
-        stale = f"the view is {age:.0f} s old: {failures}" if age > STALE_AFTER_S else None
-        self.set(SafeModeCause.STALE_VIEW, stale)
+        stale = source("the view is {age:.0f} s old: {failures}").format(age=age, failures=failures)
+        self.set(SafeModeCause.STALE_VIEW, stale if age > STALE_AFTER_S else None)
 
     def health(self, unhealthy: int, total: int) -> None:
         """How many of our nodes are not ready."""
         many = total > 0 and unhealthy > max(1, UNHEALTHY_SHARE * total)
-        self.set(SafeModeCause.MANY_UNHEALTHY, f"{unhealthy} of {total} nodes are not ready" if many else None)
+        text = source("{unhealthy} of {total} nodes are not ready").format(unhealthy=unhealthy, total=total)
+        self.set(SafeModeCause.MANY_UNHEALTHY, text if many else None)

@@ -19,6 +19,7 @@ from dovetail.controllers.nodeclaim.launch import NODEPOOL_PAUSE_S, waiting_for
 from dovetail.controllers.worker import every, reconcile_ids
 from dovetail.kube.errors import Forbidden, KubeError, NotFound
 from dovetail.kube.resources import CONFIGMAPS
+from dovetail.language import source
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.meta import condition
 
@@ -81,11 +82,11 @@ class RegistrationDiagnosis:
         if node is None or ready is None or ready.status == "True" or NO_NETWORK not in ready.message:
             return
         name = node.metadata.name
-        why = (
-            f"Node {name} is not ready, its network plugin has not started: see kubectl get pods -n kube-system"
-            f" -l k8s-app=aws-node --field-selector spec.nodeName={name}, and check that its role has the policies"
-            f" {NETWORK_POLICY} and {PULL_POLICY}"
-        )
+        why = source(
+            "Node {name} is not ready, its network plugin has not started: see kubectl get pods -n kube-system"
+            " -l k8s-app=aws-node --field-selector spec.nodeName={name}, and check that its role has the policies"
+            " {network_policy} and {pull_policy}"
+        ).format(name=name, network_policy=NETWORK_POLICY, pull_policy=PULL_POLICY)
         for pod in waiting_for(context, claim):
             context.event_publisher.publish(pod, "Warning", "NodeNetworkNotReady", why)
         if context.event_publisher.publish_on_node_and_claim(node, claim, "Warning", "NodeNetworkNotReady", why):
@@ -99,7 +100,8 @@ class RegistrationDiagnosis:
             await self._context.cloud.get(claim.status.provider_id)
         except InstanceNotFound as absent:
             if absent.why:
-                await self._delete(claim, f"the instance ended before it joined: {absent.why} (NEVER_JOINED)")
+                ended = source("the instance ended before it joined: {why}").format(why=absent.why)
+                await self._delete(claim, f"{ended} (NEVER_JOINED)")
             return bool(absent.why)
         return False
 
@@ -121,13 +123,14 @@ class RegistrationDiagnosis:
         why = await self._cause(claim, waited)
         if why is None:
             return
-        message = f"Instance runs and has not joined the cluster: {why} (NEVER_JOINED)"
+        said = source("Instance runs and has not joined the cluster: {why}").format(why=why)
+        message = f"{said} (NEVER_JOINED)"
         waiting = list(waiting_for(context, claim))
         if self._diagnosed.get(claim.metadata.uid) != why:
             if len(self._diagnosed) >= MAX_REMEMBERED:
                 self._diagnosed.clear()
             self._diagnosed[claim.metadata.uid] = why
-            text = f"instance runs and has not joined the cluster: {why}"
+            text = source("instance runs and has not joined the cluster: {why}").format(why=why)
             keys = [pod.metadata.key for pod in waiting]
             context.decision_history.record(
                 never_joined(context.decision_history, context.cluster_state, claim, keys, text)
@@ -164,17 +167,17 @@ class RegistrationDiagnosis:
 
 def unknown_role(profile: str) -> str:
     """What to check where the controller may not ask which role an instance profile has."""
-    return (
-        f"the controller may not ask IAM for the role of instance profile {profile} (iam:GetInstanceProfile): check"
+    return source(
+        "the controller may not ask IAM for the role of instance profile {profile} (iam:GetInstanceProfile): check"
         " that the profile has a role, that the ConfigMap aws-auth in kube-system maps this role with the groups"
         " system:bootstrappers and system:nodes or that it has an access entry of type EC2_LINUX, and that it has the"
-        f" policy {JOIN_POLICY}"
-    )
+        " policy {policy}"
+    ).format(profile=profile, policy=JOIN_POLICY)
 
 
 def mapped_role(role_arn: str, instance_id: str) -> str:
     """What to check where the role is let in."""
-    return (
-        f"{role_arn} is let in: check that it has the policy {JOIN_POLICY}, that its subnet and security groups reach"
-        f" the API server, and its console output: aws ec2 get-console-output --latest --instance-id {instance_id}"
-    )
+    return source(
+        "{role_arn} is let in: check that it has the policy {policy}, that its subnet and security groups reach"
+        " the API server, and its console output: aws ec2 get-console-output --latest --instance-id {instance_id}"
+    ).format(role_arn=role_arn, policy=JOIN_POLICY, instance_id=instance_id)
