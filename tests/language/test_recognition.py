@@ -243,3 +243,16 @@ def test_what_a_condition_says_behind_its_object_and_reason_is_recognized_whole(
 def test_remedies_of_nodes_that_node_groups_keep_are_recognized(korean: None, remedy: str) -> None:
     assert recognized(f"stays: cluster-autoscaler: {remedy} (Code)") != f"stays: cluster-autoscaler: {remedy} (Code)"
     assert not re.search("[a-z]{3,} [a-z]{3,} [a-z]{3,}", recognized(remedy))
+
+
+@pytest.mark.parametrize(
+    ("recorded", "shown"),
+    [
+        ("0 node(s); ready", "노드 0개; 준비됨"),
+        ("1 node(s) for $0.02/h at launch; ready; in safe mode", "노드 1개, 시작 시 $0.02/h; 준비됨; 안전 모드"),
+        ("web-1 is deleted: launch timeout", "web-1이 삭제됩니다: 시작 시간 초과"),
+        ("web-1 (m5.large, a, spot) is deleted: spot interrupted", "web-1 (m5.large, a, spot)이 삭제됩니다: 스팟 중단"),
+    ],
+)
+def test_states_and_reasons_at_the_end_of_a_text_are_recognized(korean: None, recorded: str, shown: str) -> None:
+    assert recognized(recorded) == shown

@@ -13,6 +13,7 @@ from dovetail.controllers.worker import every, reconcile_ids
 from dovetail.kube.errors import Forbidden, KubeError, Unauthorized
 from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import NODECLAIMS, NODES
+from dovetail.language import source
 from dovetail.model.nodes import Node
 
 PERIOD_S = 5.0
@@ -132,7 +133,8 @@ class SafeModeMonitor:
             return
         self._published = causes
         why = "; ".join(f"{cause}: {message}" for cause, message in causes.items())
-        text = f"Voluntary disruption has stopped: {why}" if causes else "Voluntary disruption resumes"
+        stops = source("Voluntary disruption has stopped: {why}").format(why=why)
+        text = stops if causes else source("Voluntary disruption resumes")
         for pool in context.cluster_state.pools.store.all():
             context.event_publisher.publish(pool, "Warning" if causes else "Normal", "SafeMode", text)
         context.decision_history.record(

@@ -97,7 +97,7 @@ def _with_remedy(text: str) -> str:
 def _recognized(text: str) -> str:
     if not _WORD.search(text):
         return text
-    readings = (_pieces(text), _whole(text), _parts(text))
+    readings = (_whole(text), _pieces(text), _parts(text))
     return min((shown for shown in readings if shown is not None), key=_english_words, default=text)
 
 
@@ -189,7 +189,10 @@ def _with_addition(text: str) -> str | None:
         before = text[:place]
         if place < 1 or not _is_balanced(before):
             continue
-        if (added := _filled(text[place:], _additions())) is not None:
+        added = _fixed().get(text[place:])
+        if added is None:
+            added = _filled(text[place:], _additions())
+        if added is not None:
             return _recognized(before) + added
     return None
 

@@ -10,9 +10,31 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.history.decisions import Decision
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import NODECLAIMS
+from dovetail.language import source
 from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.pods import returning
+
+#: What reasons are called in the decision history, for the catalogue.
+_WORDS = {
+    "capacity_reservation_expiring": source("capacity reservation expiring"),
+    "capacity_reservation_interrupted": source("capacity reservation interrupted"),
+    "event_status": source("event status"),
+    "expired": source("expired"),
+    "garbage_collected": source("garbage collected"),
+    "instance_status": source("instance status"),
+    "instance_stopped": source("instance stopped"),
+    "instance_terminated": source("instance terminated"),
+    "insufficient_capacity": source("insufficient capacity"),
+    "launch_failed": source("launch failed"),
+    "launch_timeout": source("launch timeout"),
+    "nodeclass_not_ready": source("nodeclass not ready"),
+    "registration_timeout": source("registration timeout"),
+    "scheduled_change": source("scheduled change"),
+    "spot_interrupted": source("spot interrupted"),
+    "static_scale_down": source("static scale down"),
+    "unhealthy": source("unhealthy"),
+}
 
 
 async def delete(
@@ -41,7 +63,7 @@ async def delete(
     if node is not None:
         pods = sum(map(returning, context.cluster_state.pods_on(node.metadata.name)))
         context.metrics.pods_disruption_initiated.labels(*labels).inc(pods)
-    words = reason.replace("_", " ")
+    words = _WORDS.get(reason) or reason.replace("_", " ")
     return decision or record(context, claim, reason, f"{words}: {why}" if why else words)
 
 
@@ -68,7 +90,7 @@ def record(context: Context, claim: NodeClaim, reason: str, why: str) -> str:
         kind="end",
         time=decision_history.now(),
         reason=reason,
-        summary=f"{what} is deleted: {why}",
+        summary=source("{what} is deleted: {why}").format(what=what, why=why),
         view_age=context.cluster_state.age(),
         before=price,
         cost=None if price is None else 0.0,

@@ -25,6 +25,7 @@ from dovetail.controllers.worker import Again, Worker, every, reconcile_ids
 from dovetail.kube.errors import NotFound
 from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import EC2NODECLASSES, NODECLAIMS, NODEPOOLS, PODS
+from dovetail.language import source
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
@@ -215,7 +216,7 @@ class DisruptionConditions:
             self._context.event_publisher.publish(
                 pool, "Normal", "DriftResumed", "Drift resumes: the NodePool or its NodeClass has changed"
             )
-            self._record(pool, "drift resumes: the NodePool or its NodeClass has changed")
+            self._record(pool, source("drift resumes: the NodePool or its NodeClass has changed"))
 
     def _report_stop(self, pool: NodePool, stop: Stop) -> None:
         context, code = self._context, REASONS["DRIFT_REPEATS"]
@@ -230,7 +231,7 @@ class DisruptionConditions:
             error=why,
             remedy=code.remedy,
         )
-        self._record(pool, f"drift has stopped: {why}; {code.remedy}", "DRIFT_REPEATS")
+        self._record(pool, f"{source('drift has stopped')}: {why}; {code.remedy}", "DRIFT_REPEATS")
 
     def _record(self, pool: NodePool, summary: str, reason: str = "") -> None:
         decision_history = self._context.decision_history

@@ -24,6 +24,7 @@ from dovetail.controllers.safemode import SafeModeCause
 from dovetail.controllers.worker import every, reconcile_ids
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import NODECLAIMS
+from dovetail.language import source
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.reasons import REASONS
 
@@ -143,7 +144,9 @@ class GarbageCollection:
             time=decision_history.now(),
             reason="garbage_collected",
             subject=instance.provider_id,
-            summary=f"{instance.instance_type} in {instance.zone} is terminated: its NodeClaim {name} does not exist",
+            summary=source("{instance_type} in {zone} is terminated: its NodeClaim {name} does not exist").format(
+                instance_type=instance.instance_type, zone=instance.zone, name=name
+            ),
             about=tuple(filter(None, (name, pool))),
         )
         decision_history.record(decision)

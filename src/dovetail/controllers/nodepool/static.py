@@ -18,6 +18,7 @@ from dovetail.controllers.node.termination import do_not_disrupt
 from dovetail.controllers.nodeclaim.deletion import delete
 from dovetail.controllers.provisioning import nodeclaim_template
 from dovetail.controllers.worker import every, reconcile_ids
+from dovetail.language import source
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.quantity import resources
@@ -74,7 +75,9 @@ class StaticCapacity:
                         kind="provision",
                         time=decision_history.now(),
                         view_age=self._context.cluster_state.age(),
-                        summary=f"{len(made)} node(s) for nodepool {pool.name} with replicas {pool.spec.replicas}",
+                        summary=source("{count} node(s) for nodepool {pool} with replicas {replicas}").format(
+                            count=len(made), pool=pool.name, replicas=pool.spec.replicas
+                        ),
                         about=(*made, pool.name),
                     )
                 )
