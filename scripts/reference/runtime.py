@@ -23,6 +23,7 @@ PACKAGES = ("autoscalers", "cloud", "cluster", "controllers", "kube", "cli")
 LEVELS = ("debug", "info", "warning", "error", "exception")
 #: What ends the help of a setting: its environment variable and its default.
 _BRACKETS = re.compile(r" *\[[A-Z0-9_]+(?:; (?P<default>[^\]]*))?\]$")
+_FACT = re.compile(r"\{[^{}]*\}")
 _REASON = re.compile(r"[A-Z][A-Za-z]+$")
 
 
@@ -156,6 +157,10 @@ def _template(node: ast.expr) -> str:
         return node.value
     if isinstance(node, ast.JoinedStr):
         return "".join(str(part.value) if isinstance(part, ast.Constant) else "{…}" for part in node.values)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
+        return _FACT.sub("{…}", _template(node.func.value))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "source":
+        return _template(node.args[0])
     return ""
 
 

@@ -123,8 +123,7 @@ class RegistrationDiagnosis:
         why = await self._cause(claim, waited)
         if why is None:
             return
-        said = source("Instance runs and has not joined the cluster: {why}").format(why=why)
-        message = f"{said} (NEVER_JOINED)"
+        message = source("Instance runs and has not joined the cluster: {why} (NEVER_JOINED)").format(why=why)
         waiting = list(waiting_for(context, claim))
         if self._diagnosed.get(claim.metadata.uid) != why:
             if len(self._diagnosed) >= MAX_REMEMBERED:
