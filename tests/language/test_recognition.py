@@ -249,6 +249,10 @@ def test_remedies_of_nodes_that_node_groups_keep_are_recognized(korean: None, re
     ("recorded", "shown"),
     [
         ("0 node(s); ready", "노드 0개; 준비됨"),
+        (
+            "no image; write the key a/category instead of a/type (NO_TYPE_MATCHES)",
+            "no image; a/type 대신 키 a/category를 쓰세요 (NO_TYPE_MATCHES)",
+        ),
         ("1 node(s) for $0.02/h at launch; ready; in safe mode", "노드 1개, 시작 시 $0.02/h; 준비됨; 안전 모드"),
         ("web-1 is deleted: launch timeout", "web-1이 삭제됩니다: 시작 시간 초과"),
         ("web-1 (m5.large, a, spot) is deleted: spot interrupted", "web-1 (m5.large, a, spot)이 삭제됩니다: 스팟 중단"),

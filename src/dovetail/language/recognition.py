@@ -97,8 +97,15 @@ def _with_remedy(text: str) -> str:
 def _recognized(text: str) -> str:
     if not _WORD.search(text):
         return text
-    readings = (_whole(text), _pieces(text), _parts(text))
+    readings = (_before_code(text), _whole(text), _pieces(text), _parts(text))
     return min((shown for shown in readings if shown is not None), key=_english_words, default=text)
+
+
+def _before_code(text: str) -> str | None:
+    """A text in front of a code, which is no part of its last fact: that may stand anywhere in a translation."""
+    coded = _CODED.fullmatch(text)
+    shown = _recognized(coded[1]) if coded is not None else None
+    return f"{shown} ({coded[2]})" if coded is not None and shown != coded[1] else None
 
 
 def _pieces(text: str) -> str | None:
