@@ -225,8 +225,8 @@ def bound(say: Say) -> str:
     )
 
 
-def testing(say: Say) -> str:
-    boxes = [
+def _testing_boxes(say: Say) -> list[Box]:
+    return [
         Box("laws", 0, 0, say("laws\nHypothesis, pure functions", "법칙\nHypothesis, 순수 함수"), width=200),
         Box(
             "scenarios",
@@ -279,6 +279,9 @@ def testing(say: Say) -> str:
             width=200,
         ),
     ]
+
+
+def testing(say: Say) -> str:
     arrows = [
         Arrow("laws", "scenarios"),
         Arrow("scenarios", "lab"),
@@ -288,7 +291,7 @@ def testing(say: Say) -> str:
         Arrow("judges", "lab"),
         Arrow("recordings", "real"),
     ]
-    return boxes_and_arrows(say("What holds the code", "코드를 지키는 것"), boxes, arrows)
+    return boxes_and_arrows(say("What holds the code", "코드를 지키는 것"), _testing_boxes(say), arrows)
 
 
 DIAGRAMS: dict[str, Callable[[Say], str]] = {

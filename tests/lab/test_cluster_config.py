@@ -21,7 +21,8 @@ from dovetail.lab.aws.node_groups import NodeGroups, create_configured
 from dovetail.lab.aws.offerings import LabOfferings
 from dovetail.lab.aws.service_account_roles import create_roles
 from dovetail.lab.cluster import Lab
-from dovetail.lab.cluster_config import ClusterConfig, ConfigRefused, parse
+from dovetail.lab.cluster_config import ClusterConfig, parse
+from dovetail.lab.eksctl_fields import ConfigRefused
 
 #: The cluster of the walk-through: one fixed group, one of spot and on-demand that an autoscaler may resize.
 WALK_THROUGH = """

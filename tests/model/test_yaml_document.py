@@ -12,7 +12,8 @@ from dovetail.cloud.aws import awsauth
 from dovetail.cloud.aws.userdata import linux
 from dovetail.install.doctor import access
 from dovetail.lab.aws import user_data
-from dovetail.lab.cluster_config import ConfigRefused, parse
+from dovetail.lab.cluster_config import parse
+from dovetail.lab.eksctl_fields import ConfigRefused
 from dovetail.model.scheduler_config import SchedulerConfigError, default_constraints
 from dovetail.model.yaml_document import MAX_LEVELS, NestedTooDeeply, load, load_all
 

@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dovetail.cli.diff_inputs import Input
-    from dovetail.offline.diff.changes import ProposedChange
+    from dovetail.model.instance_type import InstanceType
+    from dovetail.offline.diff.changes import DiffOptions
+    from dovetail.offline.diff.cluster import Json
     from dovetail.offline.diff.limits import Limit
     from dovetail.offline.diff.prediction import Prediction
+    from dovetail.studies.what_if.run import WhatIfInput
 
 #: As terraform's detailed exit status has them; a limit that is exceeded has its own.
 UNCHANGED, FAILED, CHANGED, EXCEEDED = 0, 1, 2, 3
@@ -111,9 +114,6 @@ def diff(
     """
     from dovetail.cli import diff_inputs as inputs
     from dovetail.offline.diff import changes, limits
-    from dovetail.offline.diff.cluster import complete
-    from dovetail.studies.what_if.predict import predict
-    from dovetail.studies.what_if.run import WhatIfInput
 
     options = changes.DiffOptions(
         deletions=deletions,
@@ -131,22 +131,39 @@ def diff(
     if not documents and options == changes.DiffOptions():
         raise _nothing_to_compare()
     read = _source(sources, recording, instant, lab, kubeconfig, context)
-    types, where = inputs.instance_types(read, catalog, region)
-    cluster = complete(read.objects)
-    change = changes.read_change(map(read.narrow, documents), options, cluster, {kind.name: kind for kind in types})
-    _check_change(change)
-    now, market = read.now, inputs.market(boot_s)
-    setup = WhatIfInput(
-        cluster=cluster, types=types, region=where, now=now, horizon_s=horizon_s, market=market, seed=seed
+    setup = _setup(read, inputs.instance_types(read, catalog, region), horizon_s, boot_s, seed)
+    sys.exit(_print(_predict(setup, read, documents, options), bounds, output, verbose))
+
+
+def _setup(
+    read: Input, types: tuple[tuple[InstanceType, ...], str], horizon_s: float, boot_s: float, seed: int
+) -> WhatIfInput:
+    from dovetail.cli import diff_inputs as inputs
+    from dovetail.offline.diff.cluster import complete
+    from dovetail.studies.what_if.run import WhatIfInput
+
+    return WhatIfInput(
+        cluster=complete(read.objects),
+        types=types[0],
+        region=types[1],
+        now=read.now,
+        horizon_s=horizon_s,
+        market=inputs.market(boot_s),
+        seed=seed,
     )
-    with waiting(message("running the cluster in virtual time …")):
-        prediction = predict(setup, change)
-    sys.exit(_print(prediction, bounds, output, verbose))
 
 
-def _check_change(change: ProposedChange) -> None:
+def _predict(setup: WhatIfInput, read: Input, documents: Sequence[Json], options: DiffOptions) -> Prediction:
+    """What the change does to the cluster; a change that is empty is refused."""
+    from dovetail.offline.diff import changes
+    from dovetail.studies.what_if.predict import predict
+
+    by_name = {instance_type.name: instance_type for instance_type in setup.types}
+    change = changes.read_change(map(read.narrow, documents), options, setup.cluster, by_name)
     if change.empty:
         raise _nothing_to_compare()
+    with waiting(message("running the cluster in virtual time …")):
+        return predict(setup, change)
 
 
 def _nothing_to_compare() -> UserError:

@@ -228,7 +228,8 @@ def _configured(file: Path | None, autoscaler: bool) -> ClusterConfig | None:
     """The ClusterConfig; what of it means nothing in the lab is listed."""
     if file is None:
         return None
-    from dovetail.lab.cluster_config import ConfigRefused, read
+    from dovetail.lab.cluster_config import read
+    from dovetail.lab.eksctl_fields import ConfigRefused
 
     if not autoscaler:
         raise UserError(message("--config: node groups need the lab's AWS; leave --no-autoscaler out"))

@@ -53,29 +53,6 @@ def nodepool(
         code, remedy = "LIMIT_REACHED", reasons.reason("LIMIT_REACHED").remedy
         line += message("; it launches no more: {full} in use; {remedy} ({code})", full=full, remedy=remedy, code=code)
     line += message("; in safe mode") if stopped else ""
-    details = [stopped] if stopped else []
-    drift = next(
-        (decision for decision in reversed(decisions) if decision.kind == "drift-stop" and decision.subject == name),
-        None,
-    )
-    if drift is not None and drift.reason:
-        details.append(f"{drift.summary} [{drift.id}]")
-    details += _limits(pool)
-    details += [allowance(cluster_state, pool, disruption, now) for disruption in REASONS]
-    details += [
-        f"{condition.type}={condition.status} {condition.reason} {condition.message}".strip()
-        for condition in pool.status.conditions
-    ]
-    refused = next((r for decision in reversed(decisions) for r in decision.refusals if name in r.pools), None)
-    if refused is not None:
-        details.append(
-            message(
-                "last refusal: {count} pod(s), {message} [{code}]",
-                count=refused.count,
-                message=refused.message,
-                code=refused.code,
-            )
-        )
     recent = [decision for decision in decisions if concerns(decision, name)][-10:]
     return Answer(
         subject=f"nodepool/{name}",
@@ -83,7 +60,7 @@ def nodepool(
         code=code,
         object=bad.object if bad else f"nodepool/{name}" if full else "",
         remedy=remedy,
-        details=tuple(details),
+        details=(*((stopped,) if stopped else ()), *_details(cluster_state, decisions, pool, now)),
         deep=(
             *shortened(_claim_lines(cluster_state, claims), 100),
             *lines(recent),
@@ -96,6 +73,38 @@ def nodepool(
             "allowed": {disruption: allowed_now(cluster_state, pool, disruption, now)[0] for disruption in REASONS},
         },
     )
+
+
+def _details(cluster_state: ClusterState, decisions: Sequence[Decision], pool: NodePool, now: datetime) -> list[str]:
+    """What holds the NodePool back now: stopped drift, limits, budgets, conditions, the last pods refused."""
+    details: list[str] = []
+    drift = next(
+        (
+            decision
+            for decision in reversed(decisions)
+            if decision.kind == "drift-stop" and decision.subject == pool.name
+        ),
+        None,
+    )
+    if drift is not None and drift.reason:
+        details.append(f"{drift.summary} [{drift.id}]")
+    details += _limits(pool)
+    details += [allowance(cluster_state, pool, disruption, now) for disruption in REASONS]
+    details += [
+        f"{condition.type}={condition.status} {condition.reason} {condition.message}".strip()
+        for condition in pool.status.conditions
+    ]
+    refused = next((r for decision in reversed(decisions) for r in decision.refusals if pool.name in r.pools), None)
+    if refused is not None:
+        details.append(
+            message(
+                "last refusal: {count} pod(s), {message} [{code}]",
+                count=refused.count,
+                message=refused.message,
+                code=refused.code,
+            )
+        )
+    return details
 
 
 def _cause(cluster_state: ClusterState, pool: NodePool) -> UnusableCause | None:

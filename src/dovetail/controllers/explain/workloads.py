@@ -68,12 +68,8 @@ def workload(
     running = [pod for pod in pods if pod.spec.node_name and not pod.finished]
     waiting = [pod for pod in pods if not pod.spec.node_name and not pod.finished]
     ordered = _by_cause(waiting, explain)
-    failed = [
-        f"{item.get('type')}={item.get('status')} {item.get('reason') or ''}: {item.get('message') or ''}".rstrip(": ")
-        for item in conditions
-        if (item.get("type"), item.get("status"))
-        in (("ReplicaFailure", "True"), ("Progressing", "False"), ("Failed", "True"))
-    ]
+    troubled = [(pod, trouble) for pod in running if (trouble := container_trouble(pod))]
+    failed = _failures(conditions)
     total = desired if desired is not None else len(running) + len(waiting)
     line = message("{count} of {total} pod(s) have a node", count=len(running), total=total)
     missing = total - len(running) - len(waiting)
@@ -81,26 +77,10 @@ def workload(
         line += _causes(ordered)
     elif missing > 0:
         line += message("; {missing} not created yet", missing=missing) + (f": {failed[0]}" if failed else "")
-    troubled = [(pod, trouble) for pod in running if (trouble := container_trouble(pod))]
     if troubled:
         line += message("; {count} of them do not run: {trouble}", count=len(troubled), trouble=troubled[0][1])
     remedy = _creation_remedy(failed, key.partition("/")[0]) if not ordered and missing > 0 else ""
     line += f"; {remedy}" if remedy else ""
-    details = [f"{pod.metadata.key}: {trouble}" for pod, trouble in troubled[:MAX_NAMES]]
-    details += [
-        message(
-            "{count} pod(s): {common} [{names}]",
-            count=len(group),
-            common=_common(group[0][1], group[0][0]),
-            names=_names(group),
-        )
-        for group in ordered
-    ]
-    nodes = sorted({pod.spec.node_name for pod in running})
-    if nodes:
-        details.append(
-            message("on {count} node(s): {shortened}", count=len(nodes), shortened=", ".join(shortened(nodes, 5)))
-        )
     best = ordered[0][0][1] if ordered else None
     owner_to_change = best is not None and best.object.startswith("pod/")
     return Answer(
@@ -110,7 +90,7 @@ def workload(
         object=subject if owner_to_change or remedy else best.object if best is not None else "",
         remedy=best.remedy if best is not None else remedy,
         source=best.source if best is not None else "objects",
-        details=(*failed, *details),
+        details=(*failed, *_details(running, troubled, ordered)),
         deep=(
             *(f"{group[0][0].metadata.key}: {text}" for group in ordered for text in group[0][1].details),
             *event_lines(about_object(events, kind, key)),
@@ -121,6 +101,38 @@ def workload(
             "causes": [_cause(group) for group in ordered],
         },
     )
+
+
+def _failures(conditions: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The conditions of a workload that say that it does not get on."""
+    return [
+        f"{item.get('type')}={item.get('status')} {item.get('reason') or ''}: {item.get('message') or ''}".rstrip(": ")
+        for item in conditions
+        if (item.get("type"), item.get("status"))
+        in (("ReplicaFailure", "True"), ("Progressing", "False"), ("Failed", "True"))
+    ]
+
+
+def _details(
+    running: Sequence[Pod], troubled: Sequence[tuple[Pod, str]], groups: Sequence[Sequence[tuple[Pod, Answer]]]
+) -> list[str]:
+    """Pods that do not run, groups of pods that wait, and the nodes of the others."""
+    details = [f"{pod.metadata.key}: {trouble}" for pod, trouble in troubled[:MAX_NAMES]]
+    details += [
+        message(
+            "{count} pod(s): {common} [{names}]",
+            count=len(group),
+            common=_common(group[0][1], group[0][0]),
+            names=_names(group),
+        )
+        for group in groups
+    ]
+    nodes = sorted({pod.spec.node_name for pod in running})
+    if nodes:
+        details.append(
+            message("on {count} node(s): {shortened}", count=len(nodes), shortened=", ".join(shortened(nodes, 5)))
+        )
+    return details
 
 
 def _creation_remedy(failed: Sequence[str], namespace: str) -> str:

@@ -34,7 +34,8 @@ from dovetail.lab.aws.pod_credentials import PodCredentials
 from dovetail.lab.aws.service_account_roles import create_roles
 from dovetail.lab.chart_registry import ChartRegistry
 from dovetail.lab.cluster import Lab
-from dovetail.lab.cluster_config import ClusterConfig, ConfigRefused
+from dovetail.lab.cluster_config import ClusterConfig
+from dovetail.lab.eksctl_fields import ConfigRefused
 from dovetail.lab.instances import SimulatedInstance
 from dovetail.lab.programs.execution import ROLE_ANNOTATION
 from dovetail.lab.server import LabServer

@@ -24,7 +24,8 @@ from dovetail.lab.aws import account, eks_images
 from dovetail.lab.aws.endpoint import ACCOUNT, AwsEndpoint
 from dovetail.lab.aws.fargate_profiles import SERVICE as FARGATE_SERVICE
 from dovetail.lab.aws.service_account_roles import AUTO_SCALER_POLICY
-from dovetail.lab.cluster_config import ClusterConfig, ConfigRefused, FargateProfileConfig, NodeGroupConfig
+from dovetail.lab.cluster_config import ClusterConfig, FargateProfileConfig, NodeGroupConfig
+from dovetail.lab.eksctl_fields import ConfigRefused
 from dovetail.language import message
 from dovetail.model.labels import NODEPOOL
 from dovetail.model.nodes import Node

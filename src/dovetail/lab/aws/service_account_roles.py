@@ -11,7 +11,8 @@ from dovetail.install import iam as documents
 from dovetail.install.iam import bounded_name
 from dovetail.lab.aws import account
 from dovetail.lab.aws.endpoint import ACCOUNT, AwsEndpoint
-from dovetail.lab.cluster_config import ClusterConfig, ConfigRefused, ServiceAccountConfig
+from dovetail.lab.cluster_config import ClusterConfig, ServiceAccountConfig
+from dovetail.lab.eksctl_fields import ConfigRefused
 from dovetail.lab.programs.execution import ROLE_ANNOTATION
 
 _EBS_CSI_POLICY = "arn:aws:iam::aws:policy/service-role/AmazonEBSCSIDriverPolicy"
