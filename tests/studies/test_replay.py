@@ -287,7 +287,7 @@ def test_the_same_seed_gives_the_same_bytes_on_any_hash_seed(recording: Recordin
 def test_the_report_has_both_sides_and_the_first_difference(recording: Recording, play: Play) -> None:
     outcome = play(ReplayOptions(autoscaler=NodeAutoscaler.KARPENTER))
     lines = list(report.text(outcome))
-    assert lines[0].startswith("story.dvrec: 0.33 h, replayed with karpenter")
+    assert lines[0].startswith("story.dvrec: 20m00s, replayed with karpenter")
     cost = next(line for line in lines if line.startswith("cost"))
     assert cost.count("$") == 2
     assert any(line.startswith("first difference at 00:") for line in lines)
@@ -393,6 +393,8 @@ def test_the_command_names_what_is_wrong(tmp_path: Path, recording: Recording) -
     assert "not a recording" in said(str(other))
     assert "no fault 'quake'" in said(str(recording.path), "--fault", "3m:quake")
     assert "as 30m:spot-interruption:2" in said(str(recording.path), "--fault", "quake")
+    late = said(str(recording.path), "--fault", "30m:spot-interruption:2")
+    assert "the recording ends after 20m00s; name an earlier time" in late
     assert "name an --autoscaler" in said(str(recording.path), "--nodepool", str(other))
     assert "Pod is no NodePool" in said(str(recording.path), "--autoscaler", "dovetail", "--nodepool", str(other))
 

@@ -102,6 +102,20 @@ def test_a_budget_of_zero_holds_drifted_nodes_and_says_so(cluster: WhatIfInput) 
     assert all("[PDB]" in text for text in blockers)
 
 
+def test_a_drifted_node_without_a_replacement_says_which_pods_have_no_place(cluster: WhatIfInput) -> None:
+    """The pool no longer allows what holds the pods: nodes stay, and the report must not leave the reason out."""
+    arm = {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}
+    pool = pool_manifest()
+    pool["spec"]["template"]["spec"]["requirements"].append(arm)
+    prediction = predict(cluster, ProposedChange(manifests=(pool,)))
+    assert len(prediction.applied.blocked) == prediction.now.nodes
+    assert not prediction.applied.evictions
+    for node in prediction.applied.blocked:
+        assert node.reason == "Drifted"
+        assert node.blockers
+        assert all(text.startswith("pod default/web-") and "NO_TYPE_MATCHES" in text for text in node.blockers)
+
+
 def test_pods_that_no_node_holds_are_pending_with_a_reason(cluster: WhatIfInput) -> None:
     prediction = predict(cluster, ProposedChange(manifests=(deployment_manifest("giant", 2, cpu="64"),)))
     (pending,) = prediction.applied.pending

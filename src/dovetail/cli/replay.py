@@ -78,7 +78,7 @@ def replay(
     options = ReplayOptions(
         autoscaler=None if autoscaler == "none" else NodeAutoscaler(autoscaler),
         pools=_pools(pools),
-        steps=tuple(map(_step, faults)),
+        steps=_steps(faults, recording),
         seed=seed,
     )
     if program is not None and autoscaler != "dovetail":
@@ -205,6 +205,24 @@ def _pools(paths: tuple[str, ...]) -> tuple[dict[str, Any], ...]:
     if paths and not any(item["kind"] == "NodePool" for item in objects):
         raise UserError(message("--nodepool: there is no NodePool in {paths}", paths=", ".join(paths)))
     return tuple(objects)
+
+
+def _steps(faults: tuple[str, ...], recording: Recording) -> tuple[ScenarioStep, ...]:
+    """What --fault asks for; after the recording's end it would not happen."""
+    from dovetail.offline.diff.report_text import duration
+
+    length_s = (recording.end - recording.start).total_seconds()
+    steps = tuple(map(_step, faults))
+    for text, step in zip(faults, steps, strict=True):
+        if step.at >= length_s:
+            raise UserError(
+                message(
+                    "--fault {text}: the recording ends after {length}; name an earlier time",
+                    text=text,
+                    length=duration(length_s),
+                )
+            )
+    return steps
 
 
 def _step(text: str) -> ScenarioStep:

@@ -84,6 +84,15 @@ def test_containers_are_merged_by_name_and_requirements_replaced_as_a_whole() ->
     assert narrowed["spec"]["requirements"] == [{"key": "zone"}]
 
 
+def test_what_kubectl_applied_before_and_is_not_known_is_noted() -> None:
+    """A recording leaves that annotation out: fields that the manifest drops would stay without a word."""
+    live = deployment(paused=True)
+    (note,) = read_change([deployment(replicas=9)], DiffOptions(), complete([live]), types()).notes
+    assert note.startswith("how Deployment shop/web was applied before is not known here")
+    live["metadata"]["annotations"] = {LAST_APPLIED: json.dumps(deployment(paused=True))}
+    assert read_change([deployment(replicas=9)], DiffOptions(), complete([live]), types()).notes == ()
+
+
 def test_differences_name_the_field_and_leave_out_what_servers_write() -> None:
     old, new = deployment(), deployment(replicas=9)
     old["metadata"]["resourceVersion"], new["metadata"]["resourceVersion"] = "1", "2"

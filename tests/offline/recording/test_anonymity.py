@@ -47,6 +47,7 @@ spec:
       - name: zebra
         image: 123456789012.dkr.ecr.ap-northeast-2.amazonaws.com/zebra:zebra
         env: [{name: ZEBRA, value: zebra}]
+        ports: [{name: zebra-metrics, containerPort: 8080}]
         resources: {requests: {cpu: 100m, zebra.example.com/licence: 1}, limits: {zebra.example.com/licence: 1}}
 ---
 apiVersion: batch/v1

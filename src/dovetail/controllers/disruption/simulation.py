@@ -20,7 +20,7 @@ from dovetail.model.nodes import Taint
 from dovetail.model.pods import Pod
 from dovetail.planner.cache import PlannerCache
 from dovetail.planner.optimise.improve import better_by_work
-from dovetail.planner.plan import Plan
+from dovetail.planner.plan import Plan, Unschedulable
 from dovetail.planner.problem.pod_spec import PodConstraints, shape_of
 from dovetail.planner.provision import provision, quote
 from dovetail.planner.snapshot import NodeState, Pool
@@ -102,6 +102,24 @@ class Simulation:
         Pending pods are planned along, and do not count against the candidates if they are unschedulable.
         `credit` is a capacity reservation that has one more free instance once the candidates are gone.
         """
+        plan, moved = self._planned(candidates, effort, credit)
+        uninitialized = {node.name for node in self._snapshot.nodes if not node.initialized}
+        for pod in moved:
+            place = plan.placements.get(pod.metadata.key)
+            if place is None or place.unschedulable is not None or place.node in uninitialized:
+                return None
+        return plan
+
+    def unschedulable(self, candidate: Candidate) -> dict[str, Unschedulable]:
+        """The pods of a candidate that no other node would hold, and no new one, and why; by their keys."""
+        plan, moved = self._planned((candidate,))
+        places = {pod.metadata.key: plan.placements.get(pod.metadata.key) for pod in moved}
+        return {key: place.unschedulable for key, place in places.items() if place and place.unschedulable}
+
+    def _planned(
+        self, candidates: Collection[Candidate], effort: float | None = None, credit: str = ""
+    ) -> tuple[Plan, list[Pod]]:
+        """The plan without the candidates, and their pods."""
         removed = {candidate.node for candidate in candidates}
         moved = [pod for candidate in candidates for pod in self._moved(candidate)]
         nodes = tuple(
@@ -111,13 +129,7 @@ class Simulation:
         pending = (*self._snapshot.pending, *moved)
         pools = tuple(_credited(pool, credit) for pool in self._snapshot.pools) if credit else self._snapshot.pools
         snapshot = msgspec.structs.replace(self._snapshot, nodes=nodes, pending=pending, pools=pools)
-        plan = provision(snapshot, deadline=effort, optimiser=better_by_work)
-        uninitialized = {node.name for node in nodes if not node.initialized}
-        for pod in moved:
-            place = plan.placements.get(pod.metadata.key)
-            if place is None or place.unschedulable is not None or place.node in uninitialized:
-                return None
-        return plan
+        return provision(snapshot, deadline=effort, optimiser=better_by_work), moved
 
     def baseline(self) -> float:
         """What the pending pods would cost: no part of any candidate's cost."""

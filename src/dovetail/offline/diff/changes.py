@@ -14,7 +14,7 @@ from dovetail.errors import UserError
 from dovetail.language import message
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.spelling import nearest
-from dovetail.offline.diff.cluster import KINDS, DiffInput, Json, Key, current, flat, key_of
+from dovetail.offline.diff.cluster import KINDS, DiffInput, Json, Key, current, flat, key_of, label_of
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 #: Groups whose every kind is known here; kinds of other groups are custom resources.
@@ -291,8 +291,19 @@ def read_change(
         lost_zones=read_zones(options.lost_zones, types),
         images=images,
         market=tuple(market),
-        notes=notes,
+        notes=(*notes, *_never_applied(manifests, cluster)),
     )
+
+
+def _never_applied(manifests: Iterable[Json], cluster: DiffInput) -> Iterator[str]:
+    """Objects of which nothing says how kubectl applied them, as in a recording."""
+    there = [(item, cluster.get(*key_of(item))) for item in manifests]
+    labels = [label_of(item) for item, live in there if live is not None and not _last_applied(live)]
+    if labels:
+        yield message(
+            "how {objects} was applied before is not known here: fields that its manifest leaves out stay as they are",
+            objects=", ".join(labels),
+        )
 
 
 def _subject(option: str, text: str, cluster: DiffInput, among: Sequence[str] = ()) -> Key:

@@ -186,7 +186,7 @@ def _pending(prediction: Prediction, most: int) -> list[str]:
     lines = [message("Pods without a node once the cluster is at rest")]
     for group in pending[:most]:
         lines.append(f"  ! {_group(group, before)}: {recognized(group.message)} [{group.code}]")
-        if group.remedy:
+        if group.remedy and group.remedy not in group.message:
             lines.append(f"      {recognized(group.remedy)}")
     return lines + _more(len(pending) - most)
 

@@ -138,6 +138,8 @@ class Anonymiser:
         label = source.get("key") or source.get("topologyKey")
         if isinstance(label, str) and _is_plain_value(label) and "values" in source:
             mapping["values"] = source["values"]  # a requirement on a zone or an instance type
+        if "containerPort" in source and isinstance(source.get("name"), str):
+            mapping["name"] = self._part(source["name"])  # the name of a port has 15 characters at most
         if mapping.get("type") != source.get("type") and "reason" in mapping:
             mapping["reason"] = self.name(str(source["reason"]))  # of a condition that is hidden
         return mapping | self._kind(source)

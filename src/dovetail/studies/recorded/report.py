@@ -8,6 +8,7 @@ from typing import NamedTuple
 from dovetail.language import message
 from dovetail.language.columns import width_of
 from dovetail.language.recognition import recognized
+from dovetail.offline.diff.report_text import duration
 from dovetail.offline.timeline import ScalingDecision, Timeline
 from dovetail.studies import svg
 from dovetail.studies.recorded.replay import Replay
@@ -29,9 +30,9 @@ class ReplayRow(NamedTuple):
 
 def text(replay: Replay) -> Iterator[str]:
     """The report, line by line."""
-    hours = replay.recorded.seconds / 3600.0
+    length = duration(replay.recorded.seconds)
     yield message(
-        "{name}: {hours:.2f} h, replayed with {autoscaler}", name=replay.name, hours=hours, autoscaler=title(replay)
+        "{name}: {length}, replayed with {autoscaler}", name=replay.name, length=length, autoscaler=title(replay)
     )
     yield ""
     sides = _sides(replay)

@@ -12,6 +12,7 @@ from dovetail.cloud.provider import Instance
 from dovetail.cluster.nodepools import for_planner
 from dovetail.cluster.pdb import PdbIndex
 from dovetail.controllers.disruption import candidates
+from dovetail.controllers.disruption.simulation import Simulation
 from dovetail.controllers.history.decisions import CreatedNodeClaim, Decision
 from dovetail.kube.resources import EC2NODECLASSES, NODECLAIMS, NODEPOOLS, NODES, PDBS, PODS
 from dovetail.lab.cluster import Lab
@@ -295,12 +296,22 @@ class Observation:
             blockers = candidates.node_blockers(node, claim, terminating=False, nominated=False)
             blockers += candidates.pod_blockers(pods.get(name, ()), pdbs, now)
             why = "Drifted" if claim.is_true("Drifted") else "Terminating"
-            texts = tuple(sorted(map(candidates.describe, blockers)))
             pool = pools.get(claim.node_pool or "")
-            blocked.append(
-                Blocked(node=name, pool=claim.node_pool or "", reason=why, blockers=texts or _shut(pool, why, now))
-            )
+            shut = _shut(pool, why, now)
+            if not blockers and not shut and why == "Drifted" and node is not None:
+                blockers = await self._without_a_place(claim, node)
+            texts = tuple(sorted(map(candidates.describe, blockers)))
+            blocked.append(Blocked(node=name, pool=claim.node_pool or "", reason=why, blockers=texts or shut))
         return tuple(sorted(blocked, key=lambda node: node.node))
+
+    async def _without_a_place(self, claim: NodeClaim, node: Node) -> list[candidates.Blocker]:
+        """Pods of a node that cannot be replaced, because no node would hold them."""
+        autoscaler = self._fleet.autoscaler
+        assert autoscaler is not None
+        offered = await autoscaler.context.instance_types.all()
+        candidate = candidates.candidate_of(autoscaler.context, node, claim, candidates.prices(offered))
+        refused = Simulation(autoscaler.context, offered).unschedulable(candidate)
+        return [candidates.Blocker(code=why.code, message=why.message, pod=pod) for pod, why in refused.items()]
 
 
 def is_evicted(pod: PodFields) -> bool:
