@@ -8,6 +8,7 @@ from html import escape
 
 import msgspec
 
+from dovetail.offline.diff.report_text import duration
 from dovetail.studies import svg, texts
 from dovetail.studies.findings import Side, StudyFinding, between_autoscalers, effects, of_autoscaler
 from dovetail.studies.html import document
@@ -88,7 +89,8 @@ class Report:
             if seeds == 1
             else self._text("seeds", count=seeds)
         )
-        hours = self._text("hours", count=f"{run.seconds / 3600:g}")
+        whole = run.seconds % 3600 == 0
+        hours = self._text("hours", count=f"{run.seconds / 3600:g}") if whole else duration(run.seconds)
         return self._text("lead", hours=hours, count=len(self._rows), seeds=spread, region=workload.part.region)
 
     def short(self) -> list[str]:

@@ -39,6 +39,10 @@ spec:
     spec:
       nodeSelector: {node-role.kubernetes.io/zebra: "", topology.kubernetes.io/zone: ap-northeast-2a}
       readinessGates: [{conditionType: zebra.example.com/ready}]
+      affinity:
+        nodeAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: In, values: [zebra]}]}]
       tolerations: [{key: zebra.k8s.io/dedicated, operator: Equal, value: zebra, effect: NoSchedule}]
       topologySpreadConstraints:
       - {maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule,

@@ -289,4 +289,12 @@ HARMLESS = re.compile(
 LONG_NUMBER = re.compile(r"[0-9]{10,}")
 OWNER_FIELDS = frozenset({"owner", "ownerID", "accountID"})
 #: Keys of labels without a domain that Kubernetes itself sets.
-PLAIN_KEYS = frozenset({"pod-template-hash", "controller-revision-hash", "job-name", "pod-template-generation"})
+PLAIN_KEYS = frozenset(
+    {
+        "pod-template-hash",
+        "controller-revision-hash",
+        "job-name",
+        "pod-template-generation",
+        "metadata.name",  # no label: the field by which pods of a DaemonSet select their node
+    }
+)
