@@ -176,7 +176,7 @@ def test_objects_from_files_without_defaults_change_nothing_by_themselves(cluste
 
 #: Of a hundred random changes so many may come out otherwise: ties are broken by names of new nodes, which a prediction
 #: cannot know (docs/diff.md).
-MAX_MISSED_DOLLARS, MAX_MISSED = 4, 6
+MAX_MISSED_DOLLARS, MAX_MISSED = 3, 3
 
 
 @pytest.mark.parametrize("seed", [0, 1, 7, 8, 49, 67])

@@ -14,7 +14,7 @@ import msgspec
 import yaml
 
 from dovetail.cloud.aws import catalog
-from dovetail.lab.eksctl_fields import LINE, MIXED, SCHEMA, ConfigRefused, FieldReader
+from dovetail.lab.eksctl_fields import LINE, MIXED, SCHEMA, ConfigRefused, EksctlReader
 from dovetail.language import message
 from dovetail.language.system_errors import system_error
 from dovetail.model import yaml_document
@@ -154,7 +154,7 @@ def parse(text: str, source: str = "cluster.yaml") -> ClusterConfig:
         ) from problem
     if root is None:
         raise ConfigRefused(message("{source}: is empty; write an eksctl ClusterConfig", source=source))
-    reader = FieldReader(source)
+    reader = EksctlReader(source)
     document = reader.read(root, SCHEMA, "")
     if document.get("kind") != KIND or not str(document.get("apiVersion", "")).startswith(API_GROUP):
         raise ConfigRefused(
@@ -194,7 +194,7 @@ def parse(text: str, source: str = "cluster.yaml") -> ClusterConfig:
     )  # fmt: skip
 
 
-def _check_region(reader: FieldReader, region: str) -> None:
+def _check_region(reader: EksctlReader, region: str) -> None:
     if region not in catalog.regions():
         near = nearest(region, catalog.regions())
         hint = message("; did you mean {near}?", near=near) if near else ""
@@ -226,7 +226,7 @@ def _cidr(source: str, document: Mapping[str, Any]) -> str:
 
 
 def _check_groups(
-    reader: FieldReader, document: Mapping[str, Any], groups: Sequence[NodeGroupConfig], region: str
+    reader: EksctlReader, document: Mapping[str, Any], groups: Sequence[NodeGroupConfig], region: str
 ) -> None:
     """Names that differ, and zones that the region has."""
     places = [

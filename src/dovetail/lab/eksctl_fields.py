@@ -144,7 +144,7 @@ SCHEMA: dict[str, Any] = {
 }  # fmt: skip
 
 
-class FieldReader:
+class EksctlReader:
     """Checks a document against the schema and keeps the lines of its fields."""
 
     def __init__(self, source: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from math import inf
 from typing import Any, TypeVar
@@ -350,20 +350,31 @@ def read(paths: Iterable[str]) -> Objects:
     """Every object in files, folders, or `-` for the standard input."""
     objects = Objects()
     for name, text in list(texts(paths)):
-        try:
+        with _named_file(name):
             for document in _documents(text):
                 for item in document if isinstance(document, list) else [document]:
                     objects.add(item)
-        except UserError as problem:
-            raise UserError(f"{name}: {problem.message}") from problem
-        except RecursionError as problem:
-            raise UserError(message("{name}: nested too deeply to be a manifest", name=name)) from problem
     return objects
 
 
 def documents(paths: Iterable[str]) -> list[Any]:
     """Every document in files, folders, or `-` for the standard input, as it is written."""
-    return [document for _, text in texts(paths) for document in _documents(text)]
+    values: list[Any] = []
+    for name, text in list(texts(paths)):
+        with _named_file(name):
+            values += _documents(text)
+    return values
+
+
+@contextmanager
+def _named_file(name: str) -> Iterator[None]:
+    """Name the file in errors of what it holds."""
+    try:
+        yield
+    except UserError as problem:
+        raise UserError(f"{name}: {problem.message}") from problem
+    except RecursionError as problem:
+        raise UserError(message("{name}: nested too deeply to be a manifest", name=name)) from problem
 
 
 def _documents(text: str) -> list[Any]:
