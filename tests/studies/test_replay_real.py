@@ -79,3 +79,5 @@ def test_a_real_control_plane_replayed_is_as_it_was_at_every_minute(tmp_path: Pa
         if abs(getattr(ours, field) - getattr(theirs, field)) > 0.05 * max(getattr(theirs, field), 1.0)
     ]
     assert apart == [], outcome.first_difference
+    assert before.evictions > 0  # those of the lost node
+    assert abs(after.evictions - before.evictions) <= 0.05 * before.evictions
