@@ -141,3 +141,19 @@ def test_a_preference_over_a_label_that_leaves_too_few_types_yields_to_min_value
     anyway = spread(key=size, whenUnsatisfiable="ScheduleAnyway")
     plan = solve(*pods(5, labels={"app": "web"}, **anyway), pools=(pool(types=types, requirements=(varied,)),))
     assert not plan.unschedulable
+
+
+def test_a_preference_that_leaves_too_few_types_within_the_limit_yields_to_min_values(solve: Solve) -> None:
+    """Three types fit the limit in both zones together, two in each: a pod that a soft spread counts has no node."""
+    types = (
+        kind("a", 2, 8, 0.1, zones=("z1",)),
+        kind("b", 2, 8, 0.1, zones=("z1", "z2")),
+        kind("c", 2, 8, 0.1, zones=("z2",)),
+        kind("large", 16, 64, 0.8),
+    )
+    varied = {"key": "node.kubernetes.io/instance-type", "operator": "Exists", "min_values": 3}
+    anyway = spread(whenUnsatisfiable="ScheduleAnyway")
+    limited = pool(types=types, requirements=(varied,), limits={"cpu": 4000})
+    plan = solve(*pods(2, labels={"app": "web"}, cpu="1500m", **anyway), pools=(limited,))
+    assert not plan.unschedulable
+    assert {len({choice.instance_type for choice in planned.offerings}) for planned in plan.nodes} == {3}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
@@ -206,10 +206,10 @@ def _tier1_of(problem: Problem, measured: bool, improved_later: bool) -> Tier1:
         return Tier1(problem, packing, outcomes)
     followed = as_packings(problem, outcomes, packing.state.run)
     packing = _try_more(problem, min((*followed, portfolio), key=_score))
-    if not packing.meets_baseline and problem.order.matters:
-        reordered = _with_owners_first(problem, packing, outcomes)
-        if reordered is not None:
-            return reordered
+    for other in _alternatives(problem) if not packing.meets_baseline else ():
+        tier1 = _solved_as(other, packing, outcomes)
+        if tier1 is not None:
+            return tier1
     return Tier1(problem, _first_valid(problem, (packing, *followed)), outcomes)
 
 
@@ -245,18 +245,27 @@ def _is_cheapest_for_one(problem: Problem, packing: Packing) -> bool:
     return bool(len(fitting)) and packing.cost <= float(fitting.min()) and packing.order_independent
 
 
-def _with_owners_first(problem: Problem, packing: Packing, outcomes: Sequence[BaselineOutcome]) -> Tier1 | None:
-    """The tier-1 packing where pods that a spread only counts are bound after its owners; None if it is no better.
+def _alternatives(problem: Problem) -> Iterator[Problem]:
+    """The problem with other pods counted by spreads, where a plan falls short of the baseline.
 
-    Where that order is impossible for some pods, Karpenter's outcome may still have a valid one: the verifier decides.
+    Pods that a spread only counts are bound after its owners, or a preferred spread counts only pods that still own it.
     """
-    reordered = Problem(problem.snapshot, owners_first=True, more_pools=problem.more_pools)
+    if problem.order.matters:
+        yield Problem(problem.snapshot, owners_first=True, more_pools=problem.more_pools)
+    if problem.counts_relaxed:
+        yield Problem(problem.snapshot, more_pools=problem.more_pools, owners_only=True)
+
+
+def _solved_as(problem: Problem, packing: Packing, outcomes: Sequence[BaselineOutcome]) -> Tier1 | None:
+    """The tier-1 packing of an alternative problem of the same snapshot; None if it is no better than a packing.
+
+    Where the order of binding that it assumes is impossible for some pods, Karpenter's outcome may still have a valid
+    one: the verifier decides.
+    """
     run = packing.state.run
-    before, followed = rebased(packing, reordered), as_packings(reordered, outcomes, run)
-    best = _first_valid(reordered, (quick_packing(reordered, run, more=[before, *followed]), before, *followed))
-    if best.score >= packing.score:
-        return None
-    return Tier1(reordered, best, outcomes)
+    before, followed = rebased(packing, problem), as_packings(problem, outcomes, run)
+    best = _first_valid(problem, (quick_packing(problem, run, more=[before, *followed]), before, *followed))
+    return Tier1(problem, best, outcomes) if best.score < packing.score else None
 
 
 def _first_valid(problem: Problem, packings: Iterable[Packing]) -> Packing:
@@ -274,7 +283,7 @@ def _is_valid(problem: Problem, packing: Packing) -> bool:
     if not few(problem):
         return True
     limited_diversity = bool(problem.binding) and problem.diversity is not None
-    if not (limited_diversity or problem.owners_first) and packing.order_independent:
+    if not (limited_diversity or problem.owners_first or problem.owners_only) and packing.order_independent:
         return True
     return not verify(plan_of(problem, packing), problem.snapshot)
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
+from dovetail.model.labels import HOSTNAME
 from dovetail.model.nodes import Taint
 from dovetail.model.taints import PREFER_NO_SCHEDULE
 from dovetail.planner.offerings.catalog import Bools, Ints, LabelQueries, OfferingCatalog, possible_types
@@ -62,14 +63,20 @@ class Problem:
 
     Of NodePools that no pod can distinguish, as many are kept as a sensible plan needs for their limits; with
     `more_pools`, as many as any plan could need.
+
+    With `owners_only`, and where NodePools have minValues, a preferred spread counts only pods that still own it.
+    Counting others would fix a label of their nodes, which may leave too few instance types.
     """
 
     frontier: OfferingFrontier
 
-    def __init__(self, snapshot: Snapshot, owners_first: bool = False, more_pools: bool = False) -> None:
+    def __init__(
+        self, snapshot: Snapshot, owners_first: bool = False, more_pools: bool = False, owners_only: bool = False
+    ) -> None:
         self.snapshot = snapshot
         self.owners_first = owners_first
         self.more_pools = more_pools
+        self.owners_only = owners_only
         self.pools = sorted(snapshot.pools, key=lambda pool: (-pool.weight, pool.name))
         self.daemons = daemons_of(snapshot)
         with snapshot.memory.lock:
@@ -373,9 +380,25 @@ class Problem:
 
         Counting a pod would fix the label on its node, and then the node would no longer meet minValues.
         """
-        label_keys = min_values_keys(self.catalog, self.min_values, {group.key for group in self.counters})
+        topology_keys = {group.key for group in self.counters}
+        label_keys = (
+            topology_keys - {HOSTNAME}
+            if self.owners_only
+            else min_values_keys(self.catalog, self.min_values, topology_keys)
+        )
+        return frozenset(group for group in self._preferred_groups() if group.key in label_keys)
+
+    def _preferred_groups(self) -> list[TopologyGroup]:
+        """Groups that are owned as preferences alone."""
         needed = {group for kind in self.kinds for group in kind.levels[0].hard} | self.running_anti_affinities.keys()
-        return frozenset(group for group in self.counters if group.key in label_keys and group not in needed)
+        return [group for group in self.counters if group not in needed]
+
+    @property
+    def counts_relaxed(self) -> bool:
+        """Whether a preferred spread counts pods that no longer own it, where NodePools have minValues."""
+        return bool(self.min_values) and any(
+            group.key != HOSTNAME and group not in self.uncounted for group in self._preferred_groups()
+        )
 
     def _constraints_by_level(self, kind: ConstraintClass, masks: list[int]) -> list[LevelConstraints]:
         """The relaxation levels of a kind, with the topology counters and the accepted nodes of each."""
