@@ -250,6 +250,10 @@ def test_remedies_of_nodes_that_node_groups_keep_are_recognized(korean: None, re
     [
         ("0 node(s); ready", "노드 0개; 준비됨"),
         (
+            "last refusal: 5 pod(s), type In [c, m] (these are no instance types); ask for less [NO_TYPE_MATCHES]",
+            "마지막 거부: 파드 5개, type In [c, m] (인스턴스 타입이 아닙니다); 더 적게 요청하세요 [NO_TYPE_MATCHES]",
+        ),
+        (
             "no image; write the key a/category instead of a/type (NO_TYPE_MATCHES)",
             "no image; a/type 대신 키 a/category를 쓰세요 (NO_TYPE_MATCHES)",
         ),

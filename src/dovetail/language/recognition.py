@@ -41,6 +41,8 @@ _SENTENCE_WORDS = frozenset(
 )
 #: An object, and why its condition is not met.
 _CONDITION = re.compile(r"[A-Z]\w+ [\w.-]+: (?:[A-Z]\w+: )?")
+#: What a fact named `code` may be: brackets of the text before it are no part of it.
+_CODE = r"[^\s()\[\]]+"
 #: A text that ends with a code of the vocabulary of reasons.
 _CODED = re.compile(r"(.+) \(([A-Z]+(?:_[A-Z]+)*)\)", re.DOTALL)
 #: A word that is no part of a name.
@@ -314,7 +316,7 @@ def _pattern(template: _Template) -> re.Pattern[str]:
         if not name:
             continue
         beside = index + 1 < len(pieces) and not pieces[index + 1][0] and bool(pieces[index + 1][1])
-        form = _single_word(name, spec, template.translation)
+        form = _CODE if name == "code" else _single_word(name, spec, template.translation)
         if not form and index and not literal:
             form = ".*?"
         elif not form and literal.endswith(("]", ")")):
