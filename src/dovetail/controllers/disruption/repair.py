@@ -24,6 +24,7 @@ from dovetail.controllers.disruption.types import Candidate, Command, CommandQue
 from dovetail.controllers.history.decisions import Decision
 from dovetail.controllers.node import reboot
 from dovetail.controllers.nodeclaim.deletion import termination_mode
+from dovetail.language import source
 from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.meta import stamp
@@ -153,22 +154,24 @@ class Repair:
     def _blocker(self, unhealthy_node: UnhealthyNode) -> str | None:
         node, claim = unhealthy_node.node, unhealthy_node.claim
         if wellknown.NODEPOOL not in node.metadata.labels:
-            return "repair requires a NodePool to construct and budget a safe replacement"
+            return source("repair requires a NodePool to construct and budget a safe replacement")
         if (claim.node_pool or "") not in self._context.cluster_state.pools.store:
-            return f"NodePool not found (NodePool={claim.node_pool})"
+            return source("NodePool not found (NodePool={pool})").format(pool=claim.node_pool)
         why = blocking(self._context, node, claim, self._context.clock.now())
         node_blockers = [blocker for blocker in why if not blocker.pod and blocker.code not in WAIVED]
         if not claim.is_true("Initialized"):
             node_blockers = [blocker for blocker in node_blockers if blocker.code != "NOMINATED"]
         if not claim.is_true("Registered"):
-            return "node isn't initialized nor registered"
+            return source("node isn't initialized nor registered")
         if node_blockers:
             return node_blockers[0].message
         if node.metadata.annotations.get(wellknown.DO_NOT_REPAIR) == "true":
-            return f'repair is blocked through the "{wellknown.DO_NOT_REPAIR}" annotation'
+            return source('repair is blocked through the "{annotation}" annotation').format(
+                annotation=wellknown.DO_NOT_REPAIR
+            )
         unbounded = unhealthy_node.diagnosis.grace is None and claim.spec.grace is None
         if any(blocker.pod for blocker in why) and unbounded:
-            return "repair requires a termination grace period to bypass blocking pods"
+            return source("repair requires a termination grace period to bypass blocking pods")
         return None
 
     def _tripped(self) -> frozenset[str]:
@@ -188,7 +191,9 @@ class Repair:
     def _publish_many_unhealthy(self, unhealthy_node: UnhealthyNode) -> None:
         """Publish on Node, NodeClaim and NodePool that too many nodes are unhealthy at once."""
         context, name = self._context, unhealthy_node.claim.node_pool or ""
-        text = f'more than {UNHEALTHY_SHARE:.0%} of nodes in nodepool "{name}" are unhealthy'
+        text = source('more than {share:.0%} of nodes in nodepool "{name}" are unhealthy').format(
+            share=UNHEALTHY_SHARE, name=name
+        )
         self._write(unhealthy_node, text)
         for subject in (unhealthy_node.node, unhealthy_node.claim, context.cluster_state.pools.store.get(name)):
             if subject is not None:

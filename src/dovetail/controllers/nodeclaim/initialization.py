@@ -24,20 +24,23 @@ def missing(node: Node | None, claim: NodeClaim) -> Missing | None:
     if node is None:
         return Missing("NodeNotFound", source("Node not registered with cluster"))
     if not node.ready:
-        return Missing("NodeNotReady", "Node status is NotReady")
+        return Missing("NodeNotReady", source("Node status is NotReady"))
     for taint in node.spec.taints:
         if any(
             taint.key == startup_taint.key and taint.effect == startup_taint.effect
             for startup_taint in claim.spec.startup_taints
         ):
-            return Missing("StartupTaintsExist", f'StartupTaint "{text(taint)}" still exists')
+            said = source('StartupTaint "{taint}" still exists').format(taint=text(taint))
+            return Missing("StartupTaintsExist", said)
     for taint in node.spec.taints:
         if ephemeral(taint):
-            return Missing("KnownEphemeralTaintsExist", f'KnownEphemeralTaint "{text(taint)}" still exists')
+            said = source('KnownEphemeralTaint "{taint}" still exists').format(taint=text(taint))
+            return Missing("KnownEphemeralTaintsExist", said)
     allocatable = resources(node.status.allocatable)
     for name, amount in resources(claim.spec.resources.requests).items():
         if amount and not allocatable.get(name):
-            return Missing("ResourceNotRegistered", f'Resource "{name}" was requested but not registered')
+            said = source('Resource "{name}" was requested but not registered').format(name=name)
+            return Missing("ResourceNotRegistered", said)
     return None
 
 

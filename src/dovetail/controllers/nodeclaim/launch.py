@@ -28,6 +28,7 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim.deletion import delete
 from dovetail.controllers.nodeclaim.offerings import custom_labels, labels, options
 from dovetail.kube.backoff import doubled
+from dovetail.language import source
 from dovetail.model import wellknown
 from dovetail.model.kinds.kubelet import with_kubelet
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -99,14 +100,16 @@ class InstanceLauncher:
         reference = claim.spec.node_class_ref
         node_class = context.cluster_state.node_classes.store.get(reference.name)
         if node_class is None and context.cloud.node_class_required:
-            raise NodeClassNotReady(f"{reference.kind} {reference.name!r} not found")
+            raise NodeClassNotReady(
+                source("{kind} {name!r} not found").format(kind=reference.kind, name=reference.name)
+            )
         pool = context.cluster_state.pools.store.get(claim.node_pool or "")
         if node_class is not None and pool is not None:
             node_class = dict(with_kubelet(node_class, pool.metadata.annotations))
         types = await context.cloud.instance_types(self._pool(claim), node_class or {})
         choices = options(claim, context.instance_types.corrected(types, claim.node_pool or ""))
         if not choices:
-            raise InsufficientCapacity("all requested instance types were unavailable during launch")
+            raise InsufficientCapacity(source("all requested instance types were unavailable during launch"))
         labels_ = {**custom_labels(claim, types), **labels(claim)}
         began = context.clock.monotonic()
         request = LaunchRequest(

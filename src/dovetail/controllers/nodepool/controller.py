@@ -16,6 +16,7 @@ from dovetail.controllers.worker import Again, Worker
 from dovetail.kube.errors import NotFound
 from dovetail.kube.reflector import CacheChange
 from dovetail.kube.resources import EC2NODECLASSES, NODECLAIMS, NODEPOOLS
+from dovetail.language import source
 from dovetail.model.duration import DurationError
 from dovetail.model.kinds import nodepool_hash
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -125,17 +126,17 @@ class NodePools:
     @staticmethod
     def _class(node_class: Mapping[str, Any] | None, conditions: Conditions) -> None:
         if node_class is None:
-            conditions.false("NodeClassReady", "NodeClassNotFound", "NodeClass not found on cluster")
+            conditions.false("NodeClassReady", "NodeClassNotFound", source("NodeClass not found on cluster"))
             return
         if (node_class.get("metadata") or {}).get("deletionTimestamp"):
-            conditions.false("NodeClassReady", "NodeClassTerminating", "NodeClass is Terminating")
+            conditions.false("NodeClassReady", "NodeClassTerminating", source("NodeClass is Terminating"))
             return
         if not node_class:
             conditions.true("NodeClassReady")
             return
         ready = _ready(node_class)
         if ready is None or ready.get("status") == "Unknown":
-            conditions.false("NodeClassReady", "NodeClassReadinessUnknown", "Node Class Readiness Unknown")
+            conditions.false("NodeClassReady", "NodeClassReadinessUnknown", source("Node Class Readiness Unknown"))
         elif ready.get("status") == FALSE:
             conditions.false("NodeClassReady", ready.get("reason") or "NodeClassNotReady", ready.get("message") or "")
         else:

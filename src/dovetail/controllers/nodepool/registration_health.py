@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dovetail.language import source
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.meta import Condition
 
@@ -33,7 +34,7 @@ class RegistrationHealth:
         if not joined and launched is not None and launched.status != "True":
             self._why[pool] = (launched.reason, launched.message)
         elif not joined:
-            self._why[pool] = ("RegistrationFailed", "Failed to register node")
+            self._why[pool] = ("RegistrationFailed", source("Failed to register node"))
         for listener in self._listeners:
             listener(pool)
 
