@@ -21,6 +21,7 @@ from dovetail.controllers.provisioning.node_group_scale_ups import NOT_TRIGGERED
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, Conflict, Forbidden, KubeError, NotFound
 from dovetail.kube.resources import CONFIGMAPS
+from dovetail.language import source
 from dovetail.model.meta import stamp
 
 MAX_CHARS = 256 * 1024
@@ -46,7 +47,7 @@ class NodeGroupDecisions:
         pods = [pod.metadata.key for pod in plan.triggered]
         self._record(
             "scale-up",
-            f"{sizes} for {len(pods)} pod(s)",
+            source("{sizes} for {count} pod(s)").format(sizes=sizes, count=len(pods)),
             reason=expander,
             about=tuple(increase.group.id for increase in increases),
             pods=tuple(pods[:SHOWN]),
@@ -54,10 +55,11 @@ class NodeGroupDecisions:
         )
 
     def scaled_down(self, deletion: Deletion, evictions: int) -> None:
-        what = f"drained of {evictions} pod(s)" if deletion.drain else "empty"
+        removed = source("node {node} removed, drained of {count} pod(s)")
+        summary = removed if deletion.drain else source("node {node} removed, empty")
         self._record(
             "scale-down",
-            f"node {deletion.node} removed, {what}",
+            summary.format(node=deletion.node, count=evictions),
             reason="Underutilized" if deletion.drain else "Empty",
             about=(deletion.group, deletion.node),
             removed=(deletion.node,),
@@ -80,7 +82,12 @@ class NodeGroupDecisions:
                 message=message,
                 remedy=verdict_of(message.partition(" ")[2].partition(", ")[0]).remedy,
             )
-            self._record("refuse", f"{len(pods)} pod(s): {message}", pods=tuple(pods[:SHOWN]), refusals=(refusal,))
+            self._record(
+                "refuse",
+                source("{count} pod(s): {message}").format(count=len(pods), message=message),
+                pods=tuple(pods[:SHOWN]),
+                refusals=(refusal,),
+            )
 
     def _record(
         self,
