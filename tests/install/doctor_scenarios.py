@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 from collections.abc import AsyncIterator, Callable
@@ -130,12 +131,18 @@ def variable(name: str, value: str) -> Edit:
 
 
 def role_policy(policy: str) -> Break:
-    """A further inline policy of the controller's role."""
+    """A further inline policy of the controller's role; several have names of their own."""
+
+    def act(site: Site) -> str:
+        iam = client(site.endpoint, "iam")
+        names = iam.list_role_policies(RoleName=CONTROLLER_ROLE)["PolicyNames"]
+        name = "further" if "further" not in names else f"further-{len(names)}"
+        iam.put_role_policy(RoleName=CONTROLLER_ROLE, PolicyName=name, PolicyDocument=policy)
+        return name
+
     return at_aws(
-        lambda site: client(site.endpoint, "iam").put_role_policy(
-            RoleName=CONTROLLER_ROLE, PolicyName="further", PolicyDocument=policy
-        ),
-        lambda site, _: client(site.endpoint, "iam").delete_role_policy(RoleName=CONTROLLER_ROLE, PolicyName="further"),
+        act,
+        lambda site, name: client(site.endpoint, "iam").delete_role_policy(RoleName=CONTROLLER_ROLE, PolicyName=name),
     )
 
 
@@ -450,10 +457,17 @@ async def uninitialised_node(site: Site) -> AsyncIterator[None]:
 @asynccontextmanager
 async def own_node(site: Site) -> AsyncIterator[None]:
     """The node of a replica of the controller becomes one of a NodePool."""
-    pods = (await site.kube.list(kinds.PODS, "karpenter")).items
-    name = next(pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName"))
+
+    async def hosts() -> list[str]:
+        pods = (await site.kube.list(kinds.PODS, "karpenter")).items
+        return [pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")]
+
+    for _ in range(60):  # an earlier fault may have scaled it to 0 just before
+        if names := await hosts():
+            break
+        await asyncio.sleep(1.0)
     async with edited(
-        kinds.NODES, name, lambda node: node["metadata"]["labels"].update({"karpenter.sh/nodepool": "p"})
+        kinds.NODES, names[0], lambda node: node["metadata"]["labels"].update({"karpenter.sh/nodepool": "p"})
     )(site):
         yield
 

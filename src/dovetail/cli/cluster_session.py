@@ -50,6 +50,22 @@ def kubeconfig(named: str | None, name: str | None = None) -> str | None:
     return lab(None).kubeconfig
 
 
+async def aws_region(given: str | None, kube: Kube, server: str) -> str:
+    """As given, as the AWS command's, or as the cluster tells it; empty where none does."""
+    import boto3
+
+    from dovetail.install.cluster_region import cluster_region
+
+    return given or boto3.session.Session().region_name or await cluster_region(kube, server)
+
+
+async def needed_region(given: str | None, kube: Kube, server: str) -> str:
+    region = await aws_region(given, kube, server)
+    if not region:
+        raise UserError(message("--region: is not set; give it here, or set AWS_REGION"))
+    return region
+
+
 @contextmanager
 def cluster_errors() -> Iterator[None]:
     """One line with the way out for what goes wrong between a command and its cluster."""

@@ -51,7 +51,7 @@ NO_CONTROLLER = source("no controller is installed here")
 )
 @click.option("--rbac", is_flag=True, help="Print the rights that reading takes, and do nothing.")
 @click.option("--cluster", default=None, help="Name of the EKS cluster; found by the kubeconfig if left out.")
-@click.option("--region", default=None, help="Region; default as the AWS command's.")
+@click.option("--region", default=None, help="Region; default as the AWS command's, or the cluster's.")
 @click.option("--name", "lab", default=None, metavar="LAB", help="Ask the lab of this name.")
 @click.option("--kubeconfig", default=None, help="Path of a kubeconfig; default as kubectl's.")
 @click.option("--context", default=None, help="Context of the kubeconfig.")
@@ -279,9 +279,7 @@ class _Place:
         import asyncio
         import os
 
-        import boto3
-
-        from dovetail.cli.cluster_session import cluster_errors
+        from dovetail.cli.cluster_session import aws_region, cluster_errors
         from dovetail.cli.terminal import progress, quiet_logs
         from dovetail.clock import Clock
         from dovetail.cloud.aws.client import Calls
@@ -290,14 +288,18 @@ class _Place:
         from dovetail.kube.config import load
 
         quiet_logs()
-        chosen = self._region or boto3.session.Session().region_name
 
         async def main(show: Any) -> Facts:
             clock = Clock(asyncio.get_running_loop())
             connection = load(self.kubeconfig(), self._context)
-            calls = Calls(clock, region=chosen, endpoint=os.environ.get("AWS_ENDPOINT_URL")) if chosen else None
             kube = Kube(connection.transport(), clock).read_only()
+            calls = None
             try:
+                region = await aws_region(self._region, kube, connection.server)
+                if region:
+                    calls = Calls(clock, region=region, endpoint=os.environ.get("AWS_ENDPOINT_URL"))
+                else:
+                    click.echo(_without_region(), err=True)
                 return await collect(
                     kube, calls, server=connection.server, cluster=self._cluster or "", logs=logs, progress=show
                 )
@@ -306,12 +308,12 @@ class _Place:
                     calls.close()
                 await kube.close()
 
-        if not chosen:
-            click.echo(
-                message("note: no region is set, so AWS is not asked; give --region, or set AWS_REGION"), err=True
-            )
         with progress(message("reading {{}} …")) as show, cluster_errors():
             return asyncio.run(main(show))
+
+
+def _without_region() -> str:
+    return message("note: no region is set, so AWS is not asked; give --region, or set AWS_REGION")
 
 
 def _read(source: Path) -> Facts:

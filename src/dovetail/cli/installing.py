@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import textwrap
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import closing
 from typing import NamedTuple, TypeVar
 
 import click
@@ -160,22 +161,19 @@ def run_in_session(session: InstallSession, talk: Callable[[Account, Connection]
     """Run `talk` with both clients; every known failure becomes one line with the way out."""
     import os
 
-    import boto3
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
-    chosen = session.region or boto3.session.Session().region_name
-    if not chosen:
-        raise UserError(message("--region: is not set; give it here, or set AWS_REGION"))
+    from dovetail.cli.cluster_session import needed_region
 
     async def main() -> T:
         clock = Clock(asyncio.get_running_loop())
         connection = load(session.kubeconfig, session.context)
-        calls = Calls(clock, region=chosen, endpoint=os.environ.get("AWS_ENDPOINT_URL"))
         kube = Kube(connection.transport(), clock, manager="dovetail-install")
         try:
-            return await talk(Account(calls, kube), connection)
+            region = await needed_region(session.region, kube, connection.server)
+            with closing(Calls(clock, region=region, endpoint=os.environ.get("AWS_ENDPOINT_URL"))) as calls:
+                return await talk(Account(calls, kube), connection)
         finally:
-            calls.close()
             await kube.close()
 
     try:

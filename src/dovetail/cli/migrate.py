@@ -51,7 +51,7 @@ def migrate() -> None:
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("-v", "--verbose", is_flag=True, help="Show the objects, and the command of each step.")
 @click.option("--cluster", default=None, help="Name of the EKS cluster; found by the kubeconfig if left out.")
-@click.option("--region", default=None, help="Region; default as the AWS command's.")
+@click.option("--region", default=None, help="Region; default as the AWS command's, or the cluster's.")
 @click.option("--kubeconfig", default=None, help="Kubeconfig file; default as kubectl's.")
 @click.option("--context", default=None, help="Context of the kubeconfig.")
 def node_groups(

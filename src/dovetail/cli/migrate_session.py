@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -157,28 +157,24 @@ def converse(
     context: str | None,
 ) -> T:
     """Open both connections and talk; every expected failure becomes one line with the way out."""
-    import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 
     from dovetail.cli.terminal import quiet_logs
 
     quiet_logs()
-    chosen = region or boto3.session.Session().region_name
-    if not chosen:
-        raise UserError(message("--region: is not set; give it here, or set AWS_REGION"))
 
     async def main() -> T:
         connection = load(cluster_session.kubeconfig(kubeconfig), context)
         transport = connection.transport()
         clock = Clock(asyncio.get_running_loop(), await server_time(transport))
-        calls = Calls(clock, region=chosen, endpoint=os.environ.get("AWS_ENDPOINT_URL"))
         kube = Kube(transport, clock, chance=Chance(system_seed()), manager="dovetail-migrate")
         try:
-            name = cluster or await cluster_of(Account(calls, kube), connection.server)
-            session = MigrationSession(kube=kube, calls=calls, clock=clock, cluster=name, groups=AwsGroups(calls, name))
-            return await talk(session)
+            chosen = await cluster_session.needed_region(region, kube, connection.server)
+            with closing(Calls(clock, region=chosen, endpoint=os.environ.get("AWS_ENDPOINT_URL"))) as calls:
+                name = cluster or await cluster_of(Account(calls, kube), connection.server)
+                groups = AwsGroups(calls, name)
+                return await talk(MigrationSession(kube=kube, calls=calls, clock=clock, cluster=name, groups=groups))
         finally:
-            calls.close()
             with suppress(KubeError):
                 await kube.close()
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("program", type=click.Choice(["dovetail", "cluster-autoscaler", "vpa"]), default="dovetail")
 @click.option("--cluster", default=None, help="Name of the EKS cluster; found by the kubeconfig if left out.")
-@click.option("--region", default=None, help="Region; default as the AWS command's.")
+@click.option("--region", default=None, help="Region; default as the AWS command's, or the cluster's.")
 @click.option("-n", "--namespace", default="karpenter", show_default=True)
 @click.option("--release", "name", default="karpenter", show_default=True)
 @click.option(

@@ -23,6 +23,7 @@ from dovetail.kube.resources import CONFIGMAPS, NODES, PERSISTENTVOLUMECLAIMS, P
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.aws import account, mutating_webhooks
 from dovetail.lab.aws.ec2 import Timing
+from dovetail.lab.aws.eks_images import kubernetes_release
 from dovetail.lab.aws.endpoint import AwsEndpoint
 from dovetail.lab.aws.fargate_profiles import (
     COMPUTE_TYPE,
@@ -200,7 +201,8 @@ class Fargate:
         subnets = profile.subnets or tuple(self._made.subnets.values())
         subnet = subnets[len(self._nodes) % len(subnets)]
         interface = await asyncio.get_running_loop().run_in_executor(None, lambda: self._attach(subnet))
-        instance = simulated(interface, self._made.region, capacity, profile, self._timing.ready)
+        kubelet = kubernetes_release(str(self._endpoint.backend("eks").clusters[self._made.cluster].version))
+        instance = simulated(interface, self._made.region, capacity, profile, kubelet, self._timing.ready)
         self._nodes[instance.name] = FargateNode(instance.name, pod_uid, interface["NetworkInterfaceId"])
         await self._fleet.join(instance)
         return instance.name
@@ -224,7 +226,7 @@ class Fargate:
 
 
 def simulated(
-    interface: Json, region: str, capacity: Capacity, profile: Profile, ready_s: float = 0.0
+    interface: Json, region: str, capacity: Capacity, profile: Profile, kubelet_version: str, ready_s: float = 0.0
 ) -> SimulatedInstance:
     """The node for one pod. It has no instance type, and EC2 knows its network interface alone."""
     ip, zone = interface["PrivateIpAddress"], interface["AvailabilityZone"]
@@ -248,6 +250,7 @@ def simulated(
         labels={COMPUTE_TYPE: "fargate", "kubernetes.io/hostname": host},
         taints=(_TAINT,),
         ready_seconds=ready_s,
+        kubelet_version=kubelet_version,
     )
 
 
