@@ -24,6 +24,7 @@ from dovetail.install.doctor.collect import (
 )
 from dovetail.install.doctor.facts import Facts, Finding, SourceAnswer, State, Status
 from dovetail.install.doctor.permissions import BROAD_PASS_ROLE, BROAD_TERMINATION
+from dovetail.install.plan import general_node_pool
 from dovetail.kube import resources as kinds
 from dovetail.model.kinds import crds
 
@@ -252,6 +253,15 @@ def crowded() -> dict[str, Any]:
     """A class with more pods to a node than m5.large has addresses."""
     m5 = [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.large"]}]
     return {CLASSES: [a_class(kubelet={"maxPods": 110})], POOLS: [pool(requirements=m5)]}
+
+
+def general_pool(max_pods: int) -> dict[str, Any]:
+    """The NodePool of an installation, with a limit of pods, beside the Amazon VPC CNI."""
+    return {
+        CLASSES: [a_class(kubelet={"maxPods": max_pods})],
+        POOLS: [general_node_pool("amd64", "default")],
+        kinds.DAEMONSETS.name: [daemon_set("aws-node")],
+    }
 
 
 def coredns(replicas: int = 2, ready: int = 0) -> dict[str, Any]:

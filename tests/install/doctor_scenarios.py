@@ -338,6 +338,39 @@ def endpoints(*services: str) -> Break:
     return at_aws(act, lambda site, ids: client(site.endpoint, "ec2").delete_vpc_endpoints(VpcEndpointIds=ids))
 
 
+def endpoint_without(service: str) -> Break:
+    """An endpoint of the VPC whose policy allows nothing of its service."""
+
+    def act(site: Site) -> str:
+        made = client(site.endpoint, "ec2").create_vpc_endpoint(
+            VpcId=_vpc(site),
+            ServiceName=f"com.amazonaws.{REGION}.{service}",
+            VpcEndpointType="Interface",
+            PolicyDocument=document(statement("Allow", "logs:PutLogEvents", Principal="*")),
+        )
+        endpoint: str = made["VpcEndpoint"]["VpcEndpointId"]
+        return endpoint
+
+    return at_aws(act, lambda site, name: client(site.endpoint, "ec2").delete_vpc_endpoints(VpcEndpointIds=[name]))
+
+
+def network_access(**config: Any) -> Break:
+    """`aws eks update-cluster-config`, and back."""
+
+    def act(site: Site) -> dict[str, Any]:
+        eks = client(site.endpoint, "eks")
+        before = eks.describe_cluster(name=CLUSTER)["cluster"]["resourcesVpcConfig"]
+        eks.update_cluster_config(name=CLUSTER, resourcesVpcConfig=config)
+        return {name: before[name] for name in config}
+
+    return at_aws(
+        act,
+        lambda site, before: client(site.endpoint, "eks").update_cluster_config(
+            name=CLUSTER, resourcesVpcConfig=before
+        ),
+    )
+
+
 # Queue, rules and keys
 
 
@@ -655,6 +688,13 @@ SCENARIOS: tuple[Scenario, ...] = (
         key(document(statement("Allow", "kms:*", Principal={"AWS": f"arn:aws:iam::{ACCOUNT}:role/other"}))),
     ),
     Scenario("D18", "no way out", isolated),
+    Scenario("D18", "an endpoint that gives no images", endpoint_without("ecr.api")),
+    Scenario(
+        "D18",
+        "an API server for other addresses",
+        network_access(endpointPrivateAccess=False, publicAccessCidrs=["203.0.113.0/24"]),
+        WARNING,
+    ),
     Scenario("D19", "a webhook that was left behind", applied((VALIDATING, WEBHOOK))),
     Scenario(
         "D20",

@@ -44,6 +44,7 @@ from tests.install.doctor_facts import (
     deployment,
     everywhere,
     gated,
+    general_pool,
     group,
     node,
     not_ready,
@@ -306,6 +307,8 @@ CASES: list[Case] = [
     ),
     ("D16", FAILED, "spec.kubelet.maxPods is 110", {**crowded(), kinds.DAEMONSETS.name: [daemon_set("aws-node")]}),
     ("D16", WARNING, "no prefix is delegated", crowded()),
+    ("D16", FAILED, "maxPods is 110, and 180 of 698 instance types", general_pool(max_pods=110)),
+    ("D16", WARNING, "maxPods is 30, and 56 of 698 instance types", general_pool(max_pods=30)),
     (
         "D16",
         FAILED,

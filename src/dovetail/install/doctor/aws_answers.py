@@ -39,6 +39,7 @@ QUEUE_AGE_WINDOW = timedelta(minutes=10)
 ACTIONS = (
     "autoscaling:DescribeAutoScalingGroups",
     "cloudwatch:GetMetricStatistics",
+    "ec2:DescribeNatGateways",
     "ec2:DescribeNetworkAcls",
     "ec2:DescribeRouteTables",
     "ec2:DescribeSecurityGroups",
@@ -177,6 +178,10 @@ async def _network(calls: Calls, made: Answers) -> None:
         return
     in_vpc = [{"Name": "vpc-id", "Values": [network["vpcId"]]}]
     groups = [network.get("clusterSecurityGroupId"), *(network.get("securityGroupIds") or ())]
+    if network.get("endpointPrivateAccess") is False and network.get("publicAccessCidrs") not in (None, ["0.0.0.0/0"]):
+        made["NAT gateways"] = await ask(
+            calls, "ec2", "describe_nat_gateways", "ec2:DescribeNatGateways", "NatGateways", Filter=in_vpc
+        )
     subnets, named = network.get("subnetIds") or [], sorted({group for group in groups if group})
     (
         made["route tables"],

@@ -26,6 +26,7 @@ ABSENT_CODES = frozenset(
 PAGED = frozenset(
     (
         "describe_auto_scaling_groups",
+        "describe_nat_gateways",
         "describe_network_acls",
         "describe_route_tables",
         "describe_security_groups",

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from dovetail.install.doctor.access import eks_cluster
 from dovetail.install.doctor.controller import controllers
+from dovetail.install.doctor.endpoints import api_server_faults, endpoint_policy_faults
 from dovetail.install.doctor.facts import Facts, Fault, Json, environment, failure, shortened, warning
 from dovetail.kube.resources import EC2NODECLASSES
 from dovetail.language import message
@@ -18,36 +19,50 @@ EVERYWHERE = ("0.0.0.0/0", "::/0")
 
 
 def check_ways_out(facts: Facts) -> Iterator[Fault]:
-    judged: set[frozenset[str]] = set()
+    judged: set[tuple[str, ...]] = set()
+    tables: set[str] = set()
     for node_class in facts.items(EC2NODECLASSES.name):
         name = node_class["metadata"]["name"]
-        subnets = facts.items(f"subnets of {name}")
-        closed = closed_subnets(facts, subnets, (node_class.get("spec") or {}).get("associatePublicIPAddress"))
-        ids = frozenset(str(row["SubnetId"]) for row in closed)
-        if closed and ids not in judged:
-            judged.add(ids)
+        subnets = _inside(facts, facts.items(f"subnets of {name}"))
+        public = (node_class.get("spec") or {}).get("associatePublicIPAddress")
+        routes = [(row, _default_route(facts, row, public)) for row in subnets]
+        closed = [row for row, route in routes if route is None]
+        tables |= {str(_table(facts, str(row["SubnetId"])).get("RouteTableId")) for row in subnets}
+        key = (*sorted(str(row["SubnetId"]) for row in subnets), "closed", *(str(row["SubnetId"]) for row in closed))
+        if key in judged:
+            continue
+        judged.add(key)
+        if closed:
             yield from _endpoint_faults(facts, f"ec2nodeclass/{name}", closed)
+        leading = [(row, route) for row, route in routes if route is not None]
+        yield from api_server_faults(facts, f"ec2nodeclass/{name}", leading, closed)
+    if tables:
+        yield from endpoint_policy_faults(facts, tables)
 
 
 def closed_subnets(facts: Facts, subnets: Sequence[Json], public: bool | None = None) -> list[Json]:
     """Those whose instances reach nothing outside of the VPC: no default route, or one that needs a public address."""
+    return [row for row in _inside(facts, subnets) if _default_route(facts, row, public) is None]
+
+
+def _inside(facts: Facts, subnets: Sequence[Json]) -> list[Json]:
+    """Those of the cluster's VPC."""
     vpc = (eks_cluster(facts).get("resourcesVpcConfig") or {}).get("vpcId")
-    inside = [row for row in subnets if row.get("VpcId") == vpc]
-    return [row for row in inside if not _leads_out(facts, row, public)] if inside else []
+    return [row for row in subnets if row.get("VpcId") == vpc]
 
 
-def _leads_out(facts: Facts, subnet: Json, public: bool | None) -> bool:
-    """Whether it has a default route that works; `public` says whether instances have public addresses, if known."""
+def _default_route(facts: Facts, subnet: Json, public: bool | None) -> Json | None:
+    """The default route that works; `public` says whether instances have public addresses, if known."""
     for route in _table(facts, str(subnet["SubnetId"])).get("Routes") or ():
         destination = route.get("DestinationCidrBlock") or route.get("DestinationIpv6CidrBlock")
         if destination not in EVERYWHERE or route.get("State") == "blackhole":
             continue
         gateway = str(route.get("GatewayId") or "")
         if not gateway.startswith("igw-") or destination == "::/0":
-            return True
+            return route  # type: ignore[no-any-return]
         if subnet.get("MapPublicIpOnLaunch") if public is None else public:
-            return True
-    return False
+            return route  # type: ignore[no-any-return]
+    return None
 
 
 def _table(facts: Facts, subnet: str) -> Json:
@@ -131,7 +146,7 @@ def _attach_gateway(facts: Facts, closed: Sequence[Json]) -> str:
 
 def _public_addresses(facts: Facts, subject: str, closed: Sequence[Json]) -> str:
     """The command that gives instances public addresses, where nothing else is missing; empty elsewhere."""
-    if not all(_leads_out(facts, row, public=True) for row in closed):
+    if any(_default_route(facts, row, public=True) is None for row in closed):
         return ""
     return (
         f'kubectl patch {subject.replace("/", " ")} --type=merge -p \'{{"spec":{{"associatePublicIPAddress":true}}}}\''

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import unquote
 
-from dovetail.lab.aws.http_forms import Answer, Environ, body_of
+from dovetail.lab.aws.http_forms import Answer, Environ, body_of, json_answer
 
 _ENTRY = re.compile(
     r"^/clusters/(?P<cluster>[^/]+)/access-entries"
@@ -53,7 +53,7 @@ class AccessEntries:
         path, method = environ.get("PATH_INFO", ""), environ.get("REQUEST_METHOD", "")
         if path == "/access-policies":
             rows = [{"name": arn.rpartition("/")[2], "arn": arn} for arn in sorted(POLICIES)]
-            return _json(200, {"accessPolicies": rows})
+            return json_answer(200, {"accessPolicies": rows})
         match = _ENTRY.match(path)
         if not match:
             return None
@@ -62,60 +62,60 @@ class AccessEntries:
         if not arn:
             if method == "POST":
                 return self._create(cluster, json.loads(body_of(environ) or b"{}"))
-            return _json(200, {"accessEntries": sorted(kept)})
+            return json_answer(200, {"accessEntries": sorted(kept)})
         if arn not in kept:
             text = f"The specified principalArn could not be found: {arn}"
-            return _json(404, {"message": text}, "ResourceNotFoundException")
+            return json_answer(404, {"message": text}, "ResourceNotFoundException")
         if match["policies"]:
             return self._associate(cluster, arn, method, unquote(match["policy"] or ""), environ)
         if method == "DELETE":
             kept.pop(arn)
             self.policies.pop((cluster, arn), None)
-            return _json(200, {})
+            return json_answer(200, {})
         if method == "POST":
             body = json.loads(body_of(environ) or b"{}")
             kept[arn] |= {name: body[name] for name in ("username", "kubernetesGroups") if name in body}
-        return _json(200, {"accessEntry": kept[arn]})
+        return json_answer(200, {"accessEntry": kept[arn]})
 
     def _create(self, cluster: str, body: Mapping[str, Any]) -> Answer:
         arn, kept = body["principalArn"], self.entries[cluster]
         if arn in kept:
             text = "The specified access entry resource is already in use on this cluster."
-            return _json(409, {"message": text}, "ResourceInUseException")
+            return json_answer(409, {"message": text}, "ResourceInUseException")
         groups = body.get("kubernetesGroups") or ()
         reserved = next((group for group in groups if group.startswith(("system:", "eks:"))), None)
         if reserved is not None:
             text = f"The kubernetes group name {reserved} is invalid, it cannot start with system:"
-            return _json(400, {"message": text}, "InvalidParameterException")
+            return json_answer(400, {"message": text}, "InvalidParameterException")
         kept[arn] = _entry(cluster, arn, body)
-        return _json(200, {"accessEntry": kept[arn]})
+        return json_answer(200, {"accessEntry": kept[arn]})
 
     def _associate(self, cluster: str, arn: str, method: str, policy: str, environ: Environ) -> Answer:
         """Lists, associates or takes off the access policies of an entry."""
         kept = self.policies.setdefault((cluster, arn), {})
         about = {"clusterName": cluster, "principalArn": arn}
         if method == "GET":
-            return _json(200, {**about, "associatedAccessPolicies": [kept[name] for name in sorted(kept)]})
+            return json_answer(200, {**about, "associatedAccessPolicies": [kept[name] for name in sorted(kept)]})
         if method == "DELETE":
             if kept.pop(policy, None) is None:
                 text = f"The specified policyArn is not associated with the access entry: {policy}"
-                return _json(404, {"message": text}, "ResourceNotFoundException")
-            return _json(200, {})
+                return json_answer(404, {"message": text}, "ResourceNotFoundException")
+            return json_answer(200, {})
         body = json.loads(body_of(environ) or b"{}")
         policy, scope = str(body.get("policyArn", "")), body.get("accessScope") or {}
         if policy not in POLICIES:
             text = f"The policyArn parameter format is not valid: {policy}"
-            return _json(400, {"message": text}, "InvalidParameterException")
+            return json_answer(400, {"message": text}, "InvalidParameterException")
         if self.entries[cluster][arn]["type"] != "STANDARD":
             text = "Access policies can be associated with access entries of type STANDARD only"
-            return _json(400, {"message": text}, "InvalidRequestException")
+            return json_answer(400, {"message": text}, "InvalidRequestException")
         if scope.get("type") not in ("cluster", "namespace") or (scope["type"] == "namespace") != bool(
             scope.get("namespaces")
         ):
             text = "accessScope: type must be cluster, or namespace with namespaces"
-            return _json(400, {"message": text}, "InvalidParameterException")
+            return json_answer(400, {"message": text}, "InvalidParameterException")
         kept[policy] = {"policyArn": policy, "accessScope": scope}
-        return _json(200, {**about, "associatedAccessPolicy": kept[policy]})
+        return json_answer(200, {**about, "associatedAccessPolicy": kept[policy]})
 
 
 def _entry(cluster: str, arn: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,8 +143,3 @@ def _username(kind: str, arn: str) -> str:
     if not separator:
         return arn
     return f"{account.replace(':iam:', ':sts:')}:assumed-role/{role.rpartition('/')[2]}/{{{{SessionName}}}}"
-
-
-def _json(status: int, value: Mapping[str, Any], error: str = "") -> Answer:
-    body = dict(value) | ({"__type": error, "code": error} if error else {})
-    return status, "application/json", json.dumps(body).encode()

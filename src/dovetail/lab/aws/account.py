@@ -196,7 +196,8 @@ def _create_role(iam: Any, name: str, service: str) -> None:
 def _describe_cluster(endpoint: AwsEndpoint, name: str, *, vpc: str, group: str, api_url: str, ca: bytes) -> None:
     """The fields that EKS sets: security group, VPC, API endpoint, certificate authority and OIDC issuer."""
     cluster = endpoint.backend("eks").clusters[name]
-    cluster.resources_vpc_config |= {"clusterSecurityGroupId": group, "vpcId": vpc}
+    access = {"endpointPublicAccess": True, "endpointPrivateAccess": True, "publicAccessCidrs": ["0.0.0.0/0"]}
+    cluster.resources_vpc_config |= {"clusterSecurityGroupId": group, "vpcId": vpc, **access}
     cluster.endpoint = api_url
     cluster.certificate_authority = {"data": base64.b64encode(ca).decode()}
     cluster.access_config = {"authenticationMode": "API_AND_CONFIG_MAP"}

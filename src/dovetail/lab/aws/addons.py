@@ -18,7 +18,7 @@ from dovetail.install.kubernetes_parts import resource_of
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, KubeError, NotFound
 from dovetail.kube.resources import NODES
-from dovetail.lab.aws.http_forms import Answer, Environ, body_of
+from dovetail.lab.aws.http_forms import Answer, Environ, body_of, json_answer
 from dovetail.model.nodes import Node
 
 Json = dict[str, Any]
@@ -64,26 +64,26 @@ class Addons:
         with self._lock:
             if match["name"] is None:
                 if method == "GET":
-                    return _json(200, {"addons": sorted(self._kept)})
+                    return json_answer(200, {"addons": sorted(self._kept)})
                 return self._create(match["cluster"], json.loads(body_of(environ) or b"{}"))
             row = self._kept.get(match["name"])
             if row is None:
                 message = f"No addon: {match['name']} found in cluster: {match['cluster']}"
-                return _json(404, {"message": message}, "ResourceNotFoundException")
+                return json_answer(404, {"message": message}, "ResourceNotFoundException")
             if method == "DELETE":
                 del self._kept[match["name"]]
                 row = {**row, "status": "DELETING"}
-            return _json(200, {"addon": row})
+            return json_answer(200, {"addon": row})
 
     def _create(self, cluster: str, body: Mapping[str, Any]) -> Answer:
         name = str(body.get("addonName", ""))
         if name in self._kept:
-            return _json(409, {"message": "Addon already exists."}, "ResourceInUseException")
+            return json_answer(409, {"message": "Addon already exists."}, "ResourceInUseException")
         if name not in VERSIONS:
             message = f"Addon {name} specified is not supported here; there are {', '.join(sorted(VERSIONS))}"
-            return _json(400, {"message": message}, "InvalidParameterException")
+            return json_answer(400, {"message": message}, "InvalidParameterException")
         self._kept[name] = self._row(cluster, name, body)
-        return _json(200, {"addon": {**self._kept[name], "status": "CREATING"}})
+        return json_answer(200, {"addon": {**self._kept[name], "status": "CREATING"}})
 
     def _row(self, cluster: str, name: str, body: Mapping[str, Any]) -> Json:
         return {
@@ -110,7 +110,7 @@ class Addons:
             for name in addon_names
             if name in VERSIONS
         ]
-        return _json(200, {"addons": rows})
+        return json_answer(200, {"addons": rows})
 
     async def run(self, kube: Kube, *, first_nodes: int = 0) -> None:
         """Create the objects of what is installed and delete those of what is not, until cancelled.
@@ -262,8 +262,3 @@ def _coredns(image: str) -> list[Json]:
         },
     }
     return [deployment, service]
-
-
-def _json(status: int, value: Mapping[str, Any], error: str = "") -> Answer:
-    body = dict(value) | ({"__type": error, "code": error} if error else {})
-    return status, "application/json", json.dumps(body).encode()

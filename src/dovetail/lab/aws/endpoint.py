@@ -16,6 +16,7 @@ from dovetail.lab.aws.authorization import Authorization
 from dovetail.lab.aws.auto_scaling import AutoScaling
 from dovetail.lab.aws.capacity_reservations import Book
 from dovetail.lab.aws.cloudtrail import CallTrail
+from dovetail.lab.aws.cluster_updates import ClusterUpdates
 from dovetail.lab.aws.create_fleet import FleetContext
 from dovetail.lab.aws.fargate_requests import FargateRequests
 from dovetail.lab.aws.injected_errors import InjectedErrors
@@ -84,12 +85,14 @@ class AwsEndpoint:
         self.pod_identity = PodIdentityAssociations(market.region, ACCOUNT)
         self.addons = Addons(market.region, ACCOUNT)
         self.fargate = FargateRequests(self, self.front.entries)
+        updates = ClusterUpdates(self, wall)
         simulation = PolicySimulation(self.authorization)
         self.trail = CallTrail(ACCOUNT, self.instances, self.authorization.principal)
         self.front.services += [
             self.pod_identity.answer,
             self.addons.answer,
             self.fargate.answer,
+            updates.answer,
             policy_documents.answer,
             simulation.answer,
             self.trail.answer,

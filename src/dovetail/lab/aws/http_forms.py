@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 from xml.sax.saxutils import escape
@@ -42,6 +43,12 @@ def body_of(environ: Environ) -> bytes:
     data: bytes = environ["wsgi.input"].read(length) if length else b""
     environ["wsgi.input"] = io.BytesIO(data)
     return data
+
+
+def json_answer(status: int, value: Mapping[str, Any], error: str = "") -> Answer:
+    """An answer of a REST service; `error` is the code of a refusal."""
+    body = dict(value) | ({"__type": error, "code": error} if error else {})
+    return status, "application/json", json.dumps(body).encode()
 
 
 def members(form: Form, prefix: str) -> list[Form]:

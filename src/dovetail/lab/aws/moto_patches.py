@@ -6,6 +6,7 @@ the life of the process: `install` may be called again with another context.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -47,6 +48,7 @@ def _correct() -> None:
     from moto.ec2.responses.fleets import Fleets
     from moto.ec2.responses.instances import InstanceResponse
     from moto.ec2.responses.spot_instances import SpotInstances
+    from moto.ec2.responses.vpcs import VPCs
     from moto.ec2.utils import filter_dict_attribute_mapping
     from moto.eks.models import EKSBackend
     from moto.iam.models import SERVICE_NAME_CONVERSION
@@ -69,6 +71,7 @@ def _correct() -> None:
     InstanceResponse.describe_instances = _with_every_tag(InstanceResponse.describe_instances)
     InstanceResponse.describe_instance_types = _with_offered_types(InstanceResponse.describe_instance_types)
     InstanceResponse.describe_instance_status = _with_ailments(InstanceResponse.describe_instance_status)
+    VPCs.modify_vpc_endpoint = _with_policy_reset(VPCs.modify_vpc_endpoint)
     Instance.private_dns = property(_private_dns)
     Instance.private_dns_name = property(_private_dns)
     Instance.spot_instance_request_id = None
@@ -253,6 +256,21 @@ def _with_every_tag(plain: Method) -> Method:
         return answer
 
     return describe_instances
+
+
+def _with_policy_reset(plain: Method) -> Method:
+    """`--reset-policy` gives an endpoint of the VPC the policy that allows all."""
+
+    def modify_vpc_endpoint(self: Any) -> Any:
+        from moto.ec2.models.vpcs import VPCEndPoint
+
+        answered = plain(self)
+        if self._get_bool_param("ResetPolicy"):
+            endpoint = self.ec2_backend.vpc_end_points[self._get_param("VpcEndpointId")]
+            endpoint.policy_document = json.dumps(VPCEndPoint.DEFAULT_POLICY)
+        return answered
+
+    return modify_vpc_endpoint
 
 
 def _route_state(self: Any) -> str:

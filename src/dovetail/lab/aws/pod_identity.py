@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
-from dovetail.lab.aws.http_forms import Answer, Environ, body_of
+from dovetail.lab.aws.http_forms import Answer, Environ, body_of, json_answer
 
 _PATH = re.compile(r"^/clusters/(?P<cluster>[^/]+)/pod-identity-associations(?:/(?P<id>[^/]+))?$")
 SERVICE = "pods.eks.amazonaws.com"
@@ -51,19 +51,19 @@ class PodIdentityAssociations:
             row = kept.get(match["id"])
             if row is None:
                 message = f"The association with ID {match['id']} was not found in the cluster {match['cluster']}."
-                return _json(404, {"message": message}, "ResourceNotFoundException")
+                return json_answer(404, {"message": message}, "ResourceNotFoundException")
             if method == "DELETE":
                 del kept[match["id"]]
             elif method == "POST":
                 row["roleArn"] = json.loads(body_of(environ) or b"{}").get("roleArn", row["roleArn"])
-            return _json(200, {"association": row})
+            return json_answer(200, {"association": row})
 
     def _create(self, cluster: str, kept: dict[str, dict[str, Any]], environ: Environ) -> Answer:
         body = json.loads(body_of(environ) or b"{}")
         where = (body.get("namespace"), body.get("serviceAccount"))
         if any((row["namespace"], row["serviceAccount"]) == where for row in kept.values()):
             message = f"Association already exists: namespace {where[0]}, service account {where[1]}"
-            return _json(409, {"message": message}, "ResourceInUseException")
+            return json_answer(409, {"message": message}, "ResourceInUseException")
         self._made += 1
         identifier = f"a-{self._made:016x}"
         prefix = f"arn:aws:eks:{self._region}:{self._account}:podidentityassociation/{cluster}"
@@ -76,7 +76,7 @@ class PodIdentityAssociations:
             "associationId": identifier,
             "tags": dict(body.get("tags") or {}),
         }
-        return _json(200, {"association": kept[identifier]})
+        return json_answer(200, {"association": kept[identifier]})
 
 
 def trusts(policy: Mapping[str, Any]) -> bool:
@@ -104,9 +104,4 @@ def _listed(kept: Mapping[str, Mapping[str, Any]], environ: Environ) -> Answer:
         for row in kept.values()
         if all(row[name] in query[name] for name in ("namespace", "serviceAccount") if name in query)
     ]
-    return _json(200, {"associations": rows})
-
-
-def _json(status: int, value: Mapping[str, Any], error: str = "") -> Answer:
-    body = dict(value) | ({"__type": error, "code": error} if error else {})
-    return status, "application/json", json.dumps(body).encode()
+    return json_answer(200, {"associations": rows})
