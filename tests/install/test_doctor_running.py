@@ -15,6 +15,7 @@ import pytest
 
 from dovetail.install.doctor.facts import Status
 from dovetail.kube import resources as kinds
+from dovetail.lab.metrics import APISERVICES, GROUP
 from tests.install.doctor_scenarios import (
     CLASS,
     POOL,
@@ -32,7 +33,7 @@ from tests.install.doctor_scenarios import (
     variable,
     without_inline_policy,
 )
-from tests.install.running_cluster import NODE_CLASS, RunningCluster, play
+from tests.install.running_cluster import NODE_CLASS, RunningCluster, play, workload
 from tests.install.test_doctor_lab import with_status
 
 #: Seconds until the controller has removed the nodes that a fault's pods had, and left safe mode.
@@ -257,6 +258,48 @@ def test_a_fault_in_a_running_cluster_fails_its_check_alone_and_explain_names_it
     faults = [fault for fault in FAULTS if fault.name in chosen]
     assert len(faults) == len(chosen)
     check_each(faults)
+
+
+HPA_SPEC: dict[str, Any] = {
+    "maxReplicas": 4,
+    "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+    "metrics": [
+        {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
+    ],
+}
+
+
+@pytest.mark.timeout(900)
+def test_an_hpa_without_metrics_server_is_told_by_doctor_and_explain() -> None:
+    """It is scaled to 0, then its registration is deleted; with both again the HPA reads its metric."""
+
+    async def told(world: RunningCluster) -> tuple[set[str], str]:
+        await asyncio.sleep(60)
+        return set(with_status(await world.findings(), Status.FAILED)), (await world.explain("hpa/web")).line
+
+    async def body(world: RunningCluster) -> None:
+        await world.kube.create(kinds.DEPLOYMENTS, workload("web", 1, cpu="100m"), "default")
+        await world.kube.create(kinds.HPAS, {"metadata": {"name": "web"}, "spec": HPA_SPEC}, "default")
+        failed, line = await told(world)
+        assert (failed, "no metric can be read" in line) == (set(), False)
+
+        server = (kinds.DEPLOYMENTS, "metrics-server", put("spec.replicas", 0), "kube-system")
+        async with edited(*server)(world):
+            failed, line = await told(world)
+            assert failed == {"D20"}
+            assert "the server is currently unable to handle the request (get pods.metrics.k8s.io)" in line
+            assert line.endswith("; dovetail doctor --only D20 says what is wrong with the metrics server")
+
+        registered = await world.kube.get(APISERVICES, GROUP)
+        await world.kube.delete(APISERVICES, GROUP)
+        failed, line = await told(world)
+        assert (failed, "the server could not find the requested resource" in line) == ({"D20"}, True)
+
+        await world.kube.create(APISERVICES, {"metadata": {"name": GROUP}, "spec": registered["spec"]})
+        failed, line = await told(world)
+        assert (failed, "no metric can be read" in line) == (set(), False)
+
+    play(body)
 
 
 @pytest.mark.slow

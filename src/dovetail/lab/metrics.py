@@ -13,8 +13,8 @@ import msgspec
 
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
-from dovetail.kube.errors import AlreadyExists
-from dovetail.kube.resources import DEPLOYMENTS, SERVICES, Resource
+from dovetail.kube.errors import AlreadyExists, NotFound
+from dovetail.kube.resources import DEPLOYMENTS, ENDPOINTSLICES, SERVICES, Resource
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.controllers.timestamps import stamp
 from dovetail.lab.kubelet.kubelets import Kubelets
@@ -39,6 +39,8 @@ class ResourceMetrics:
         self._services = services
         self._at = -1.0
         self._pods: Mapping[str, list[Use]] = {}
+        #: Where the group has to be registered, with an endpoint of its Service; without it metrics are always there.
+        self.registry: Kube | None = None
 
     def scrape(self) -> Mapping[str, list[Use]]:
         """Pod key → use of its containers."""
@@ -57,6 +59,8 @@ class ResourceMetrics:
     async def intercept(self, request: Request) -> Response | None:
         if not request.path.startswith(f"{BASE}/") or request.method != "GET":
             return None
+        if self.registry is not None and (refusal := await _refusal(self.registry, request.path)) is not None:
+            return refusal
         parts = request.path.removeprefix(f"{BASE}/").split("/")
         try:
             query = parse_labels(request.parameter("labelSelector") or "")
@@ -139,7 +143,7 @@ def failure(code: int, reason: str, message: str) -> Response:
 
 # metrics-server as people find it on a cluster: its Deployment, its Service, and its group among the API services.
 #
-# The numbers themselves come from the lab (`metrics`), whatever becomes of these objects.
+# The numbers themselves come from the lab: these objects decide whether an EKS cluster serves them.
 
 APISERVICES = Resource("apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False)
 NAME = "metrics-server"
@@ -187,6 +191,24 @@ async def install(kube: Kube) -> None:
         passed = {"type": "Available", "status": "True", "reason": "Passed", "message": "all checks passed"}
         dated = {**passed, "lastTransitionTime": kube.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")}
         await kube.patch(APISERVICES, GROUP, {"status": {"conditions": [dated]}}, subresource="status")
+
+
+async def _refusal(kube: Kube, path: str) -> Response | None:
+    """What the API server answers where the group is not registered, or its Service has no ready endpoint."""
+    what = f"(get {'pods' if '/pods' in path else 'nodes'}.metrics.k8s.io)"
+    try:
+        service = (await kube.get(APISERVICES, GROUP))["spec"].get("service")
+    except NotFound:
+        return failure(404, "NotFound", f"the server could not find the requested resource {what}")
+    if service is None or await _has_endpoint(kube, service["name"], service["namespace"]):
+        return None
+    return failure(503, "ServiceUnavailable", f"the server is currently unable to handle the request {what}")
+
+
+async def _has_endpoint(kube: Kube, service: str, namespace: str) -> bool:
+    slices = (await kube.list(ENDPOINTSLICES, namespace, labels=f"kubernetes.io/service-name={service}")).items
+    endpoints = [endpoint for row in slices for endpoint in row.get("endpoints") or ()]
+    return any((endpoint.get("conditions") or {}).get("ready") is not False for endpoint in endpoints)
 
 
 async def _create(kube: Kube, resource: Resource, body: dict[str, Any]) -> bool:

@@ -37,6 +37,8 @@ def _conflict(hpa_object: Json, vpa_object: Json, other: str) -> str:
     )
 
 
+#: What the API server says where metrics-server is not registered, or does not answer.
+_NOT_SERVED = ("could not find the requested resource", "currently unable to handle the request")
 #: What to do about an HPA and a VPA that act on one resource.
 _SEPARATE = source("give the HPA an averageValue, or leave the resource out of the VPA's controlledResources")
 
@@ -47,6 +49,27 @@ def hpa(obj: Json, events: Sequence[Event] = (), vpas: Sequence[Json] = ()) -> A
     key = f"{metadata.get('namespace')}/{metadata.get('name')}"
     target = spec.get("scaleTargetRef") or {}
     what = f"{str(target.get('kind', '')).lower()}/{target.get('name')}"
+    current, desired = status.get("currentReplicas") or 0, status.get("desiredReplicas") or 0
+    least, most = spec.get("minReplicas", 1), spec.get("maxReplicas")
+    line, remedy, blamed = _scaling(obj, what, key)
+    conflicts = [text for vpa_object in vpas if (text := _conflict(obj, vpa_object, "vpa"))]
+    if conflicts:
+        line = message("{line}; it {conflict}", line=line, conflict=conflicts[0])
+        remedy, blamed = remedy or _SEPARATE, blamed or f"hpa/{key}"
+    return Answer(
+        subject=f"hpa/{key}",
+        line=line + (f"; {remedy}" if remedy else ""),
+        object=blamed,
+        remedy=remedy,
+        details=(f"minReplicas {least}, maxReplicas {most}", *_metrics(spec, status), *conflicts, *_conditions(obj)),
+        deep=tuple(event_lines(about_object(events, "HorizontalPodAutoscaler", key))),
+        facts={"current": current, "desired": desired, "min": least, "max": most, "target": what},
+    )
+
+
+def _scaling(obj: Json, what: str, key: str) -> tuple[str, str, str]:
+    """What the HPA does with its target `what`: the line, the remedy, and the object to change."""
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
     current, desired = status.get("currentReplicas") or 0, status.get("desiredReplicas") or 0
     least, most = spec.get("minReplicas", 1), spec.get("maxReplicas")
     able, active, limited = (
@@ -89,19 +112,7 @@ def hpa(obj: Json, events: Sequence[Event] = (), vpas: Sequence[Json] = ()) -> A
             what=what,
             said=_said(able) or message("its metrics are at their targets"),
         )
-    conflicts = [text for vpa_object in vpas if (text := _conflict(obj, vpa_object, "vpa"))]
-    if conflicts:
-        line = message("{line}; it {conflict}", line=line, conflict=conflicts[0])
-        remedy, blamed = remedy or _SEPARATE, blamed or f"hpa/{key}"
-    return Answer(
-        subject=f"hpa/{key}",
-        line=line + (f"; {remedy}" if remedy else ""),
-        object=blamed,
-        remedy=remedy,
-        details=(f"minReplicas {least}, maxReplicas {most}", *_metrics(spec, status), *conflicts, *_conditions(obj)),
-        deep=tuple(event_lines(about_object(events, "HorizontalPodAutoscaler", key))),
-        facts={"current": current, "desired": desired, "min": least, "max": most, "target": what},
-    )
+    return line, remedy, blamed
 
 
 def _without_metrics(active: Json, target: str, current: int, subject: str) -> tuple[str, str, str]:
@@ -119,6 +130,9 @@ def _without_metrics(active: Json, target: str, current: int, subject: str) -> t
         return line, message("give every container of the target a cpu or memory request"), target
     if active.get("reason") in ("FailedGetPodsMetric", "FailedGetObjectMetric", "FailedGetExternalMetric"):
         return line, message("install an adapter that serves this metric, or correct its name"), subject
+    if any(text in str(active.get("message")) for text in _NOT_SERVED):
+        remedy = message("dovetail doctor --only D20 says what is wrong with the metrics server")
+        return line, remedy, "apiservice/v1beta1.metrics.k8s.io"
     return line, message("see that the metrics server answers: kubectl top pods"), subject
 
 

@@ -18,6 +18,10 @@ class AwsMetrics:
     """What the provider reports: calls, launches that EC2 refused, terminations that failed, batches."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self._define_requests(registry)
+        self._define_outcomes(registry)
+
+    def _define_requests(self, registry: CollectorRegistry) -> None:
         labels = ("service", "action", "status_code")
         self._requests = Counter(
             "aws_sdk_go_request", "AWS requests, all attempts of one counted once.", labels, registry=registry
@@ -56,6 +60,9 @@ class AwsMetrics:
             ("service", "action"),
             registry=registry,
         )
+
+    def _define_outcomes(self, registry: CollectorRegistry) -> None:
+        """Launches, terminations and batches."""
         self._launch_failures = Counter(
             "karpenter_cloudprovider_instance_launch_failures",
             "Offerings that EC2 refused to launch.",

@@ -407,81 +407,22 @@ def _agent_faults(facts: Facts) -> Iterator[Fault]:
 
 def _role_for_account_faults(facts: Facts, cluster: Json, arn: str, account: tuple[str, str]) -> Iterator[Fault]:
     """IAM Roles for Service Accounts: the provider is registered, and the role trusts this account."""
-    namespace, name = account
     role_name = arn.rsplit("/", 1)[-1]
     issuer = oidc_issuer(cluster)
     role = facts.read(f"role {role_name}")
-    if role is None:
-        yield failure(
-            f"serviceaccount/{namespace}/{name}",
-            message(
-                "annotation {role_annotation} names {arn}, and IAM has no such role",
-                role_annotation=ROLE_ANNOTATION,
-                arn=arn,
-            ),
-            _annotation(facts, controller(facts), account)
-            if role_name != _usual_role(facts)
-            else _role_creation(facts, role_name, account, issuer),
-        )
+    named = _named_role_fault(facts, role, arn, account, issuer)
+    if named is not None:
+        yield named
         return
-    if role.get("Arn", arn) != arn:
-        yield failure(
-            f"serviceaccount/{namespace}/{name}",
-            message(
-                "annotation {role_annotation} names {arn}, and the account's role of this name is {actual}: STS knows "
-                "no other",
-                role_annotation=ROLE_ANNOTATION,
-                arn=arn,
-                actual=role["Arn"],
-            ),
-            _annotation(facts, controller(facts), account, role["Arn"]),
-        )
-        return
-    if not is_for_pods(role) and role_name != _usual_role(facts):
-        yield failure(
-            f"serviceaccount/{namespace}/{name}",
-            message(
-                "annotation {role_annotation} names {arn}, and that role's trust policy admits {services}, no service "
-                "account",
-                role_annotation=ROLE_ANNOTATION,
-                arn=arn,
-                services=", ".join(trusted_services(role)) or message("no service"),
-            ),
-            _annotation(facts, controller(facts), account),
-        )
-        return
-    providers = facts.items("iam:ListOpenIDConnectProviders")
     if not issuer:
         raise NotAvailable(message("EKS states no OIDC issuer for the cluster"))
+    providers = facts.items("iam:ListOpenIDConnectProviders")
     provider = next((row["Arn"] for row in providers if row["Arn"].endswith(f":oidc-provider/{issuer}")), "")
-    if not provider:
-        yield failure(
-            f"cluster/{facts.cluster}",
-            message(
-                "its OIDC issuer {issuer} is not registered as an identity provider in IAM, so STS "
-                "refuses the controller's token",
-                issuer=issuer,
-            ),
-            f"aws iam create-open-id-connect-provider --url https://{issuer} --client-id-list {STS_AUDIENCE}",
-            safe=True,
-        )
+    unfit = _provider_fault(facts, provider, issuer)
+    if unfit is not None:
+        yield unfit
         return
-    described = facts.answers.get("identity provider")
-    audiences = ((described.data if described is not None else None) or {}).get("ClientIDList")
-    if audiences is not None and STS_AUDIENCE not in audiences:
-        yield failure(
-            f"cluster/{facts.cluster}",
-            message(
-                "its OIDC identity provider in IAM has the audiences {audiences} and not {audience}, so STS refuses "
-                "the controller's token",
-                audiences=", ".join(audiences) or message("none"),
-                audience=STS_AUDIENCE,
-            ),
-            f"aws iam add-client-id-to-open-id-connect-provider --open-id-connect-provider-arn {provider}"
-            f" --client-id {STS_AUDIENCE}",
-            safe=True,
-        )
-        return
+    namespace, name = account
     cause = token_refusal(policy_document(role.get("AssumeRolePolicyDocument")), provider, f"{namespace}:{name}")
     if cause:
         yield failure(
@@ -495,6 +436,80 @@ def _role_for_account_faults(facts: Facts, cluster: Json, arn: str, account: tup
             f"aws iam update-assume-role-policy --role-name {role_name} --policy-document"
             f" '{_account_trust(provider, f'{namespace}:{name}')}'",
         )
+
+
+def _named_role_fault(facts: Facts, role: Json | None, arn: str, account: tuple[str, str], issuer: str) -> Fault | None:
+    """The annotation names no role, one of another path or account, or one that is not for pods."""
+    subject, role_name = f"serviceaccount/{account[0]}/{account[1]}", arn.rsplit("/", 1)[-1]
+    if role is None:
+        return failure(
+            subject,
+            message(
+                "annotation {role_annotation} names {arn}, and IAM has no such role",
+                role_annotation=ROLE_ANNOTATION,
+                arn=arn,
+            ),
+            _annotation(facts, controller(facts), account)
+            if role_name != _usual_role(facts)
+            else _role_creation(facts, role_name, account, issuer),
+        )
+    if role.get("Arn", arn) != arn:
+        return failure(
+            subject,
+            message(
+                "annotation {role_annotation} names {arn}, and the account's role of this name is {actual}: STS knows "
+                "no other",
+                role_annotation=ROLE_ANNOTATION,
+                arn=arn,
+                actual=role["Arn"],
+            ),
+            _annotation(facts, controller(facts), account, role["Arn"]),
+        )
+    if is_for_pods(role) or role_name == _usual_role(facts):
+        return None
+    return failure(
+        subject,
+        message(
+            "annotation {role_annotation} names {arn}, and that role's trust policy admits {services}, no service "
+            "account",
+            role_annotation=ROLE_ANNOTATION,
+            arn=arn,
+            services=", ".join(trusted_services(role)) or message("no service"),
+        ),
+        _annotation(facts, controller(facts), account),
+    )
+
+
+def _provider_fault(facts: Facts, provider: str, issuer: str) -> Fault | None:
+    """IAM does not know the cluster's issuer, or takes its tokens for another audience."""
+    subject = f"cluster/{facts.cluster}"
+    if not provider:
+        return failure(
+            subject,
+            message(
+                "its OIDC issuer {issuer} is not registered as an identity provider in IAM, so STS "
+                "refuses the controller's token",
+                issuer=issuer,
+            ),
+            f"aws iam create-open-id-connect-provider --url https://{issuer} --client-id-list {STS_AUDIENCE}",
+            safe=True,
+        )
+    described = facts.answers.get("identity provider")
+    audiences = ((described.data if described is not None else None) or {}).get("ClientIDList")
+    if audiences is None or STS_AUDIENCE in audiences:
+        return None
+    return failure(
+        subject,
+        message(
+            "its OIDC identity provider in IAM has the audiences {audiences} and not {audience}, so STS refuses "
+            "the controller's token",
+            audiences=", ".join(audiences) or message("none"),
+            audience=STS_AUDIENCE,
+        ),
+        f"aws iam add-client-id-to-open-id-connect-provider --open-id-connect-provider-arn {provider}"
+        f" --client-id {STS_AUDIENCE}",
+        safe=True,
+    )
 
 
 def _account_trust(provider: str, service_account: str) -> str:

@@ -349,65 +349,74 @@ def _class_remedy(facts: Facts, node_class: Json, row: Json) -> str:
 def check_ready(facts: Facts) -> Iterator[Fault]:
     classes = facts.items(EC2NODECLASSES.name)
     for node_class in classes:
-        name = node_class["metadata"]["name"]
-        for row in _first_causes(node_class):
-            if row["type"] in REPORTED_ELSEWHERE or row.get("reason") in AUTH_REASONS:
-                continue
-            yield failure(
-                f"ec2nodeclass/{name}",
-                message(
-                    "condition {type} is False ({reason}): {message}",
-                    type=row["type"],
-                    reason=row.get("reason", ""),
-                    message=row.get("message", ""),
-                ),
-                _class_remedy(facts, node_class, row),
-                symptom=row.get("reason") != "AMINotFound",  # EC2 was asked, and has none
-            )
+        yield from _class_condition_faults(facts, node_class)
+    for pool in own_pools(facts.items(NODEPOOLS.name)):
+        reference = _class_reference_fault(facts, pool, classes)
+        if reference is not None:
+            yield reference
+        else:
+            yield from _node_pool_condition_faults(pool)
+
+
+def _class_condition_faults(facts: Facts, node_class: Json) -> Iterator[Fault]:
+    for row in _first_causes(node_class):
+        if row["type"] in REPORTED_ELSEWHERE or row.get("reason") in AUTH_REASONS:
+            continue
+        yield failure(
+            f"ec2nodeclass/{node_class['metadata']['name']}",
+            message(
+                "condition {type} is False ({reason}): {message}",
+                type=row["type"],
+                reason=row.get("reason", ""),
+                message=row.get("message", ""),
+            ),
+            _class_remedy(facts, node_class, row),
+            symptom=row.get("reason") != "AMINotFound",  # EC2 was asked, and has none
+        )
+
+
+def _class_reference_fault(facts: Facts, pool: Json, classes: Sequence[Json]) -> Fault | None:
+    """The class that a NodePool names: of no known kind, absent, or being deleted."""
     names = {node_class["metadata"]["name"] for node_class in classes}
     leaving = {row["metadata"]["name"] for row in classes if row["metadata"].get("deletionTimestamp")}
-    for pool in own_pools(facts.items(NODEPOOLS.name)):
-        name = pool["metadata"]["name"]
-        reference = pool["spec"]["template"]["spec"].get("nodeClassRef") or {}
-        if not _is_served(facts, reference):
-            yield failure(
-                f"nodepool/{name}",
-                message(
-                    "spec.template.spec.nodeClassRef names the kind {kind} of {group}: there is no such kind",
-                    kind=reference.get("kind"),
-                    group=reference.get("group"),
-                ),
-                f"kubectl patch nodepool {name} --type=merge -p"
-                f' \'{{"spec":{{"template":{{"spec":{{"nodeClassRef":{json.dumps(EC2_CLASS)}}}}}}}}}\'',
-            )
-            continue
-        if reference.get("kind", "EC2NodeClass") == "EC2NodeClass" and reference.get("name") not in names:
-            yield failure(
-                f"nodepool/{name}",
-                message(
-                    "spec.template.spec.nodeClassRef.name {name!r}: there is no such EC2NodeClass",
-                    name=reference.get("name"),
-                ),
-                _class_named(facts, name, str(reference.get("name")), names),
-            )
-            continue
-        if reference.get("name") in leaving:
-            yield failure(
-                f"ec2nodeclass/{reference['name']}",
-                message(
-                    "metadata.deletionTimestamp is set while NodePool {pool} uses it: it launches nothing, and is gone "
-                    "once its NodeClaims are",
-                    pool=name,
-                ),
-                message(
-                    "kubectl wait --for=delete ec2nodeclass/{name} --timeout=10m  # then apply it again, or name "
-                    "another in NodePool {pool}",
-                    name=reference["name"],
-                    pool=name,
-                ),
-            )
-            continue
-        yield from _node_pool_condition_faults(pool)
+    name = pool["metadata"]["name"]
+    reference = pool["spec"]["template"]["spec"].get("nodeClassRef") or {}
+    if not _is_served(facts, reference):
+        return failure(
+            f"nodepool/{name}",
+            message(
+                "spec.template.spec.nodeClassRef names the kind {kind} of {group}: there is no such kind",
+                kind=reference.get("kind"),
+                group=reference.get("group"),
+            ),
+            f"kubectl patch nodepool {name} --type=merge -p"
+            f' \'{{"spec":{{"template":{{"spec":{{"nodeClassRef":{json.dumps(EC2_CLASS)}}}}}}}}}\'',
+        )
+    if reference.get("kind", "EC2NodeClass") == "EC2NodeClass" and reference.get("name") not in names:
+        return failure(
+            f"nodepool/{name}",
+            message(
+                "spec.template.spec.nodeClassRef.name {name!r}: there is no such EC2NodeClass",
+                name=reference.get("name"),
+            ),
+            _class_named(facts, name, str(reference.get("name")), names),
+        )
+    if reference.get("name") not in leaving:
+        return None
+    return failure(
+        f"ec2nodeclass/{reference['name']}",
+        message(
+            "metadata.deletionTimestamp is set while NodePool {pool} uses it: it launches nothing, and is gone "
+            "once its NodeClaims are",
+            pool=name,
+        ),
+        message(
+            "kubectl wait --for=delete ec2nodeclass/{name} --timeout=10m  # then apply it again, or name "
+            "another in NodePool {pool}",
+            name=reference["name"],
+            pool=name,
+        ),
+    )
 
 
 def _class_named(facts: Facts, pool: str, name: str, names: Set[str]) -> str:

@@ -438,32 +438,35 @@ def check_lease(facts: Facts) -> Iterator[Fault]:
         )
     running = [row for row in controllers(facts) if (row.get("status") or {}).get("readyReplicas")]
     if running and not holders:
-        deployment = running[0]
-        if not held and not is_dovetail(deployment) and karpenter_version(deployment) is None:
-            return  # whether another controller elects a leader is not known
-        if environment(deployment).get("DISABLE_LEADER_ELECTION") == "true":
-            return
-        if not held:
-            raise NotAvailable(
-                message(
-                    "there is no lease {lease}: the controller's leader election is switched off, or hidden",
-                    lease=LEASE,
-                )
-            )
-        stale = message(
-            "the last holder was {holderIdentity}", holderIdentity=held[0]["spec"].get("holderIdentity") or "none"
-        )
-        yield failure(
-            f"lease/{deployment['metadata']['namespace']}/{LEASE}",
+        yield from _leaderless_faults(running[0], held)
+
+
+def _leaderless_faults(deployment: Json, held: Sequence[Json]) -> Iterator[Fault]:
+    """A controller is ready, and no lease is held."""
+    if not held and not is_dovetail(deployment) and karpenter_version(deployment) is None:
+        return  # whether another controller elects a leader is not known
+    if environment(deployment).get("DISABLE_LEADER_ELECTION") == "true":
+        return
+    if not held:
+        raise NotAvailable(
             message(
-                "no controller holds it although Deployment {name_of} is ready; {stale}",
-                name_of=name_of(deployment),
-                stale=stale,
-            ),
-            f"kubectl logs -n {deployment['metadata']['namespace']} deployment/{deployment['metadata']['name']}"
-            " --tail=50",
-            symptom=True,
+                "there is no lease {lease}: the controller's leader election is switched off, or hidden",
+                lease=LEASE,
+            )
         )
+    stale = message(
+        "the last holder was {holderIdentity}", holderIdentity=held[0]["spec"].get("holderIdentity") or "none"
+    )
+    yield failure(
+        f"lease/{deployment['metadata']['namespace']}/{LEASE}",
+        message(
+            "no controller holds it although Deployment {name_of} is ready; {stale}",
+            name_of=name_of(deployment),
+            stale=stale,
+        ),
+        f"kubectl logs -n {deployment['metadata']['namespace']} deployment/{deployment['metadata']['name']} --tail=50",
+        symptom=True,
+    )
 
 
 def _is_orphaned(facts: Facts, lease: Json, age: float) -> bool:

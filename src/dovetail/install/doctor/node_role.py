@@ -159,6 +159,11 @@ def _role_faults(facts: Facts, name: str, role: str) -> Iterator[Fault]:
             f"aws iam update-assume-role-policy --role-name {role} --policy-document '{EC2_TRUST}'",
         )
     yield from _denied_faults(facts, role)
+    yield from _lacking_policy_faults(facts, role)
+
+
+def _lacking_policy_faults(facts: Facts, role: str) -> Iterator[Fault]:
+    """Managed policies that a role without any of its own needs."""
     attached = {row["PolicyName"] for row in facts.items(f"policies of {role}")}
     if facts.items(f"inline policies of {role}") or attached - JOIN_POLICIES - PULL_POLICIES - UNRELATED_POLICIES:
         return  # a policy of the operator's own may grant what the managed ones do

@@ -69,7 +69,7 @@ class ClusterUpdates:
             kind, values = _changed(cluster, body)
         except UpdateRefused as refusal:
             return json_answer(400, {"message": str(refusal)}, INVALID)
-        made = {
+        made: Json = {
             "id": str(uuid.UUID(int=len(updates) + 1)),
             "status": "Successful",
             "type": kind,
