@@ -165,6 +165,8 @@ def compatible(first: Scenario, second: Scenario) -> bool:
         if one.check in ("D01", "D05") and other.check in ("D01", "D05", "D17"):
             return False
     fields = {scenario.check for scenario in (first, second)}
+    if fields == {"D14", "V06"}:  # both are a Deployment of Cluster Autoscaler
+        return False
     return not (fields <= {"D02", "D16", "D17", "D18", "D05", "D13"} or fields <= {"D08", "D09", "D07", "D10", "D13"})
 
 
