@@ -12,6 +12,7 @@ from dovetail.offline.changes import ManifestChange, applied, what_it_takes
 from dovetail.offline.evaluation import PlanEvaluation
 from dovetail.planner.plan import Exclusion
 from tests.explain import generate
+from tests.explain.cluster_case import catalogue
 
 #: Causes of the pod alone: the message names the pool that is nearest, and the pod has to be changed.
 OF_THE_POD = frozenset({"NO_TYPE_MATCHES", "UNKNOWN_LABEL", "UNTOLERATED_TAINT", "VOLUME_ZONE", "NO_TYPE_FITS"})
@@ -19,7 +20,7 @@ OF_THE_POD = frozenset({"NO_TYPE_MATCHES", "UNKNOWN_LABEL", "UNTOLERATED_TAINT",
 
 @cache
 def types() -> tuple[InstanceType, ...]:
-    return tuple(catalog_file.parse(json.dumps(generate.catalogue()).encode()))
+    return tuple(catalog_file.parse(json.dumps(catalogue()).encode()))
 
 
 @cache

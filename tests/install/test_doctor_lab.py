@@ -20,7 +20,8 @@ from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.aws.endpoint import AwsEndpoint
-from tests.install.doctor_scenarios import SCENARIOS, Scenario, endpoints, isolated
+from tests.install.account_faults import endpoints, isolated
+from tests.install.doctor_scenarios import SCENARIOS, Scenario
 from tests.install.install_site import REGION, SERVER, Site, endpoint, tell
 
 __all__ = ["endpoint"]

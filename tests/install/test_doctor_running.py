@@ -16,23 +16,9 @@ import pytest
 from dovetail.install.doctor.facts import Status
 from dovetail.kube import resources as kinds
 from dovetail.lab.metrics import APISERVICES, GROUP
-from tests.install.doctor_scenarios import (
-    CLASS,
-    POOL,
-    Break,
-    applied,
-    both,
-    controller,
-    daemon_set,
-    document,
-    edited,
-    image,
-    put,
-    role_policy,
-    statement,
-    variable,
-    without_inline_policy,
-)
+from tests.install.account_faults import document, role_policy, statement, without_inline_policy
+from tests.install.object_faults import CLASS, POOL, controller, daemon_set, image
+from tests.install.reversible_changes import Break, applied, both, edited, put, variable
 from tests.install.running_cluster import NODE_CLASS, RunningCluster, play, workload
 from tests.install.test_doctor_lab import with_status
 
