@@ -259,30 +259,30 @@ HPA_SPEC: dict[str, Any] = {
 def test_an_hpa_without_metrics_server_is_told_by_doctor_and_explain() -> None:
     """It is scaled to 0, then its registration is deleted; with both again the HPA reads its metric."""
 
-    async def told(world: RunningCluster) -> tuple[set[str], str]:
+    async def reported(world: RunningCluster) -> tuple[set[str], str]:
         await asyncio.sleep(60)
         return set(with_status(await world.findings(), Status.FAILED)), (await world.explain("hpa/web")).line
 
     async def body(world: RunningCluster) -> None:
         await world.kube.create(kinds.DEPLOYMENTS, workload("web", 1, cpu="100m"), "default")
         await world.kube.create(kinds.HPAS, {"metadata": {"name": "web"}, "spec": HPA_SPEC}, "default")
-        failed, line = await told(world)
+        failed, line = await reported(world)
         assert (failed, "no metric can be read" in line) == (set(), False)
 
         server = (kinds.DEPLOYMENTS, "metrics-server", put("spec.replicas", 0), "kube-system")
         async with edited(*server)(world):
-            failed, line = await told(world)
+            failed, line = await reported(world)
             assert failed == {"D20"}
             assert "the server is currently unable to handle the request (get pods.metrics.k8s.io)" in line
             assert line.endswith("; dovetail doctor --only D20 says what is wrong with the metrics server")
 
         registered = await world.kube.get(APISERVICES, GROUP)
         await world.kube.delete(APISERVICES, GROUP)
-        failed, line = await told(world)
+        failed, line = await reported(world)
         assert (failed, "the server could not find the requested resource" in line) == ({"D20"}, True)
 
         await world.kube.create(APISERVICES, {"metadata": {"name": GROUP}, "spec": registered["spec"]})
-        failed, line = await told(world)
+        failed, line = await reported(world)
         assert (failed, "no metric can be read" in line) == (set(), False)
 
     play(body)
