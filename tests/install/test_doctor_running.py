@@ -256,7 +256,7 @@ HPA_SPEC: dict[str, Any] = {
 
 
 @pytest.mark.timeout(900)
-def test_an_hpa_without_metrics_server_is_told_by_doctor_and_explain() -> None:
+def test_an_hpa_without_metrics_server_is_reported_by_doctor_and_explain() -> None:
     """It is scaled to 0, then its registration is deleted; with both again the HPA reads its metric."""
 
     async def reported(world: RunningCluster) -> tuple[set[str], str]:

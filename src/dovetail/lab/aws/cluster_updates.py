@@ -104,18 +104,18 @@ def _change_mode(cluster: Any, mode: str) -> dict[str, str]:
     return {"AuthenticationMode": mode}
 
 
-def _change_network(cluster: Any, asked: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+def _change_network(cluster: Any, change: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
     former: Json = cluster.resources_vpc_config
-    network = {"endpointPublicAccess": True, "endpointPrivateAccess": False, **former, **asked}
+    network = {"endpointPublicAccess": True, "endpointPrivateAccess": False, **former, **change}
     if not network["endpointPublicAccess"] and not network["endpointPrivateAccess"]:
         raise UpdateRefused("Private and public endpoint access cannot be false")
-    for text in asked.get("publicAccessCidrs") or ():
+    for text in change.get("publicAccessCidrs") or ():
         try:
             ipaddress.ip_network(text)
         except ValueError as problem:
             raise UpdateRefused(f"The following CIDRs are invalid: {text}") from problem
-    if all(former.get(name) == value for name, value in asked.items()):
+    if all(former.get(name) == value for name, value in change.items()):
         raise UpdateRefused("Cluster is already at the desired configuration")
     cluster.resources_vpc_config = network
-    kind = "EndpointAccessUpdate" if set(asked) & set(ACCESS_FIELDS) else "VpcConfigUpdate"
-    return kind, {name[:1].upper() + name[1:]: json.dumps(value) for name, value in asked.items()}
+    kind = "EndpointAccessUpdate" if set(change) & set(ACCESS_FIELDS) else "VpcConfigUpdate"
+    return kind, {name[:1].upper() + name[1:]: json.dumps(value) for name, value in change.items()}
