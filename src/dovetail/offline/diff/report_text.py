@@ -75,8 +75,11 @@ def _pools(prediction: Prediction) -> list[str]:
         if old == new and not any(change.pool == name for change in prediction.applied.nodes):
             continue
         sign = "+" if name not in before else "-" if name not in after else "~"
-        nodes = f"{old[0]} → {new[0]}" if old[0] != new[0] else str(new[0])
-        rows.append((f"  {sign} NodePool {name}", message("{nodes} nodes", nodes=nodes), _dollars(old[1], new[1])))
+        if old[0] == new[0]:
+            nodes = plural("{n} node", "{n} nodes", n=new[0])
+        else:
+            nodes = message("{before} → {after} nodes", before=old[0], after=new[0])
+        rows.append((f"  {sign} NodePool {name}", nodes, _dollars(old[1], new[1])))
     return [message("NodePools"), *table(rows)] if rows else []
 
 
