@@ -67,6 +67,21 @@ def test_a_drifted_node_explains_that_its_budget_is_closed(run_scenario: RunScen
     run_scenario(scenario)
 
 
+def test_a_drifted_node_whose_pods_fit_nowhere_else_is_not_promised_a_replacement(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
+        await world.pool(disruption=QUICK)
+        await world.served(1)
+        await asyncio.sleep(10)
+        absent = [{"key": "kubernetes.io/arch", "operator": "In", "values": ["s390x"]}]
+        await world.kube.patch(kinds.NODEPOOLS, "default", {"spec": {"template": {"spec": {"requirements": absent}}}})
+        await asyncio.sleep(60)
+        assert ask(world, "node", (await world.bound())["p0"]).line == (
+            "has drifted (RequirementsDrifted) and stays: not all pods would schedule"
+        )
+
+    run_scenario(scenario)
+
+
 def test_a_do_not_disrupt_pod_with_a_pdb_explains_both_and_that_its_node_drifted(run_scenario: RunScenario) -> None:
     async def scenario(world: Any) -> None:
         node = await _guarded(world)

@@ -112,7 +112,16 @@ class ExplainedNode:
         if self._pool is not None and not self._budget_allows("Drifted"):
             shut = nodepools.allowance(self._cluster_state, self._pool, "Drifted", self._now)
             return message("has drifted ({reason}) and waits: {shut}", reason=drifted.reason, shut=shut)
+        if self._is_without_replacement(drifted):
+            return message("has drifted ({reason}) and stays: not all pods would schedule", reason=drifted.reason)
         return message("will be replaced within its budget: {reason}", reason=drifted.reason)
+
+    def _is_without_replacement(self, drifted: ClaimCondition) -> bool:
+        """Whether the node was evaluated since it drifted, and its pods had no other place."""
+        since = drifted.last_transition_time
+        if self.kept is None or self.kept.reason != "PODS_WOULD_NOT_FIT" or since is None:
+            return False
+        return datetime.fromisoformat(self.kept.time) >= since
 
     def _cost(self) -> str:
         """What happens to a node that only its cost could be a reason to remove."""
