@@ -67,7 +67,7 @@ def test_a_drifted_node_explains_that_its_budget_is_closed(run_scenario: RunScen
     run_scenario(scenario)
 
 
-def test_a_drifted_node_whose_pods_fit_nowhere_else_is_not_promised_a_replacement(run_scenario: RunScenario) -> None:
+def test_a_drifted_node_whose_pods_fit_nowhere_else_is_said_to_stay(run_scenario: RunScenario) -> None:
     async def scenario(world: Any) -> None:
         await world.pool(disruption=QUICK)
         await world.served(1)
