@@ -265,9 +265,15 @@ def act(call: RequestCall, body: Json, options: WriteOptions) -> Response:
     ctx = call.context("CREATE", dry_run=options.dry_run, manager=call.manager(options.manager))
     if call.resource.namespaced:
         body["metadata"].setdefault("namespace", call.namespace)
-    body = chain.admit_body(call, body, ctx)
+    if subresource.tracked:
+        managedfields.track_body(subresource, body, ctx.manager, ctx.now)
+    obj = None if record is None else record.obj
+    body = chain.mutate_body(call, body, ctx)
     try:
-        reply = subresource.act(None if record is None else record.obj, body, ctx)
+        if subresource.complete is not None:
+            subresource.complete(obj, body, ctx)
+        chain.review_body(call, body, ctx)
+        reply = subresource.act(obj, body, ctx)
     except RequestRefused as refusal:
         raise refused(refusal) from refusal
     if reply.text is not None:
@@ -321,11 +327,16 @@ def update_object(
     options: WriteOptions,
     track: Callable[[Json], None] | None = None,
     unconditional: bool = False,
+    views: tuple[Json, Json] | None = None,
 ) -> StoredVersion:
-    """Everything between a new state and the stored one: `obj` is in the request's version and the caller's to give."""
+    """Everything between a new state and the stored one: `obj` is in the request's version and the caller's to give.
+
+    `views` are the view after and before, of a write through one.
+    """
     resource = call.resource
     strategy = resource.strategy
     ctx = context(call, "UPDATE", options)
+    ctx.views = views
     old = record.obj
     given_uid = obj["metadata"].get("uid")
     if given_uid and given_uid != old["metadata"].get("uid") and not unconditional:

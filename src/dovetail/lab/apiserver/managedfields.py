@@ -16,7 +16,7 @@ import msgspec
 from dovetail.lab.apiserver import canonicalize, fieldpath, structured_merge, typed_validation
 from dovetail.lab.apiserver.fieldpath import Node, Path
 from dovetail.lab.apiserver.gocompat.gotime import stamp
-from dovetail.lab.apiserver.registry import Registry, ResourceType
+from dovetail.lab.apiserver.registry import Registry, ResourceType, Subresource
 
 Json = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
@@ -266,6 +266,17 @@ def track_create(resource: ResourceType, obj: Json, manager: str, now: datetime)
         own = Manager(manager, "Update", resource.api_version)
         managers = {**managers, own: Owned(fields, resource.api_version, stamp(now))}
     put(obj, managers)
+
+
+def track_body(subresource: Subresource, body: Json, manager: str, now: datetime) -> None:
+    """The sender of a body that is not stored owns all of it."""
+    body["metadata"].pop("managedFields", None)
+    assert subresource.schema is not None
+    change = structured_merge.compare(subresource.schema, canonicalize.zero(subresource.schema), body)
+    fields = strip(fieldpath.union(change.modified, change.added))
+    version = f"{subresource.group}/{subresource.version}".removeprefix("/")
+    if fields:
+        put(body, {Manager(manager, "Update", version, subresource.name): Owned(fields, version, stamp(now))})
 
 
 #: What creators came to own lately, by everything of the object that decides it: the pods of an owner are all alike.

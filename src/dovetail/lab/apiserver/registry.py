@@ -161,6 +161,8 @@ class RequestContext(msgspec.Struct, kw_only=True):
     manager: str = ""
     #: A write as its request sees it, the new state and the old one, where that is not how they are stored.
     seen: tuple[Object, Object] | None = None
+    #: A write through a view (scale) as mutating admission sees it: the view after and before.
+    views: tuple[Object, Object] | None = None
     identify: Callable[[str], Object | None] = lambda token: None  # the user behind a bearer token
     #: Accepts a token of a service account: token, namespace, account, expiry.
     issue: Callable[[str, str, Object, datetime], None] = lambda token, namespace, account, until: None
@@ -181,7 +183,8 @@ class Reply(msgspec.Struct, kw_only=True):
 class Subresource(msgspec.Struct, frozen=True, kw_only=True):
     """`status` and its like are another path to the same object (no `view`, no `act`): updates arrive at the strategy
     with the subresource's name. `view`/`merge` show the object as another kind (scale). `act` is a verb of its own
-    (eviction, binding, token): POST calls it with the object and the body."""
+    (eviction, binding, token): POST calls it with the object and the body. `complete` fills in the body between
+    mutating and validating admission. `tracked` bodies tell webhooks who sent their fields."""
 
     name: str
     verbs: tuple[str, ...]
@@ -192,6 +195,8 @@ class Subresource(msgspec.Struct, frozen=True, kw_only=True):
     view: Callable[[Object, ResourceType], Object] | None = None
     merge: Callable[[Object, Object, ResourceType], Object] | None = None
     act: Callable[[Object | None, Object, RequestContext], Reply] | None = None
+    complete: Callable[[Object | None, Object, RequestContext], None] | None = None
+    tracked: bool = False
 
 
 class Converter(Protocol):

@@ -54,8 +54,10 @@ def apply(call: RequestCall, options: WriteOptions) -> Response:
 
     def track_apply(made: Json) -> None:
         scale_ownership.track(resource, live, made, options.manager, path, "Apply")
+        subresource_views.show_owners(call, made, view)
 
-    stored = create_update.update_object(call, record, obj, options, track_apply, unconditional=True)
+    views = view, subresource_views.owned_view(call, live)
+    stored = create_update.update_object(call, record, obj, options, track_apply, unconditional=True, views=views)
     return responses.one(call, subresource.view(responses.in_version(stored.fresh(), resource), resource), 200)
 
 
@@ -74,4 +76,4 @@ def _as_scale(manager: Manager) -> Manager:
     """Seen through the scale, an updater wrote in the scale's version."""
     if manager.operation == "Apply":
         return manager
-    return Manager(manager.name, manager.operation, "autoscaling/v1", manager.subresource)
+    return Manager(manager.name, manager.operation, scale_ownership.SCALE, manager.subresource)

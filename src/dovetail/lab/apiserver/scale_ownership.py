@@ -14,6 +14,8 @@ from dovetail.lab.apiserver.managedfields import Manager, Managers, Owned
 from dovetail.lab.apiserver.registry import ResourceType
 
 Json = dict[str, Any]
+#: The version of a Scale.
+SCALE = "autoscaling/v1"
 
 
 def track(resource: ResourceType, old: Json, obj: Json, manager: str, path: Path, operation: str = "Update") -> None:
@@ -31,6 +33,19 @@ def track(resource: ResourceType, old: Json, obj: Json, manager: str, path: Path
         if operation == "Apply" and own not in managers:
             managers[own] = Owned(replicas, resource.api_version)
     managedfields.put(obj, managers)
+
+
+def of_scale(obj: Json, path: Path, now: str) -> Managers:
+    """The owners of an object's replicas, as owners of a Scale's; an entry without a time is of `now`."""
+    replicas = fieldpath.single(("f:spec", "f:replicas"))
+    managers = managedfields.read(obj["metadata"].get("managedFields"), stored=True) or {}
+    return {
+        Manager(manager.name, manager.operation, "" if manager.operation == "Apply" else SCALE, manager.subresource): (
+            Owned(replicas, SCALE, owned.time or now)
+        )
+        for manager, owned in managers.items()
+        if fieldpath.has(owned.fields, path)
+    }
 
 
 def _taken(managers: Managers, own: Manager, replicas: Node, version: str) -> Managers:
@@ -57,9 +72,7 @@ def _through_scale(managers: Managers, path: Path, replicas: Node) -> Managers:
         left = fieldpath.difference(owned.fields, replicas)
         if left:
             out[manager] = Owned(left, owned.version, owned.time)
-        out[Manager(manager.name, manager.operation, "autoscaling/v1", manager.subresource)] = Owned(
-            replicas, owned.version
-        )
+        out[Manager(manager.name, manager.operation, SCALE, manager.subresource)] = Owned(replicas, owned.version)
     return out
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.kube.transport import Response
-from dovetail.lab.apiserver import create_update, fieldpath, responses, scale_ownership, status_errors
+from dovetail.lab.apiserver import create_update, fieldpath, managedfields, responses, scale_ownership, status_errors
+from dovetail.lab.apiserver.gocompat.gotime import stamp
 from dovetail.lab.apiserver.options import WriteOptions
 from dovetail.lab.apiserver.registry import RequestRefused, ResourceType
 from dovetail.lab.apiserver.request import RequestCall
@@ -55,11 +56,29 @@ def update(
 
     def track(made: Json) -> None:
         scale_ownership.track(resource, old, made, manager, path)
+        show_owners(call, made, view)
 
     try:
-        return create_update.update_object(call, record, obj, options, track, unconditional)
+        return create_update.update_object(
+            call, record, obj, options, track, unconditional, (view, owned_view(call, old))
+        )
     except StatusError as error:
         raise in_view(call, error) from error
+
+
+def owned_view(call: RequestCall, obj: Json) -> Json:
+    """The view of an object with the owners of its fields, as mutating admission sees it."""
+    subresource = call.subresource_type
+    assert subresource is not None and subresource.view is not None
+    view = subresource.view(obj, call.resource)
+    show_owners(call, obj, view)
+    return view
+
+
+def show_owners(call: RequestCall, obj: Json, view: Json) -> None:
+    """Put the owners of an object's replicas into its view, which is changed."""
+    path = replicas_path(call.resource)
+    managedfields.put(view, scale_ownership.of_scale(obj, path, stamp(call.server.clock.now())))
 
 
 def in_view(call: RequestCall, error: StatusError) -> StatusError:

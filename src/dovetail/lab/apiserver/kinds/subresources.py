@@ -11,10 +11,10 @@ _SCALED = ("deployments", "replicasets", "statefulsets")
 _SUBRESOURCES: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
     ("", "pods"): {
         "eviction": {"act": eviction.evict},
-        "binding": {"act": binding.bind},
+        "binding": {"act": binding.bind, "tracked": True},
         "log": {"act": logs.read},
     },
-    ("", "serviceaccounts"): {"token": {"act": tokens.issue}},
+    ("", "serviceaccounts"): {"token": {"act": tokens.issue, "complete": tokens.complete, "tracked": True}},
     ("", "replicationcontrollers"): {"scale": {"view": scale.view, "merge": scale.merge}},
     **{("apps", plural): {"scale": {"view": scale.view, "merge": scale.merge}} for plural in _SCALED},
 }

@@ -15,29 +15,33 @@ _LONGEST = 1 << 32
 _AUDIENCE = "https://kubernetes.default.svc"
 
 
-def issue(account: Object | None, body: Object, ctx: RequestContext) -> Reply:
+def complete(account: Object | None, body: Object, ctx: RequestContext) -> None:
+    """What the server knows of the token before it is issued; validating admission sees it."""
     if account is None:
         raise status_errors.not_found("", "serviceaccounts", ctx.name)
+    body["metadata"] |= {"name": ctx.name, "namespace": ctx.namespace, "uid": account["metadata"]["uid"]}
+    body["metadata"]["creationTimestamp"] = ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ")
     spec = body.setdefault("spec", {})
-    seconds = spec.get("expirationSeconds") or 3600
+    spec["expirationSeconds"] = seconds = spec.get("expirationSeconds") or 3600
+    if not spec.get("audiences"):
+        spec["audiences"] = [_AUDIENCE]
     wrong = "less than 10 minutes" if seconds < _SHORTEST else "larger than 2^32 seconds" if seconds > _LONGEST else ""
     if wrong:
         error = invalid("spec.expirationSeconds", seconds, f"may not specify a duration {wrong}")
         raise status_errors.invalid("authentication.k8s.io", "TokenRequest", "", [error])
+
+
+def issue(account: Object | None, body: Object, ctx: RequestContext) -> Reply:
+    assert account is not None
+    spec = body["spec"]
     if spec.get("boundObjectRef"):
         _check_bound(spec["boundObjectRef"], ctx)
-    spec["expirationSeconds"] = seconds
-    if not spec.get("audiences"):
-        spec["audiences"] = [_AUDIENCE]
-    until = ctx.now + timedelta(seconds=seconds)
-    meta = body.get("metadata") or {}
-    meta |= {"name": ctx.name, "namespace": ctx.namespace, "uid": account["metadata"]["uid"]}
-    meta["creationTimestamp"] = ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    until = ctx.now + timedelta(seconds=spec["expirationSeconds"])
     token = f"lab.{ctx.namespace}.{ctx.name}.{ctx.chance.uid()}"
     if _AUDIENCE in spec["audiences"] and not ctx.dry_run:
         ctx.issue(token, ctx.namespace or "", account, until)
     given = {"token": token, "expirationTimestamp": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
-    return Reply(body=body | {"metadata": meta, "status": given}, code=201)
+    return Reply(body=body | {"status": given}, code=201)
 
 
 def _check_bound(ref: Object, ctx: RequestContext) -> None:

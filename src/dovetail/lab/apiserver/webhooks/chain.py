@@ -28,14 +28,14 @@ def admit(call: RequestCall, obj: Json, old: Json | None, ctx: RequestContext) -
     strategy.admit(obj, old, ctx)
     if not _mutates(call):
         return obj
-    shown, before = _shown(call, obj, ctx), _shown_old(call, old, ctx)
+    shown, before = ctx.views or (_shown(call, obj, ctx), _shown_old(call, old, ctx))
     request = attributes(call, shown, before, ctx, name=_requested_name(call, obj))
     chain = _Mutation(call)
     chain.run(request)
     obj = _restored(call, request, shown, obj, ctx)
     if chain.again():
         strategy.admit(obj, old, ctx)
-        shown = _shown(call, obj, ctx)
+        shown = _shown(call, obj, ctx) if ctx.views is None or request.object is None else request.object
         request.object = attributes(call, shown, None, ctx).object
         chain.run(request)
         obj = _restored(call, request, shown, obj, ctx)
@@ -63,16 +63,28 @@ def review_deletion(call: RequestCall, old: Json, ctx: RequestContext) -> None:
 
 def admit_body(call: RequestCall, body: Json, ctx: RequestContext, kind: Kind | None = None) -> Json:
     """What is not stored (a review, an eviction, the options of a stream), after all admission."""
-    if not _mutates(call) and not _validates(call):
+    body = mutate_body(call, body, ctx, kind)
+    review_body(call, body, ctx, kind)
+    return body
+
+
+def mutate_body(call: RequestCall, body: Json, ctx: RequestContext, kind: Kind | None = None) -> Json:
+    """What is not stored, after mutating admission."""
+    if not _mutates(call):
         return body
     request = attributes(call, body, None, ctx, kind=kind)
     chain = _Mutation(call)
     chain.run(request)
     if chain.again():
         chain.run(request)
-    _validate(call, request)
     assert request.object is not None
     return request.object
+
+
+def review_body(call: RequestCall, body: Json, ctx: RequestContext, kind: Kind | None = None) -> None:
+    """Validating admission of what is not stored."""
+    if _validates(call):
+        _validate(call, attributes(call, body, None, ctx, kind=kind))
 
 
 def may_concern(server: ServerState, plural: str, subresource: str = "", group: str = "") -> bool:
