@@ -19,17 +19,15 @@ from dovetail.autoscalers.vpa.crds import definitions
 from dovetail.autoscalers.vpa.estimators import EstimatorSettings
 from dovetail.autoscalers.vpa.rightsizing import (
     ContainerAdvice,
-    FleetCost,
-    RightsizingReport,
     UsageEvidence,
     WorkloadAdvice,
     WorkloadKey,
     advise,
-    as_patches,
     share_above,
     workload_of,
 )
-from dovetail.autoscalers.vpa.rightsizing_writes import as_vpas, write_patches, write_vpas
+from dovetail.autoscalers.vpa.rightsizing_cost import FleetCost, RightsizingReport
+from dovetail.autoscalers.vpa.rightsizing_writes import as_patches, as_vpas, write_patches, write_vpas
 from dovetail.autoscalers.vpa.usage import Aggregation, ContainerUsage
 from dovetail.cli.rightsize import nothing_to_apply, rightsize
 from dovetail.clock import run_virtual
@@ -405,6 +403,14 @@ def test_a_reader_of_korean_gets_a_korean_table_and_english_data(tmp_path: Path)
     assert not any(word.isascii() and word.isalpha() for word in header.split() if word != "CPU")
     assert width_of(header.partition("컨테이너")[0]) == width_of(row.partition("main")[0])
     assert shown["workloads"][0]["unknown"] == "5.0 h of usage, 24 h are needed"
+
+
+def test_usage_may_come_from_the_standard_input() -> None:
+    objects = (deployment("large", 20, "2", "4Gi"), vpa("large"), checkpoint("large", used(48, 250)))
+    command = ["-f", "-", "--region", "us-west-2", "-o", "json"]
+    result = CliRunner().invoke(rightsize, command, input=yaml.safe_dump_all(objects), catch_exceptions=False)
+    [workload] = json.loads(result.stdout)["workloads"]
+    assert workload["containers"][0]["proposed"]["cpu"] == "296m"
 
 
 def test_the_saving_of_all_proposals_is_one_line(tmp_path: Path) -> None:

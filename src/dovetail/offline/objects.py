@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from math import inf
@@ -125,7 +125,10 @@ _EXPECTED = re.compile(r"Expected `(\w+)")
 class Objects:
     """The objects of the input by kind."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: Collection[str] = ()) -> None:
+        self._kept = kept
+        self.others: list[Json] = []
+        """Objects of the kinds to keep that planning does not look at."""
         self._by_kind: dict[str, dict[tuple[str, str], Any]] = {}
         self.node_classes: dict[str, Json] = {}
         """EC2NodeClasses by name."""
@@ -174,6 +177,8 @@ class Objects:
 
     def _add_one(self, source: Json) -> None:
         kind = source["kind"]
+        if kind in self._kept:
+            self.others.append(source)
         if kind not in _KINDS:
             if kind == "EC2NodeClass":
                 self.node_classes[_name(source)] = source
@@ -346,9 +351,9 @@ def _check_counts(source: Json) -> None:
             )
 
 
-def read(paths: Iterable[str]) -> Objects:
-    """Every object in files, folders, or `-` for the standard input."""
-    objects = Objects()
+def read(paths: Iterable[str], kept: Collection[str] = ()) -> Objects:
+    """Every object in files, folders, or `-` for the standard input; of the kinds `kept` also as it is written."""
+    objects = Objects(kept)
     for name, text in list(texts(paths)):
         with _named_file(name):
             for document in _documents(text):

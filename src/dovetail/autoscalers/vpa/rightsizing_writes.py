@@ -11,7 +11,8 @@ from typing import Any, Literal
 import msgspec
 
 from dovetail.autoscalers.vpa.api import VPAS
-from dovetail.autoscalers.vpa.rightsizing import CONTROLLED_RESOURCES, RightsizingReport, WorkloadKey, as_patches
+from dovetail.autoscalers.vpa.rightsizing import CONTROLLED_RESOURCES, WorkloadKey
+from dovetail.autoscalers.vpa.rightsizing_cost import RightsizingReport
 from dovetail.autoscalers.vpa.targets import WELL_KNOWN
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, ApiError
@@ -20,6 +21,9 @@ from dovetail.kube.resources import Resource
 UPDATE_MODES = ("Off", "Initial", "Recreate", "InPlaceOrRecreate")
 #: New pods get what is recommended, and none is evicted for it.
 DEFAULT_UPDATE_MODE = "Initial"
+#: The kinds whose template can be changed. That of a Job cannot: the next Job has to be made with other requests.
+_API_VERSIONS = {"Deployment": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "ReplicaSet": "apps/v1",
+                 "CronJob": "batch/v1", "ReplicationController": "v1"}  # fmt: skip
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -28,6 +32,39 @@ class Written(msgspec.Struct, frozen=True):
     object: str
     state: Literal["changed", "created", "exists", "refused"]
     why: str = ""
+
+
+def unpatched(report: RightsizingReport) -> list[WorkloadKey]:
+    """The workloads with a proposal that no patch can carry out."""
+    return [item.key for item in report.workloads if item.is_proposal and item.key.kind not in _API_VERSIONS]
+
+
+def as_patches(report: RightsizingReport) -> list[dict[str, Any]]:
+    """Strategic merge patches: the proposed resources of each workload's containers."""
+    patches = []
+    for item in report.workloads:
+        containers = [
+            {
+                "name": container.name,
+                "resources": {
+                    "requests": container.proposed,
+                    **({"limits": container.proposed_limits} if container.proposed_limits else {}),
+                },
+            }
+            for container in item.containers
+            if container.proposed
+        ]
+        if item.is_proposal and item.key.kind in _API_VERSIONS:
+            spec: dict[str, Any] = {"template": {"spec": {"containers": containers}}}
+            patches.append(
+                {
+                    "apiVersion": _API_VERSIONS[item.key.kind],
+                    "kind": item.key.kind,
+                    "metadata": {"name": item.key.name, "namespace": item.key.namespace},
+                    "spec": {"jobTemplate": {"spec": spec}} if item.key.kind == "CronJob" else spec,
+                }
+            )
+    return patches
 
 
 def as_vpas(report: RightsizingReport, targeted: Collection[WorkloadKey], mode: str) -> list[dict[str, Any]]:
