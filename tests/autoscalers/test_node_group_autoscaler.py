@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dovetail.autoscalers.node_groups import program
+from dovetail.autoscalers.node_groups import options, program
 from dovetail.autoscalers.node_groups.flags import parse
 from dovetail.autoscalers.node_groups.program import ProgramHandle
 from dovetail.clock import run_virtual
@@ -68,12 +68,12 @@ def play(
 ) -> None:
     async def main() -> None:
         async with Lab.embedded(seed) as lab:
-            cloud = SimulatedGroups(lab)
+            settings = parse(["--leader-elect=false", "--v=4", *flags])
+            cloud = SimulatedGroups(lab, defaults=options.group_options(settings))
             for spec in groups:
                 await cloud.create(spec)
             running = ProgramHandle()
             lines: list[str] = []
-            settings = parse(["--leader-elect=false", "--v=4", *flags])
             kube = lab.client("cluster-autoscaler")
             work = asyncio.create_task(
                 program.run(

@@ -9,11 +9,11 @@ from itertools import chain
 
 import pytest
 
-from dovetail.autoscalers.node_groups import program
+from dovetail.autoscalers.node_groups import options, program
 from dovetail.autoscalers.node_groups.flags import parse
 from dovetail.chance import Chance
 from dovetail.clock import run_virtual
-from dovetail.cloud.node_groups import GroupOptions, NodeGroup
+from dovetail.cloud.node_groups import NodeGroup
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import DEPLOYMENTS, NODES, PDBS, PODS
 from dovetail.lab.cluster import Lab
@@ -21,7 +21,6 @@ from dovetail.lab.scenario.processes import CrashInjection, ReplicaConnection
 from dovetail.lab.simulated_groups import GroupSpec, SimulatedGroups
 
 BOUNDS = {"a": (1, 6), "b": (0, 5), "c": (0, 3)}
-QUICK = GroupOptions(scale_down_unneeded_s=180.0)
 FAULTS = ("scale", "scale", "scale", "capacity", "join", "rebalance", "throttle", "stale", "write", "crash")
 FLAGS = (
     "--leader-elect=false", "--scale-down-unneeded-time=3m", "--scale-down-delay-after-add=3m",
@@ -135,7 +134,7 @@ class Storm:
 def survive(seed: int) -> None:
     async def main() -> None:
         async with Lab.embedded(seed) as lab:
-            groups = CrashingGroups(lab)
+            groups = CrashingGroups(lab, defaults=options.group_options(parse(FLAGS)))
             await lab.nodes(1)
             [stranger] = [node["metadata"]["name"] for node in (await lab.kube.list(NODES)).items]
             types = {"a": "m5.large", "b": "c5.large", "c": "m5.xlarge"}
@@ -181,8 +180,8 @@ def crash_after(writes: int) -> int:
     async def main() -> None:
         nonlocal starts
         async with Lab.embedded(writes) as lab:
-            groups = CrashingGroups(lab)
-            await groups.create(GroupSpec(name="a", min_size=1, max_size=6, size=1, options=QUICK))
+            groups = CrashingGroups(lab, defaults=options.group_options(parse(FLAGS)))
+            await groups.create(GroupSpec(name="a", min_size=1, max_size=6, size=1))
             for name in ("b", "c"):
                 await groups.create(GroupSpec(name=name, max_size=BOUNDS[name][1], labels={"team": name}))
             storm = Storm(lab, groups, Chance(writes).child("storm"))

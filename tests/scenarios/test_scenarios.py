@@ -82,12 +82,26 @@ def test_node_groups_take_the_place_of_the_autoscaler() -> None:
     assert outcome.rows[-1].ready == outcome.rows[-1].pods > 10
 
 
+@pytest.mark.parametrize(("flags", "empty"), [((), 2), (("--scale-down-unneeded-time=1m",), 0)])
+def test_flags_of_the_scale_down_reach_the_groups(flags: tuple[str, ...], empty: int) -> None:
+    """Of the six nodes that there are, group a has two empty ones; the cluster itself has three."""
+    group = {"name": "a", "type": "m5.large", "size": 2, "max": 5, "zones": ["ap-northeast-2a"]}
+    other = {"name": "b", "type": "m5.large", "min": 1, "max": 5, "zones": ["ap-northeast-2a"]}
+    scenario = convert({"duration": "5m", "nodeGroups": {"groups": [group, other], "flags": list(flags)}})
+    outcome = run_virtual(play(scenario, FOLDER, lambda line: None))
+    assert not outcome.problems
+    assert outcome.rows[-1].nodes == 4 + empty
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
         ({"autoscaler": {}}, "either an autoscaler or nodeGroups"),
         ({"nodeGroups": {"groups": [{"name": "a", "type": "m5.large", "min": 3, "max": 1}]}}, "between min and max"),
         ({"nodeGroups": {"groups": [{"name": "a", "typ": "m5.large"}]}}, "typ"),
+        ({"nodeGroups": {"groups": [], "flags": ["--scan-intervall=5s"]}}, "did you mean --scan-interval"),
+        ({"nodeGroups": {"groups": [], "flags": ["--nodes=1:2:a"]}}, "--nodes has no effect in a scenario"),
+        ({"nodeGroups": {"groups": [], "flags": ["--salvo-scale-up"]}}, "--salvo-scale-up has no effect"),
     ],
 )
 def test_wrong_node_groups_are_refused(change: dict[str, Any], problem: str) -> None:

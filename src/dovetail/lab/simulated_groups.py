@@ -57,7 +57,8 @@ class GroupSpec(msgspec.Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     taints: tuple[Mapping[str, str], ...] = ()
     capacity_type: str = "on-demand"
-    options: GroupOptions = GroupOptions()
+    #: In place of what the flags say.
+    options: GroupOptions | None = None
     #: What a group of several types would say of their sizes; its instances are of one here.
     mixed_sizes: str = ""
 
@@ -71,9 +72,14 @@ class SimulatedGroups:
         *,
         boot_s: Callable[[], float] = lambda: BOOT_S,
         types: Mapping[str, InstanceType] | None = None,
+        defaults: GroupOptions | None = None,
     ) -> None:
-        """`boot_s` is drawn for every instance; `types` are those of a catalogue, in place of the sizes at hand."""
+        """`boot_s` is drawn for every instance; `types` are those of a catalogue, in place of the sizes at hand.
+
+        `defaults` are the options of groups that have none of their own.
+        """
         self._lab = lab
+        self._defaults = defaults or GroupOptions()
         self._types = types or {}
         self._kube: Kube = lab.client("cloud-controller-manager")
         self._chance: Chance = lab.chance.child("groups")
@@ -244,7 +250,7 @@ class SimulatedGroups:
             max_size=spec.max_size,
             target_size=target,
             instances=tuple(instances),
-            options=spec.options,
+            options=spec.options or self._defaults,
             mixed_sizes=spec.mixed_sizes,
         )
 

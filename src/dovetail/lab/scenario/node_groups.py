@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from dovetail.autoscalers.node_groups import program
-from dovetail.autoscalers.node_groups.flags import parse
+from dovetail.autoscalers.go_flags import FlagError
+from dovetail.autoscalers.node_groups import options, program
+from dovetail.autoscalers.node_groups.flags import ParsedFlags, parse
 from dovetail.cloud.simulated.config import SimulatedMarket
 from dovetail.kube.client import Kube
 from dovetail.lab.cluster import Lab
@@ -24,6 +25,15 @@ HOUR_S = 3600.0
 NOTICE_S = 120.0
 #: Flags of the program: a simulation has one process and reads no status ConfigMap.
 FLAGS = ("--leader-elect=false", "--write-status-configmap=false", "--v=0")
+
+#: What they are about is not in a scenario: its groups are named, its one process needs no address and no credentials.
+_IDLE_FLAGS = frozenset({
+    "nodes", "node-group-auto-discovery", "cloud-provider", "cloud-config", "aws-use-static-instance-list",
+    "kubeconfig", "address", "user-agent", "kube-client-qps", "kube-client-burst", "leader-elect",
+    "leader-elect-lease-duration", "leader-elect-renew-deadline", "leader-elect-retry-period",
+    "leader-elect-resource-name", "leader-elect-resource-namespace", "max-inactivity", "max-failing-time",
+    "emit-per-nodegroup-metrics",
+})  # fmt: skip
 
 
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,8 +64,12 @@ class GroupFleet:
 
     async def run(self, lab: Lab) -> None:
         market, chance = self._settings.market, lab.chance.child("groups boot")
+        settings = program_flags(self._settings.flags)
         self.groups = groups = SimulatedGroups(
-            lab, boot_s=lambda: market.between(chance, market.boot), types=self._settings.types
+            lab,
+            boot_s=lambda: market.between(chance, market.boot),
+            types=self._settings.types,
+            defaults=options.group_options(settings),
         )
         self._since = lab.clock.monotonic()
         groups.on_change = lambda: self._account(lab.clock.monotonic(), groups)
@@ -69,7 +83,6 @@ class GroupFleet:
             manager="cluster-autoscaler",
             user_agent="cluster-autoscaler",
         )
-        settings = parse([*FLAGS, *self._settings.flags])
         try:
             await program.run(
                 settings, kube, groups, lab.clock, lab.chance.child("cluster-autoscaler"), write=self._log
@@ -141,6 +154,16 @@ class GroupFleet:
     def _log(self, line: str) -> None:
         self.said[line] += 1
         self._line(line.strip())
+
+
+def program_flags(flags: Sequence[str]) -> ParsedFlags:
+    """The flags of the program. Raises FlagError, also for those that a simulation does not look at."""
+    settings = parse([*FLAGS, *flags])
+    named = {word.lstrip("-").partition("=")[0] for word in flags}
+    idle = sorted(named & (_IDLE_FLAGS | {*settings.ineffective}))
+    if idle:
+        raise FlagError(message("--{name} has no effect in a scenario; leave it out", name=idle[0]))
+    return settings
 
 
 def spec_of(part: NodeGroupPart) -> GroupSpec:

@@ -400,6 +400,25 @@ def _fields_at(place: str) -> list[str]:
     return [field.encode_name for field in msgspec.structs.fields(kind)]
 
 
+def _check_node_groups(where: str, part: NodeGroupsPart) -> None:
+    from dovetail.autoscalers.go_flags import FlagError
+    from dovetail.lab.scenario.node_groups import program_flags  # a scenario without groups need not load it
+
+    for group in part.groups:
+        if not 0 <= group.min <= (group.min if group.size is None else group.size) <= group.max:
+            raise ScenarioError(
+                message(
+                    "{where}: nodeGroups: group {group}: its size must lie between min and max",
+                    where=where,
+                    group=group.name,
+                )
+            )
+    try:
+        program_flags(part.flags)
+    except FlagError as problem:
+        raise ScenarioError(f"{where}: nodeGroups.flags: {problem}") from problem
+
+
 def _check(scenario: Scenario, where: str) -> None:
     if scenario.duration <= 0:
         raise ScenarioError(message("{where}: duration: must be above 0", where=where))
@@ -421,15 +440,8 @@ def _check(scenario: Scenario, where: str) -> None:
         raise ScenarioError(
             message("{where}: nodeGroups: a scenario has either an autoscaler or nodeGroups", where=where)
         )
-    for group in scenario.node_groups.groups if scenario.node_groups is not None else ():
-        if not 0 <= group.min <= (group.min if group.size is None else group.size) <= group.max:
-            raise ScenarioError(
-                message(
-                    "{where}: nodeGroups: group {group}: its size must lie between min and max",
-                    where=where,
-                    group=group.name,
-                )
-            )
+    if scenario.node_groups is not None:
+        _check_node_groups(where, scenario.node_groups)
     for number, step in enumerate(scenario.steps):
         if sum(getattr(step, name) is not None for name in ACTS) != 1:
             raise ScenarioError(
