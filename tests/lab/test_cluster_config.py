@@ -14,7 +14,7 @@ from dovetail.clock import run_virtual
 from dovetail.cloud.aws.auto_scaling_groups import AutoScalingGroups
 from dovetail.cloud.aws.client import Calls
 from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, NODES, PODS
-from dovetail.lab.aws import account
+from dovetail.lab.aws import account, eks_images
 from dovetail.lab.aws.ec2 import Ec2, Timing
 from dovetail.lab.aws.endpoint import AwsEndpoint
 from dovetail.lab.aws.node_groups import NodeGroups, create_configured
@@ -402,3 +402,58 @@ def test_zones_processes_tags_and_policies_of_a_group_are_honoured() -> None:
 def test_wrong_fields_of_a_group_are_refused(before: str, after: str, problem: str) -> None:
     with pytest.raises(ConfigRefused, match=problem):
         parse(GROUP_FIELDS.replace(before, after, 1))
+
+
+FAMILIES = """
+apiVersion: eksctl.io/v1alpha5
+kind: ClusterConfig
+metadata: {name: demo, region: ap-northeast-2, version: "1.32"}
+nodeGroups:
+  - {name: own, instanceType: m5.large, amiFamily: AmazonLinux2, desiredCapacity: 0, maxSize: 1}
+managedNodeGroups:
+  - {name: rocket, instanceType: m6g.large, amiFamily: Bottlerocket}
+  - {name: ubuntu, instanceType: m5.large, amiFamily: Ubuntu2204}
+  - {name: plain, instanceType: m5.large}
+"""
+
+
+def test_the_family_of_images_of_a_group_is_honoured() -> None:
+    config = parse(FAMILIES)
+    assert config.ignored == (
+        "cluster.yaml:9: managedNodeGroups[1].amiFamily: the lab has no images of Ubuntu2204; Amazon Linux 2023 runs "
+        "instead",
+    )
+    endpoint = AwsEndpoint(LabOfferings("ap-northeast-2", frozenset({"m5", "m6g"})))
+    try:
+        made = account.build(endpoint, "demo", version="1.32", api_url="https://127.0.0.1:1", ca=b"", node_group=False)
+        create_configured(endpoint, made, config)
+        eks = account.client(endpoint, "eks")
+        described = {
+            name: eks.describe_nodegroup(clusterName="demo", nodegroupName=name)["nodegroup"]["amiType"]
+            for name in ("rocket", "ubuntu", "plain")
+        }
+        assert described == {
+            "rocket": "BOTTLEROCKET_ARM_64", "ubuntu": "AL2023_x86_64_STANDARD", "plain": "AL2023_x86_64_STANDARD",
+        }  # fmt: skip
+        ec2 = account.client(endpoint, "ec2")
+        [version] = ec2.describe_launch_template_versions(LaunchTemplateName="eksctl-demo-nodegroup-own")[
+            "LaunchTemplateVersions"
+        ]
+        [image] = ec2.describe_images(ImageIds=[version["LaunchTemplateData"]["ImageId"]])["Images"]
+        assert eks_images.system_of(image["Name"]).os_image == "Amazon Linux 2"
+    finally:
+        endpoint.close()
+        endpoint.forget()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "problem"),
+    [
+        ('"1.32"', '"1.33"', r"cluster.yaml:6: node group own: Amazon Linux 2 has no images from Kubernetes 1\.33 on"),
+        (', version: "1.32"', "", r"cluster.yaml:6: node group own: Amazon Linux 2 has no images"),
+        ("Bottlerocket", "Bottlerockt", r"cluster.yaml:8: .*no family of images 'Bottlerockt'; did you mean Bottler"),
+    ],
+)
+def test_families_of_images_that_cannot_be_are_refused(before: str, after: str, problem: str) -> None:
+    with pytest.raises(ConfigRefused, match=problem):
+        parse(FAMILIES.replace(before, after, 1))

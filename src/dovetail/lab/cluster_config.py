@@ -14,6 +14,7 @@ import msgspec
 import yaml
 
 from dovetail.cloud.aws import catalog
+from dovetail.lab.aws.eks_images import AMAZON_LINUX_2, LAST_AL2_MINOR, has_al2
 from dovetail.lab.eksctl_fields import LINE, MIXED, SCHEMA, ConfigRefused, EksctlReader
 from dovetail.language import message
 from dovetail.language.system_errors import system_error
@@ -66,6 +67,8 @@ class NodeGroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     spot: bool = False
     distribution: InstancesDistribution | None = None
     max_pods: int | None = None
+    #: Empty: Amazon Linux 2023.
+    ami_family: str = ""
     #: Empty: all zones of the region.
     zones: tuple[str, ...] = ()
     suspended_processes: tuple[str, ...] = ()
@@ -246,6 +249,16 @@ def _check_groups(
                 )
             )
         names.add(group.name)
+        if group.ami_family == AMAZON_LINUX_2 and not has_al2(document["metadata"].get("version") or ""):
+            raise ConfigRefused(
+                message(
+                    "{source}: node group {name}: Amazon Linux 2 has no images from Kubernetes 1.{minor} on; write "
+                    "amiFamily: AmazonLinux2023",
+                    source=reader.lines[f"{place}.amiFamily"],
+                    name=group.name,
+                    minor=LAST_AL2_MINOR + 1,
+                )
+            )
         strange = next((zone for zone in group.zones if zone not in zones), None)
         if strange is not None:
             raise ConfigRefused(
@@ -315,7 +328,7 @@ def _group(entry: Mapping[str, Any], managed: bool) -> NodeGroupConfig:
         volume_gib=entry.get("volumeSize") or DEFAULT_VOLUME_GIB, spot=bool(entry.get("spot")),
         distribution=None if mixed is None else _distribution(mixed, types), max_pods=entry.get("maxPodsPerNode"),
         zones=entry.get("availabilityZones") or (), suspended_processes=entry.get("asgSuspendProcesses") or (),
-        propagate_tags=bool(entry.get("propagateASGTags")),
+        propagate_tags=bool(entry.get("propagateASGTags")), ami_family=entry.get("amiFamily") or "",
         role=NodeRoleConfig(
             policy_arns=role.get("attachPolicyARNs") or (), policy=role.get("attachPolicy"),
             auto_scaler=bool((role.get("withAddonPolicies") or {}).get("autoScaler")), line=role.get(LINE, source),

@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from dovetail.cloud.aws import catalog
-from dovetail.lab.aws.eks_images import VERSIONS
+from dovetail.lab.aws.eks_images import FAMILIES, VERSIONS
 from dovetail.language import message, source, translated
 from dovetail.model.spelling import nearest
 
@@ -27,14 +27,20 @@ class ConfigRefused(ValueError):
 
 #: Fields by place: a kind of value, a table of fields, a list of one table, or a reason why it means nothing here.
 TEXT, INT, FLOAT, BOOL, TEXTS, MAP, TAINTS = "text", "int", "float", "bool", "texts", "map", "taints"
-DOCUMENT, PERCENT, TYPE, TYPES = "document", "percent", "type", "types"
+DOCUMENT, PERCENT, TYPE, TYPES, FAMILY = "document", "percent", "type", "types", "family"
 _NOTHING = source("means nothing in the lab")
+#: Families of images that eksctl knows and the lab has none of.
+_OTHER_FAMILIES = frozenset({
+    "Ubuntu2004", "Ubuntu2204", "UbuntuPro2204", "Ubuntu2404", "UbuntuPro2404", "WindowsServer2019CoreContainer",
+    "WindowsServer2019FullContainer", "WindowsServer2022CoreContainer", "WindowsServer2022FullContainer",
+})  # fmt: skip
 #: Under which a table keeps where it stands; no field of eksctl is called so.
 LINE = "#"
 _MEANT = {
     INT: source("a whole number"),
     PERCENT: source("a whole number"),
     TYPE: source("a text"),
+    FAMILY: source("a text"),
     TYPES: source("a list of texts"),
     FLOAT: source("a number"),
     BOOL: source("true or false"),
@@ -83,7 +89,7 @@ _SSH = {"allow": _OFF, "publicKeyName": _OFF, "publicKeyPath": _OFF, "publicKey"
 _GROUP: dict[str, Any] = {
     "name": TEXT, "instanceType": TYPE, "minSize": INT, "maxSize": INT, "desiredCapacity": INT, "labels": MAP,
     "taints": TAINTS, "tags": MAP, "volumeSize": INT, "ssh": _OFF, "iam": _NODE_ROLE,
-    "amiFamily": _OFF, "ami": _OFF, "volumeType": _OFF, "volumeEncrypted": _OFF, "volumeKmsKeyID": _OFF,
+    "amiFamily": FAMILY, "ami": _OFF, "volumeType": _OFF, "volumeEncrypted": _OFF, "volumeKmsKeyID": _OFF,
     "volumeIOPS": _OFF, "volumeThroughput": _OFF, "volumeName": _OFF, "privateNetworking": _OFF,
     "availabilityZones": TEXTS, "subnets": _OFF, "securityGroups": _OFF, "preBootstrapCommands": _OFF,
     "overrideBootstrapCommand": _OFF, "disableIMDSv1": _OFF, "disablePodIMDS": _OFF, "placement": _OFF,
@@ -208,6 +214,8 @@ class EksctlReader:
                 return str(node.value)
             case "type" if isinstance(value, str):
                 return self._instance_type(node, value, field)
+            case "family" if isinstance(value, str):
+                return self._ami_family(node, value, field)
             case "types" if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
                 assert isinstance(node, yaml.SequenceNode)
                 entries = zip(node.value, value, strict=True)
@@ -239,6 +247,25 @@ class EksctlReader:
             hint = message("; did you mean {near}?", near=near) if near else ""
             raise self.refuse(node, field, message("no instance type {name!r}", name=name) + hint)
         return name
+
+    def _ami_family(self, node: yaml.Node, name: str, field: str) -> str:
+        """Empty for a family whose images the lab has not."""
+        if name in FAMILIES:
+            return name
+        if name not in _OTHER_FAMILIES:
+            near = nearest(name, (*FAMILIES, *_OTHER_FAMILIES))
+            hint = message("; did you mean {near}?", near=near) if near else ""
+            raise self.refuse(node, field, message("no family of images {name!r}", name=name) + hint)
+        line = f"{self.source}:{node.start_mark.line + 1}"
+        self.ignored.append(
+            message(
+                "{line}: {field}: the lab has no images of {name}; Amazon Linux 2023 runs instead",
+                line=line,
+                field=field,
+                name=name,
+            )
+        )
+        return ""
 
     def _taints(self, node: yaml.Node, value: Any, field: str) -> tuple[tuple[str, str, str], ...]:
         taints: list[tuple[str, str, str]] = []

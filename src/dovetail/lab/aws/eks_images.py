@@ -19,6 +19,13 @@ _OWNER = "602401143452"
 #: Patch release and date of every image here.
 _PATCH, _DATE = VERSION.rpartition(".")[2], "20261101"
 _MINOR = re.compile(r"(?<![\d.])1\.\d{2}(?![\d.])")
+AMAZON_LINUX_2023, AMAZON_LINUX_2 = "AmazonLinux2023", "AmazonLinux2"
+#: AMI types by the family of images that eksctl names.
+FAMILIES = {
+    AMAZON_LINUX_2023: "AL2023_{arch}_STANDARD",
+    AMAZON_LINUX_2: "AL2_{arch}",
+    "Bottlerocket": "BOTTLEROCKET_{arch}",
+}
 #: The parameter of an AMI type's newest image.
 _PARAMETERS = {
     "AL2023_x86_64_STANDARD": "eks/optimized-ami/{version}/amazon-linux-2023/x86_64/standard/recommended/image_id",
@@ -49,11 +56,16 @@ def kubernetes_release(version: str) -> str:
     return f"v{version}.{_PATCH}"
 
 
-def ami_type(instance_types: Sequence[str]) -> str:
-    """What EKS takes for a node group that names no AMI type."""
+def has_al2(version: str) -> bool:
+    """Whether Amazon Linux 2 has images for a Kubernetes version; an empty one is the lab's own."""
+    return int((version or VERSION.removeprefix("v")).split(".")[1]) <= LAST_AL2_MINOR
+
+
+def ami_type(instance_types: Sequence[str], family: str = "") -> str:
+    """The AMI type of a family that eksctl names; without one what EKS takes for a node group that names none."""
     specs = [catalog.specs()[name] for name in instance_types if name in catalog.specs()]
     arm = bool(specs) and all(spec.arches[:1] == ("arm64",) for spec in specs)
-    return f"AL2023_{'ARM_64' if arm else 'x86_64'}_STANDARD"
+    return FAMILIES[family or AMAZON_LINUX_2023].format(arch="ARM_64" if arm else "x86_64")
 
 
 def newest(backend: Callable[[str], Any], version: str, kind: str) -> str:
@@ -92,7 +104,7 @@ def with_images(plain: Callable[..., Any]) -> Callable[..., Any]:
         if cluster is not None and not (arguments.get("launch_template") and arguments.get("ami_type") == "CUSTOM"):
             version = arguments.get("version") or cluster.version
             kind = arguments.get("ami_type") or ami_type(arguments.get("instance_types") or ())
-            if kind.startswith("AL2_") and int(version.partition(".")[2]) > LAST_AL2_MINOR:
+            if kind.startswith("AL2_") and not has_al2(version):
                 raise InvalidParameterException(
                     message=f"AMI Type {kind} is only supported for kubernetes versions 1.{LAST_AL2_MINOR} or earlier"
                 )

@@ -319,6 +319,7 @@ def _create_managed(endpoint: AwsEndpoint, made: account.AwsAccount, group: Node
         instanceTypes=list(group.instance_types), labels=_eksctl_labels(made, group), tags=dict(group.tags),
         taints=[{"key": key, "value": value, "effect": effects[effect]} for key, value, effect in group.taints],
         capacityType="SPOT" if group.spot else "ON_DEMAND", diskSize=group.volume_gib,
+        amiType=eks_images.ami_type(group.instance_types, group.ami_family),
     )  # fmt: skip
 
 
@@ -331,7 +332,7 @@ def _create_self_managed(endpoint: AwsEndpoint, made: account.AwsAccount, group:
     )  # fmt: skip
     template = create_launch_template(
         endpoint, made, f"eksctl-{made.cluster}-nodegroup-{group.name}", role, bootstrap,
-        image=eks_images.newest(endpoint.backend, version, eks_images.ami_type(group.instance_types)),
+        image=eks_images.newest(endpoint.backend, version, eks_images.ami_type(group.instance_types, group.ami_family)),
         instance_type=group.instance_types[0], volume_gib=group.volume_gib,
     )  # fmt: skip
     mixed = group.distribution
