@@ -26,6 +26,12 @@ FOLDER = Path(__file__).parents[2] / "scenarios"
         ("autoscaler: {families: [m5, q9]}", "autoscaler.families: 'q9' is not there"),
         ("autoscaler: {reserved: {q9.large: 1}}", "autoscaler.reserved: 'q9.large' is not there"),
         ("autoscaler: {gates: [Nope]}", "autoscaler.gates: 'Nope' is not there; NodeRepair, "),
+        (
+            "nodeGroups: {groups: [], flags: [--scan-intervall=5s]}",
+            "nodeGroups.flags: .*; did you mean --scan-interval",
+        ),
+        ("nodeGroups: {groups: [], flags: ['--nodes=1:2:a']}", "nodeGroups.flags: --nodes has no effect in a scenario"),
+        ("nodeGroups: {groups: [], flags: [--salvo-scale-up]}", "nodeGroups.flags: --salvo-scale-up has no effect"),
         ("autoscaler: {market: {boot: 3}}", "autoscaler.market: boot: Expected `array`, got `int`; there are boot, "),
         (
             "autoscaler: {}\nsteps: [{at: 1m, market: {bot: 3}}]",

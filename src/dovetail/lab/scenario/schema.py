@@ -401,9 +401,7 @@ def _fields_at(place: str) -> list[str]:
 
 
 def _check_node_groups(where: str, part: NodeGroupsPart) -> None:
-    from dovetail.autoscalers.go_flags import FlagError
-    from dovetail.lab.scenario.node_groups import program_flags  # a scenario without groups need not load it
-
+    """Sizes within their bounds."""
     for group in part.groups:
         if not 0 <= group.min <= (group.min if group.size is None else group.size) <= group.max:
             raise ScenarioError(
@@ -413,10 +411,6 @@ def _check_node_groups(where: str, part: NodeGroupsPart) -> None:
                     group=group.name,
                 )
             )
-    try:
-        program_flags(part.flags)
-    except FlagError as problem:
-        raise ScenarioError(f"{where}: nodeGroups.flags: {problem}") from problem
 
 
 def _check(scenario: Scenario, where: str) -> None:

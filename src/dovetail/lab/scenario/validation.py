@@ -5,7 +5,7 @@ All of it is looked up before anything is played, so that a slip costs no simula
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,8 @@ def check(scenario: Scenario, folder: Path, where: str) -> None:
     if scenario.autoscaler is not None:
         _check_autoscaler(scenario.autoscaler, where)
         _check_market("autoscaler.market", scenario.autoscaler.market, where)
+    if scenario.node_groups is not None:
+        _check_flags(scenario.node_groups.flags, where)
     for number, step in enumerate(scenario.steps):
         _check_market(f"steps[{number}].market", step.market or {}, where)
 
@@ -48,6 +50,16 @@ def _pools(scenario: Scenario) -> Iterable[tuple[str, NodesPart]]:
     for number, step in enumerate(scenario.steps):
         if step.join is not None:
             yield f"steps[{number}].join", step.join
+
+
+def _check_flags(flags: Sequence[str], where: str) -> None:
+    from dovetail.autoscalers.go_flags import FlagError
+    from dovetail.lab.scenario.node_groups import program_flags  # a scenario without groups need not load it
+
+    try:
+        program_flags(flags)
+    except FlagError as problem:
+        raise ScenarioError(f"{where}: nodeGroups.flags: {problem}") from problem
 
 
 def _check_autoscaler(part: AutoscalerPart, where: str) -> None:
