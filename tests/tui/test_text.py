@@ -65,6 +65,12 @@ def test_no_line_is_wider_than_the_terminal(fleet: FleetView, width: int, langua
     assert max(map(width_of, lines)) <= width
 
 
+def test_states_are_in_the_language_of_the_viewer(fleet: FleetView) -> None:
+    with in_language("ko"):
+        text = line(widths(NODES, 120), fleet.nodes["node/draining-1"], LOOK)
+    assert "드레인 중" in text and "draining " not in text
+
+
 def test_an_unknown_price_is_a_question_mark_and_never_zero(fleet: FleetView) -> None:
     columns = widths(NODES, 80)
     text = line(columns, fleet.nodes["node/spot-1"], LOOK)

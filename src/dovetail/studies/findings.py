@@ -1,6 +1,6 @@
 """What a comparison found: sentences with their figures, and none about a difference inside the spread.
 
-A sentence is a code with the set-ups it is about; `words` turns it into English or Korean.
+A sentence is a code with the set-ups it is about; `texts` turns it into English or Korean.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dovetail.language import message
 from dovetail.language.recognition import recognized
 from dovetail.model.nodes import Event
 from dovetail.tui import figures
-from dovetail.tui.tables import NodePoolRow, PlacedPod, pod_price, pod_state
+from dovetail.tui.tables import NodePoolRow, PlacedPod, node_state, pod_price, pod_state
 from dovetail.view.events import count_of, time_of
 from dovetail.view.model import NodeView, PendingPod
 from dovetail.view.observer import Observer
@@ -143,7 +143,7 @@ def _node(node: NodeView, now: datetime) -> Iterator[str]:
         price=figures.dollars(node.price.per_hour if node.price is not None else None),
         source=source,
     )
-    yield message("state {state} {reason}", state=node.state.value, reason=recognized(node.reason)).rstrip()
+    yield message("state {state} {reason}", state=node_state(node), reason=recognized(node.reason)).rstrip()
     if node.expires is not None:
         yield message("expires in {time}", time=figures.span((node.expires - now).total_seconds()))
     for name, most in sorted(node.allocatable.items()):

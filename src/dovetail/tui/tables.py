@@ -14,7 +14,7 @@ from dovetail.language.recognition import recognized
 from dovetail.tui import figures
 from dovetail.tui.figures import UNICODE, Glyphs, fit, fit_middle, printable
 from dovetail.view.decisions import host
-from dovetail.view.model import FleetView, NodeView, PendingPod, PodView, PoolView, Sum
+from dovetail.view.model import FleetView, NodePhase, NodeView, PendingPod, PodView, PoolView, Sum
 from dovetail.view.totals import pod_money
 
 R = TypeVar("R")
@@ -223,9 +223,24 @@ def pod_state(pod: PodView) -> str:
     return "NotReady" if pod.phase == "Running" and pod.ready is False else pod.phase
 
 
+#: The states, what needs attention first. The names fit into the column.
+_STATES = {
+    NodePhase.NOT_READY: source("not-ready"),
+    NodePhase.DRAINING: source("draining"),
+    NodePhase.REPLACING: source("replacing"),
+    NodePhase.LAUNCHING: source("launching"),
+    NodePhase.JOINING: source("joining"),
+    NodePhase.CORDONED: source("cordoned"),
+    NodePhase.READY: source("ready"),
+}
+
+
+def node_state(node: NodeView) -> str:
+    return message(_STATES[node.state])
+
+
 def _state_order(node: NodeView) -> int:
-    """What needs attention first."""
-    return ("not-ready", "draining", "replacing", "launching", "joining", "cordoned", "ready").index(node.state.value)
+    return [*_STATES].index(node.state)
 
 
 NODES: Table[NodeView] = Table(
@@ -256,7 +271,7 @@ NODES: Table[NodeView] = Table(
             8,
             right=True,
         ),
-        Column("state", source("STATE"), lambda n, look, w: n.state.value, _state_order, 9, 9),
+        Column("state", source("STATE"), lambda n, look, w: node_state(n), _state_order, 9, 11),
         Column(
             "age",
             source("AGE"),
