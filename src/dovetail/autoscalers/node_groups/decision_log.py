@@ -41,9 +41,7 @@ class NodeGroupDecisions:
         self._keep = keep
 
     def scaled_up(self, plan: ScaleUpPlan, increases: Sequence[Increase], expander: str) -> None:
-        sizes = ", ".join(
-            f"{increase.group.id} {increase.current_size} to {increase.new_size}" for increase in increases
-        )
+        sizes = ", ".join(f"{increase.group.id} {increase.current_size}->{increase.new_size}" for increase in increases)
         pods = [pod.metadata.key for pod in plan.triggered]
         self._record(
             "scale-up",
