@@ -97,8 +97,7 @@ class Eks:
             await metrics.install(lab.kube)
             if lab.server is not None:
                 await custom_metrics.register(lab.kube)
-        if lab.server is not None:
-            lab.metrics.registry = lab.kube
+                lab.metrics.registry = lab.kube
         loop = asyncio.get_running_loop()
         market = LabOfferings(settings.region, settings.families)
         endpoint = await loop.run_in_executor(None, lambda: AwsEndpoint(market, settings.aws_port, new_credentials()))

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from dovetail.clock import virtual
 from dovetail.cloud.aws import catalog
 from dovetail.cloud.aws.api_server import read as read_api_server
 from dovetail.cloud.aws.client import Calls
@@ -21,7 +22,8 @@ from dovetail.controllers.start_lines import announce
 from dovetail.lab.programs import global_settings, karpenter_webhooks
 from dovetail.lab.programs.context import ProgramContext, ProgramExit
 
-#: Seconds of a long poll at the queue: a pod that is stopped does not wait for messages.
+#: Seconds of a long poll at the queue: a pod that is stopped does not wait for messages. The poll itself takes real
+#: time, so in virtual time there is none: an empty queue is asked again after a while.
 QUEUE_WAIT_S = 1
 
 
@@ -42,7 +44,8 @@ async def run(context: ProgramContext) -> None:
         raise ProgramExit(2, f"Error: --region: {problem}") from problem
     announce(log, settings, context.environment)
     clock, chance = context.clock, context.chance
-    provider = msgspec.structs.replace(aws_settings(settings, region, context.aws.url), queue_wait=QUEUE_WAIT_S)
+    wait = 0 if virtual() else QUEUE_WAIT_S
+    provider = msgspec.structs.replace(aws_settings(settings, region, context.aws.url), queue_wait=wait)
     calls = Calls(clock, region=region, endpoint=context.aws.url, session=session, share=settings.ec2_share)
     beside = context.client("karpenter", settings.kube_client_qps, settings.kube_client_burst)
     aws = Aws(provider, clock, calls, api_server=lambda: read_api_server(beside))
