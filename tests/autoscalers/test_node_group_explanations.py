@@ -86,7 +86,7 @@ def test_decisions_about_groups_are_kept_for_the_history() -> None:
         kinds = [decision.kind for decision in decisions]
         assert kinds[0] == "scale-up" and {"refuse", "scale-down"} <= set(kinds)
         grown = decisions[0]
-        assert grown.summary.startswith("a 1 to ") and grown.about == ("a",) and grown.reason == "least-waste"
+        assert grown.summary.startswith("a 1->") and grown.about == ("a",) and grown.reason == "least-waste"
         refused = next(decision for decision in decisions if decision.kind == "refuse")
         assert refused.refusals[0].message == "1 Insufficient cpu"
         removed = [decision for decision in decisions if decision.kind == "scale-down"]
