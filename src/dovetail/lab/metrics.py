@@ -143,7 +143,8 @@ def failure(code: int, reason: str, message: str) -> Response:
 
 # metrics-server as people find it on a cluster: its Deployment, its Service, and its group among the API services.
 #
-# The numbers themselves come from the lab: these objects decide whether an EKS cluster serves them.
+# The numbers themselves come from the lab: where an EKS cluster is made with these objects, they decide
+# whether it serves them.
 
 APISERVICES = Resource("apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False)
 NAME = "metrics-server"

@@ -5,7 +5,7 @@ Pods are named `namespace/name`. Prices are dollars an hour. A plan is a value; 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -22,6 +22,16 @@ class OfferingOption(msgspec.Struct, frozen=True, kw_only=True):
     capacity_type: str
     price: float | None
     reservation_id: str | None = None
+
+
+def total_price(prices: Iterable[float | None]) -> float | None:
+    """The sum of prices; None where one is not known."""
+    total = 0.0
+    for price in prices:
+        if price is None:
+            return None
+        total += price
+    return total
 
 
 class RejectedOffering(msgspec.Struct, frozen=True, kw_only=True):

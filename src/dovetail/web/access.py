@@ -1,4 +1,4 @@
-"""Who may options, and what they see.
+"""Who may look, and what they see.
 
 On the loopback a random token in the URL opens the page; a cookie stands for it from then on. In a cluster the viewer
 shows their own Kubernetes token, or a proxy in front says who they are, if the server was started so. The API server

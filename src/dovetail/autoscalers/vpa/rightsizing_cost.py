@@ -17,6 +17,7 @@ from dovetail.autoscalers.vpa.rightsizing import ContainerAdvice, WorkloadAdvice
 from dovetail.model.meta import ObjectMeta, OwnerReference
 from dovetail.model.pods import Container, Pod, PodSpec, PodStatus
 from dovetail.model.workloads import DaemonSet
+from dovetail.planner.plan import total_price
 from dovetail.planner.snapshot import NodeState, Snapshot
 
 HOURS_A_MONTH = 730.0
@@ -171,16 +172,6 @@ def kept_nodes(snapshot: Snapshot, unplaced: Collection[str]) -> list[NodeState]
     return kept
 
 
-def _sum(prices: Iterable[float | None]) -> float | None:
-    """The sum of prices; None where one is not known."""
-    total = 0.0
-    for price in prices:
-        if price is None:
-            return None
-        total += price
-    return total
-
-
 def price(
     snapshot: Snapshot, advice: Sequence[WorkloadAdvice], plan: Plan, quote: Quote, node_price: NodePrice
 ) -> RightsizingReport:
@@ -194,7 +185,7 @@ def price(
         now = plan(demand.with_proposals({}))
     after = plan(demand.with_proposals(by_key))
     prices = {node.name: node_price(node) for node in snapshot.nodes if not node.deleting}
-    kept_price = _sum(prices[node.name] for node in kept)
+    kept_price = total_price(prices[node.name] for node in kept)
 
     def with_kept(per_hour: float | None) -> float | None:
         return None if per_hour is None or kept_price is None else per_hour + kept_price
@@ -202,7 +193,7 @@ def price(
     return RightsizingReport(
         workloads=_with_savings(advice, by_key, demand, plan, quote),
         cost=FleetCost(
-            nodes_now=_sum(prices.values()) if prices else None,
+            nodes_now=total_price(prices.values()) if prices else None,
             planned_now=None if now.unschedulable else with_kept(now.per_hour),
             planned_after=None if after.unschedulable else with_kept(after.per_hour),
             lower_bound_after=with_kept(after.lower_bound),

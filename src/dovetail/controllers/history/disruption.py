@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from dovetail.cluster.state_node import launch_price
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.types import Candidate, Command, Copy, legacy_log_text
 from dovetail.controllers.history.decisions import CreatedNodeClaim, Decision
 from dovetail.language import message
-from dovetail.planner.plan import Plan
+from dovetail.planner.plan import Plan, total_price
 
 
 def started(context: Context, command: Command, plan: Plan | None, copy: Copy | None) -> Decision:
@@ -22,7 +22,7 @@ def started(context: Context, command: Command, plan: Plan | None, copy: Copy | 
         summary=_summary(command),
         view_age=context.cluster_state.age(),
         cost=_cost(command, plan, created),
-        before=_sum(_price(context, candidate) for candidate in command.candidates),
+        before=total_price(_price(context, candidate) for candidate in command.candidates),
         bound=plan.cost.lower_bound if plan else None,
         gap=plan.cost.gap if plan else None,
         removed=tuple(candidate.node for candidate in command.candidates),
@@ -92,7 +92,7 @@ def _cost(command: Command, plan: Plan | None, created: Sequence[CreatedNodeClai
         return plan.cost.per_hour
     if command.terminate_first or len(created) < len(command.replacements):
         return None
-    return _sum(node_claim.price for node_claim in created)
+    return total_price(node_claim.price for node_claim in created)
 
 
 def _price(context: Context, candidate: Candidate) -> float | None:
@@ -107,13 +107,3 @@ def _about(command: Command) -> tuple[str, ...]:
         *(candidate.claim for candidate in command.candidates),
         *sorted({candidate.pool for candidate in command.candidates}),
     )
-
-
-def _sum(prices: Iterable[float | None]) -> float | None:
-    """The sum; unknown if one of them is."""
-    total = 0.0
-    for price in prices:
-        if price is None:
-            return None
-        total += price
-    return total
